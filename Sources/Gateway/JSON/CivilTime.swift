@@ -1,0 +1,137 @@
+/// A moment as date and time of day in UTC, without Foundation; and back, for times that callers send.
+package struct CivilTime: Equatable, Sendable {
+  package var year: Int
+  package var month: Int
+  package var day: Int
+  package var hour: Int
+  package var minute: Int
+  package var second: Int
+  package var millisecond: Int
+
+  /// 9999-12-31T23:59:59.999Z.
+  package static let millisecondsMax: Int64 = 253_402_300_799_999
+
+  /// `milliseconds` counts from 1970-01-01T00:00:00Z; what lies outside the years 1970 to 9999 is held to them.
+  package init(milliseconds: Int64) {
+    let held = Int(Swift.min(Swift.max(milliseconds, 0), Self.millisecondsMax))
+    let (days, millisecondOfDay) = held.quotientAndRemainder(dividingBy: 86_400_000)
+    let (secondOfDay, millisecond) = millisecondOfDay.quotientAndRemainder(dividingBy: 1_000)
+    self.millisecond = millisecond
+    self.hour = secondOfDay / 3_600
+    self.minute = secondOfDay / 60 % 60
+    self.second = secondOfDay % 60
+    // Years that begin in March put the leap day last, so that a month's start is a linear formula
+    // (Hinnant, "chrono-compatible low-level date algorithms", civil_from_days).
+    let shifted = days + 719_468
+    let era = shifted / 146_097
+    let dayOfEra = shifted % 146_097
+    let yearOfEra = (dayOfEra - dayOfEra / 1_460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
+    let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
+    let marchMonth = (5 * dayOfYear + 2) / 153
+    self.day = dayOfYear - (153 * marchMonth + 2) / 5 + 1
+    self.month = marchMonth < 10 ? marchMonth + 3 : marchMonth - 9
+    self.year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
+  }
+
+  /// Milliseconds from 1970-01-01T00:00:00Z.
+  package var milliseconds: Int64 {
+    let marchYear = month <= 2 ? year - 1 : year
+    let era = marchYear / 400
+    let yearOfEra = marchYear % 400
+    let dayOfYear = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1
+    let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
+    let days = era * 146_097 + dayOfEra - 719_468
+    return Int64(((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000 + Int64(millisecond)
+  }
+
+  /// Reads RFC 3339: `2026-02-28T23:59:59[.fraction](Z|±hh:mm)`, years 1970 to 9999. Digits of the fraction beyond
+  /// milliseconds are cut off, a leap second (`:60`) is the next second.
+  ///
+  /// - Returns: milliseconds from 1970, nil where the text is no such time.
+  package static func milliseconds(parsing text: RawSpan) -> Int64? {
+    var reader = TimeReader(text: text)
+    guard let year = reader.number(digits: 4), year >= 1970, reader.take("-"),
+      let month = reader.number(digits: 2), (1...12).contains(month), reader.take("-"),
+      let day = reader.number(digits: 2), day >= 1, day <= daysIn(month: month, year: year),
+      reader.take("T") || reader.take("t") || reader.take(" "),
+      let hour = reader.number(digits: 2), hour < 24, reader.take(":"),
+      let minute = reader.number(digits: 2), minute < 60, reader.take(":"),
+      let second = reader.number(digits: 2), second <= 60,
+      let millisecond = reader.fraction(), let offsetMinutes = reader.offset(), reader.isAtEnd
+    else { return nil }
+    var time = CivilTime(milliseconds: 0)
+    time.year = year
+    time.month = month
+    time.day = day
+    time.hour = hour
+    time.minute = minute
+    time.second = second
+    time.millisecond = millisecond
+    let milliseconds = time.milliseconds - Int64(offsetMinutes) * 60_000
+    return (0...millisecondsMax).contains(milliseconds) ? milliseconds : nil
+  }
+
+  private static func daysIn(month: Int, year: Int) -> Int {
+    switch month {
+    case 2: year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28
+    case 4, 6, 9, 11: 30
+    default: 31
+    }
+  }
+}
+
+private struct TimeReader: ~Escapable {
+  private let text: RawSpan
+  private var at = 0
+
+  @_lifetime(copy text)
+  init(text: RawSpan) { self.text = text }
+
+  var isAtEnd: Bool { at == text.byteCount }
+
+  private var byte: UInt8? { at < text.byteCount ? text.unsafeLoad(fromByteOffset: at, as: UInt8.self) : nil }
+
+  @_lifetime(self: copy self)
+  mutating func take(_ character: Unicode.Scalar) -> Bool {
+    guard byte == UInt8(ascii: character) else { return false }
+    at += 1
+    return true
+  }
+
+  @_lifetime(self: copy self)
+  mutating func number(digits: Int) -> Int? {
+    var value = 0
+    for _ in 0..<digits {
+      guard let byte, byte >= UInt8(ascii: "0"), byte <= UInt8(ascii: "9") else { return nil }
+      value = value * 10 + Int(byte - UInt8(ascii: "0"))
+      at += 1
+    }
+    return value
+  }
+
+  /// Milliseconds of `.123456`; 0 where there is no fraction, nil where a point has no digit behind it.
+  @_lifetime(self: copy self)
+  mutating func fraction() -> Int? {
+    guard take(".") else { return 0 }
+    var value = 0
+    var digits = 0
+    while let digit = number(digits: 1) {
+      if digits < 3 { value = value * 10 + digit }
+      digits += 1
+    }
+    guard digits > 0 else { return nil }
+    for _ in digits..<Swift.max(3, digits) { value *= 10 }
+    return value
+  }
+
+  /// Minutes ahead of UTC.
+  @_lifetime(self: copy self)
+  mutating func offset() -> Int? {
+    if take("Z") || take("z") { return 0 }
+    let isBehind = take("-")
+    guard isBehind || take("+"), let hours = number(digits: 2), hours < 24, take(":"),
+      let minutes = number(digits: 2), minutes < 60
+    else { return nil }
+    return (isBehind ? -1 : 1) * (hours * 60 + minutes)
+  }
+}

@@ -1,0 +1,77 @@
+internal import CRapidJSON
+
+/// Limits on a JSON text, so that a small body cannot cost a large answer in memory or time.
+package struct JSONLimits: Sendable {
+  /// Containers inside one another, at most.
+  package var depthMax: Int
+  /// Values and keys in one text, at most. A batch of 1,000 messages with every field takes 14,000.
+  package var tokenMax: Int
+  /// Bytes that each buffer of the parser keeps between bodies.
+  package var keptByteMax: Int
+
+  package init(depthMax: Int = 32, tokenMax: Int = 65_536, keptByteMax: Int = 256 * 1024) {
+    self.depthMax = depthMax
+    self.tokenMax = tokenMax
+    self.keptByteMax = keptByteMax
+  }
+}
+
+/// Why a text was refused as a whole.
+package enum JSONSyntaxError: Error, Equatable {
+  /// Not JSON (RFC 8259), not UTF-8, or a surrogate escape without its partner.
+  case malformed(byteOffset: Int)
+  /// More containers inside one another than ``JSONLimits/depthMax``.
+  case tooDeep
+  /// More values and keys than ``JSONLimits/tokenMax``.
+  case tooManyTokens
+
+  /// A sentence for the `detail` of a problem.
+  package var detail: String {
+    switch self {
+    case .malformed(let byteOffset): "the body is not valid JSON (at byte \(byteOffset))"
+    case .tooDeep: "the body nests arrays and objects too deeply"
+    case .tooManyTokens: "the body has too many values"
+    }
+  }
+}
+
+/// The one JSON decoder of the gateway: parses a text into a flat tape whose memory is used again by the next parse.
+///
+/// One per event loop. A parse allocates nothing once the buffers have grown to the traffic's bodies.
+package final class JSONTape {
+  private let parser: OpaquePointer
+  private let keptByteMax: Int
+
+  /// Traps where there is no memory for an empty parser.
+  package init(limits: JSONLimits = JSONLimits()) {
+    guard let parser = tm_json_parser_new(UInt32(limits.depthMax), UInt32(limits.tokenMax)) else {
+      preconditionFailure("no memory for a JSON parser")
+    }
+    self.parser = parser
+    self.keptByteMax = limits.keptByteMax
+  }
+
+  deinit { tm_json_parser_free(parser) }
+
+  /// Parses a whole text, whose bytes are copied.
+  ///
+  /// The value, and every value and span got from it, is good until the next `parse` or `shrink`.
+  /// Of equal keys in an object the last one counts.
+  @_lifetime(borrow self)
+  package func parse(_ bytes: RawSpan) throws(JSONSyntaxError) -> JSONValue {
+    let result = bytes.withUnsafeBytes { tm_json_parse(parser, $0.baseAddress, $0.count) }
+    switch result {
+    case TM_JSON_OK: break
+    case TM_JSON_TOO_DEEP: throw .tooDeep
+    case TM_JSON_TOO_MANY_TOKENS: throw .tooManyTokens
+    default: throw .malformed(byteOffset: tm_json_error_offset(parser))
+    }
+    let value = JSONValue(tokens: tm_json_tape(parser)!, text: tm_json_text(parser)!, index: 0)
+    return _overrideLifetime(value, borrowing: self)
+  }
+
+  /// Gives back what a large body made the buffers grow to. Called between bodies, not while a value is in use.
+  package func shrink() {
+    tm_json_shrink(parser, keptByteMax)
+  }
+}

@@ -1,0 +1,148 @@
+/// Writing JSON straight into a buffer's spare room.
+///
+/// The caller reserves room for the whole answer, or for one row of it, with `ByteBuffer.writeWithOutputRawSpan` and
+/// the bounds below; writing past it traps, it never corrupts. Text that is not known to be ASCII has to be UTF-8.
+extension OutputRawSpan {
+  /// The most bytes that a string of `byteCount` bytes takes: every byte as `\u00XX`, and the quotes.
+  package static func jsonStringByteMax(_ byteCount: Int) -> Int { 6 * byteCount + 2 }
+  /// The most bytes that an integer takes.
+  package static var decimalByteMax: Int { 20 }
+  /// The bytes that a time takes with its quotes.
+  package static var timestampByteCount: Int { 26 }
+
+  /// Appends text of ours as it is.
+  @_lifetime(self: copy self)
+  package mutating func literal(_ text: StaticString) {
+    copy(from: UnsafeRawPointer(text.utf8Start), byteCount: text.utf8CodeUnitCount)
+  }
+
+  /// Appends bytes as they are.
+  @_lifetime(self: copy self)
+  package mutating func bytes(_ bytes: RawSpan) {
+    bytes.withUnsafeBytes { source in
+      if let start = source.baseAddress { copy(from: start, byteCount: source.count) }
+    }
+  }
+
+  /// Appends a string in quotes, with the escapes that RFC 8259 section 7 asks for and no others.
+  @_lifetime(self: copy self)
+  package mutating func jsonString(_ text: RawSpan) {
+    append(UInt8(ascii: "\""))
+    text.withUnsafeBytes { source in
+      var clean: UInt8 = 0
+      for byte in source { clean |= Self.needsEscape(byte) ? 1 : 0 }
+      if clean == 0 {
+        if let start = source.baseAddress { copy(from: start, byteCount: source.count) }
+      } else {
+        for byte in source { escaped(byte) }
+      }
+    }
+    append(UInt8(ascii: "\""))
+  }
+
+  /// Appends an integer in decimal.
+  @_lifetime(self: copy self)
+  package mutating func decimal(_ value: Int64) {
+    if value < 0 { append(UInt8(ascii: "-")) }
+    decimal(value.magnitude)
+  }
+
+  /// Appends an integer in decimal.
+  @_lifetime(self: copy self)
+  package mutating func decimal(_ value: UInt64) {
+    var digitCount = 1
+    var bound: UInt64 = 10
+    while value >= bound {
+      digitCount += 1
+      let (next, overflow) = bound.multipliedReportingOverflow(by: 10)
+      if overflow { break }
+      bound = next
+    }
+    withUnsafeMutableBytes { room, count in
+      precondition(digitCount <= room.count - count, "no room for a number")
+      var rest = value
+      var at = count + digitCount
+      while at > count {
+        at -= 1
+        let (quotient, remainder) = rest.quotientAndRemainder(dividingBy: 10)
+        room[at] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: remainder)
+        rest = quotient
+      }
+      count += digitCount
+    }
+  }
+
+  /// Appends a boolean.
+  @_lifetime(self: copy self)
+  package mutating func bool(_ value: Bool) {
+    if value { literal("true") } else { literal("false") }
+  }
+
+  /// Appends a time in quotes: RFC 3339, UTC, milliseconds, as in `"2026-02-28T23:59:59.999Z"`.
+  ///
+  /// `milliseconds` counts from 1970 and is held to the years 1970 to 9999, which are all that the format can say.
+  @_lifetime(self: copy self)
+  package mutating func timestamp(milliseconds: Int64) {
+    let time = CivilTime(milliseconds: milliseconds)
+    withUnsafeMutableBytes { room, count in
+      precondition(Self.timestampByteCount <= room.count - count, "no room for a time")
+      func two(_ value: Int, at offset: Int) {
+        room[count + offset] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value / 10)
+        room[count + offset + 1] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value % 10)
+      }
+      room[count] = UInt8(ascii: "\"")
+      two(time.year / 100, at: 1)
+      two(time.year % 100, at: 3)
+      room[count + 5] = UInt8(ascii: "-")
+      two(time.month, at: 6)
+      room[count + 8] = UInt8(ascii: "-")
+      two(time.day, at: 9)
+      room[count + 11] = UInt8(ascii: "T")
+      two(time.hour, at: 12)
+      room[count + 14] = UInt8(ascii: ":")
+      two(time.minute, at: 15)
+      room[count + 17] = UInt8(ascii: ":")
+      two(time.second, at: 18)
+      room[count + 20] = UInt8(ascii: ".")
+      room[count + 21] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: time.millisecond / 100)
+      two(time.millisecond % 100, at: 22)
+      room[count + 24] = UInt8(ascii: "Z")
+      room[count + 25] = UInt8(ascii: "\"")
+      count += Self.timestampByteCount
+    }
+  }
+
+  private static func needsEscape(_ byte: UInt8) -> Bool {
+    byte < 0x20 || byte == UInt8(ascii: "\"") || byte == UInt8(ascii: "\\")
+  }
+
+  @_lifetime(self: copy self)
+  private mutating func escaped(_ byte: UInt8) {
+    switch byte {
+    case UInt8(ascii: "\""): literal("\\\"")
+    case UInt8(ascii: "\\"): literal("\\\\")
+    case 0x08: literal("\\b")
+    case 0x09: literal("\\t")
+    case 0x0A: literal("\\n")
+    case 0x0C: literal("\\f")
+    case 0x0D: literal("\\r")
+    case 0..<0x20:
+      literal("\\u00")
+      append(byte < 0x10 ? UInt8(ascii: "0") : UInt8(ascii: "1"))
+      let low = byte & 0x0F
+      append(low < 10 ? UInt8(ascii: "0") + low : UInt8(ascii: "a") + low - 10)
+    default: append(byte)
+    }
+  }
+
+  @_lifetime(self: copy self)
+  private mutating func copy(from start: UnsafeRawPointer, byteCount: Int) {
+    withUnsafeMutableBytes { room, count in
+      precondition(byteCount <= room.count - count, "no room for the text")
+      if byteCount > 0 {
+        (room.baseAddress! + count).copyMemory(from: start, byteCount: byteCount)
+        count += byteCount
+      }
+    }
+  }
+}

@@ -1,0 +1,92 @@
+/// A complete request, read in place. Valid inside ``HTTP2ServerConnection/withRequest(_:_:)`` only; the bytes behind it
+/// stay until the stream is answered or closed, so an asynchronous step may call `withRequest` again.
+///
+/// Absent fields are empty: HTTP does not tell them apart in any way that this service needs.
+package struct HTTP2Request: ~Copyable, ~Escapable {
+  private let slot: UnsafePointer<StreamSlot>
+
+  @_lifetime(borrow slot)
+  init(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    self.slot = UnsafePointer(slot)
+  }
+
+  @_lifetime(borrow self)
+  private func span(_ range: ByteRange) -> RawSpan {
+    let bytes = slot.pointee.bytes(range)
+    return _overrideLifetime(RawSpan(_unsafeBytes: bytes), borrowing: self)
+  }
+
+  /// `:method`.
+  package var method: HTTP2Method { slot.pointee.method }
+
+  /// `:path`, with its query, as sent.
+  package var path: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.path) } }
+
+  /// `:authority`.
+  package var authority: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.authority) } }
+
+  /// `authorization`.
+  package var authorization: RawSpan {
+    @_lifetime(borrow self) get { span(slot.pointee.fields.authorization) }
+  }
+
+  /// The same number as in an earlier request of this connection means the same bytes of ``authorization``, so that a
+  /// verdict can be kept beside it. 0 without the header.
+  package var authorizationIdentity: UInt32 { slot.pointee.authorizationIdentity }
+
+  /// `content-type`.
+  package var contentType: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.contentType) } }
+
+  /// `accept`.
+  package var accept: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.accept) } }
+
+  /// `origin`.
+  package var origin: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.origin) } }
+
+  /// `x-forwarded-for`.
+  package var forwardedFor: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.forwardedFor) } }
+
+  /// `x-request-id`.
+  package var requestID: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.requestID) } }
+
+  /// `last-event-id`.
+  package var lastEventID: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.lastEventID) } }
+
+  /// The body; cut at ``HTTP2Limits/maxBodyBytes`` if ``bodyTooLarge``.
+  package var body: RawSpan {
+    @_lifetime(borrow self) get {
+      let range = ByteRange(
+        offset: UInt32(slot.pointee.headerEnd), count: UInt32(slot.pointee.count - slot.pointee.headerEnd))
+      return span(range)
+    }
+  }
+
+  /// The header list passed ``HTTP2Limits/maxHeaderListBytes``: what came later is missing here. Answer 431.
+  package var headersTooLarge: Bool { slot.pointee.flags.contains(.headersTooLarge) }
+
+  /// The body passed ``HTTP2Limits/maxBodyBytes``, or says that it will. Answer 413.
+  package var bodyTooLarge: Bool { slot.pointee.flags.contains(.bodyTooLarge) }
+
+  /// The first header of that lower-case name, pseudo-headers excepted; nil if there is none.
+  @_lifetime(borrow self)
+  package func header(_ name: StaticString) -> RawSpan? {
+    guard let bytes = slot.pointee.bytes else { return nil }
+    let end = slot.pointee.headerEnd
+    var at = 0
+    while at + StreamSlot.fieldPrefixBytes <= end {
+      let nameCount = Int(UnsafeRawPointer(bytes + at).loadUnaligned(as: UInt16.self))
+      let valueCount = Int(UnsafeRawPointer(bytes + at + 2).loadUnaligned(as: UInt16.self))
+      at += StreamSlot.fieldPrefixBytes
+      if nameCount == name.utf8CodeUnitCount && equalBytes(bytes + at, name.utf8Start, nameCount) {
+        return span(ByteRange(offset: UInt32(at + nameCount), count: UInt32(valueCount)))
+      }
+      at += nameCount + valueCount
+    }
+    return nil
+  }
+}
+
+extension StreamSlot {
+  /// Before each stored header: 16 bits of name length, 16 bits of value length (both are below 65,536 by the limit).
+  static let fieldPrefixBytes = 4
+}

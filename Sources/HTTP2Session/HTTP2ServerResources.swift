@@ -1,0 +1,47 @@
+internal import CNghttp2
+package import NIOCore
+
+/// What the connections of one event loop share: limits, nghttp2's callback table and options, the slots of all
+/// streams, and the buffers that only serve while one connection is at work. Make one per event loop.
+package final class HTTP2ServerResources {
+  /// The limits of every connection made with these resources.
+  package let limits: HTTP2Limits
+
+  let callbacks: OpaquePointer
+  let options: OpaquePointer
+  let pool: UnsafeMutablePointer<SlotPool>
+  let headers: ResponseHeaders
+  /// Output of the connection that is flushing; kept between flushes, as the channel has usually let go of it by then.
+  var output = ByteBuffer()
+
+  /// Resources with empty pools.
+  package init(limits: HTTP2Limits = HTTP2Limits()) {
+    limits.validate()
+    self.limits = limits
+    self.callbacks = makeServerCallbacks()
+    self.options = HTTP2ServerResources.makeOptions(limits)
+    self.pool = .allocate(capacity: 1)
+    self.pool.initialize(to: SlotPool(maxKeptBufferBytes: limits.maxKeptBufferBytes))
+    self.headers = ResponseHeaders()
+  }
+
+  deinit {
+    nghttp2_session_callbacks_del(callbacks)
+    nghttp2_option_del(options)
+    pool.pointee.destroy()
+    pool.deinitialize(count: 1)
+    pool.deallocate()
+  }
+
+  private static func makeOptions(_ limits: HTTP2Limits) -> OpaquePointer {
+    var made: OpaquePointer?
+    // The only failure is lack of memory.
+    guard nghttp2_option_new(&made) == 0, let options = made else { fatalError("nghttp2_option_new: no memory") }
+    nghttp2_option_set_no_closed_streams(options, 1)
+    nghttp2_option_set_stream_reset_rate_limit(options, limits.streamResetBurst, limits.streamResetsPerSecond)
+    nghttp2_option_set_max_continuations(options, limits.maxContinuations)
+    nghttp2_option_set_max_settings(options, limits.maxSettingsEntries)
+    nghttp2_option_set_max_outbound_ack(options, limits.maxOutboundAcks)
+    return options
+  }
+}

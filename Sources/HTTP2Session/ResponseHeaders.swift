@@ -1,0 +1,98 @@
+internal import CNghttp2
+
+/// Builds the header list of an answer from static storage: names, statuses and content types are never copied, by us
+/// or by nghttp2 (NGHTTP2_NV_FLAG_NO_COPY_*). The array itself nghttp2 copies when the answer is submitted, so one
+/// scratch array per event loop is enough.
+final class ResponseHeaders {
+  static let maxExtraHeaders = 28
+
+  private let scratch: UnsafeMutablePointer<nghttp2_nv>
+  /// "000" to "999".
+  private let statusDigits: UnsafeMutablePointer<UInt8>
+  /// Values of extra headers, while they are submitted.
+  private var values: [UInt8] = []
+
+  init() {
+    scratch = .allocate(capacity: 3 + ResponseHeaders.maxExtraHeaders)
+    scratch.initialize(repeating: nghttp2_nv(), count: 3 + ResponseHeaders.maxExtraHeaders)
+    statusDigits = .allocate(capacity: 3_000)
+    for status in 0..<1_000 {
+      statusDigits[status * 3] = UInt8(48 + status / 100)
+      statusDigits[status * 3 + 1] = UInt8(48 + status / 10 % 10)
+      statusDigits[status * 3 + 2] = UInt8(48 + status % 10)
+    }
+    scratch[0] = ResponseHeaders.field(":status")
+  }
+
+  deinit {
+    scratch.deallocate()
+    statusDigits.deallocate()
+  }
+
+  /// A header with static name and value, neither copied.
+  static func field(_ name: StaticString, _ value: StaticString = "") -> nghttp2_nv {
+    nghttp2_nv(
+      name: UnsafeMutablePointer(mutating: name.utf8Start), value: UnsafeMutablePointer(mutating: value.utf8Start),
+      namelen: name.utf8CodeUnitCount, valuelen: value.utf8CodeUnitCount, flags: noCopy)
+  }
+
+  static let noCopyName = UInt8(NGHTTP2_NV_FLAG_NO_COPY_NAME.rawValue)
+  static let noCopy = UInt8(NGHTTP2_NV_FLAG_NO_COPY_NAME.rawValue | NGHTTP2_NV_FLAG_NO_COPY_VALUE.rawValue)
+
+  private static let contentTypeName: StaticString = "content-type"
+  private static let contentLengthName: StaticString = "content-length"
+
+  /// Calls `submit` with the list; it is valid until that returns. `length` nil leaves content-length out. The digits
+  /// are written into the slot, where they stay until nghttp2 has sent them.
+  @inline(__always)
+  func withList(
+    slot: UnsafeMutablePointer<StreamSlot>, status: Int, contentType: HTTP2ContentType, length: Int?,
+    extra: [HTTP2Header], submit: (UnsafeMutablePointer<nghttp2_nv>, Int) -> Int32
+  ) -> Int32 {
+    scratch[0].value = statusDigits + status * 3
+    scratch[0].valuelen = 3
+    var count = 1
+    if contentType.value.utf8CodeUnitCount > 0 {
+      scratch[count] = nghttp2_nv(
+        name: UnsafeMutablePointer(mutating: ResponseHeaders.contentTypeName.utf8Start),
+        value: UnsafeMutablePointer(mutating: contentType.value.utf8Start),
+        namelen: 12, valuelen: contentType.value.utf8CodeUnitCount, flags: 0x6)
+      count += 1
+    }
+    if let length {
+      let digits = UnsafeMutableRawPointer(slot).advanced(by: ResponseHeaders.digitsOffset)
+        .assumingMemoryBound(to: UInt8.self)
+      let end = digits + 20
+      let start = writeDecimal(length, endingAt: end)
+      scratch[count] = nghttp2_nv(
+        name: UnsafeMutablePointer(mutating: ResponseHeaders.contentLengthName.utf8Start), value: start,
+        namelen: 14, valuelen: end - start, flags: 0x6)
+      count += 1
+    }
+    if extra.isEmpty { return submit(scratch, count) }
+    return withExtra(extra, from: count, submit: submit)
+  }
+
+  private static let digitsOffset = MemoryLayout<StreamSlot>.offset(of: \.lengthDigits)!
+
+  @inline(never)
+  private func withExtra(
+    _ extra: [HTTP2Header], from first: Int, submit: (UnsafeMutablePointer<nghttp2_nv>, Int) -> Int32
+  ) -> Int32 {
+    precondition(extra.count <= ResponseHeaders.maxExtraHeaders, "too many extra headers")
+    values.removeAll(keepingCapacity: true)
+    for header in extra { values.append(contentsOf: header.value.utf8) }
+    return values.withUnsafeMutableBufferPointer { bytes in
+      var at = 0
+      for (index, header) in extra.enumerated() {
+        let count = header.value.utf8.count
+        scratch[first + index] = nghttp2_nv(
+          name: UnsafeMutablePointer(mutating: header.name.utf8Start),
+          value: bytes.baseAddress.map { $0 + at } ?? scratch[0].value,
+          namelen: header.name.utf8CodeUnitCount, valuelen: count, flags: ResponseHeaders.noCopyName)
+        at += count
+      }
+      return submit(scratch, first + extra.count)
+    }
+  }
+}

@@ -1,0 +1,288 @@
+internal import CNghttp2
+internal import NIOCore
+
+/// One server session: the nghttp2 pointer and all that its callbacks touch, in one struct at a fixed address, so that
+/// a callback costs neither a reference count nor an exclusivity check. ``HTTP2ServerConnection`` owns it.
+struct ServerCore {
+  /// Freed by ``destroy()``; nil after that.
+  var session: OpaquePointer?
+  let resources: Unmanaged<HTTP2ServerResources>
+  let pool: UnsafeMutablePointer<SlotPool>
+  let maxHeaderListBytes: Int
+  let maxBodyBytes: Int
+
+  /// The loop's time at the start of the current read.
+  var now: NIODeadline
+
+  // Open slots of this connection, oldest first.
+  var oldest = StreamSlot.none
+  var newest = StreamSlot.none
+  var openCount = 0
+
+  // Slots that the application has to be told about, in order.
+  var firstWaiting = StreamSlot.none
+  var lastWaiting = StreamSlot.none
+
+  /// The slot whose header block is being decoded; nil while one is decoded that nobody reads (trailers, refused).
+  var decoding: UnsafeMutablePointer<StreamSlot>?
+  /// The slot of the last frame, as DATA mostly follows the HEADERS of its own stream.
+  var recentSlot: UnsafeMutablePointer<StreamSlot>?
+  var recentStreamID: Int32 = 0
+
+  /// Answered before the request was complete: reset once the answer is out (RFC 9113 section 8.1).
+  var answeredEarly: [HTTP2StreamHandle] = []
+
+  var identities = AuthorizationIdentities()
+  var history = StreamHistory()
+  var controlFrames: ControlFrameBudget
+  var counters = HTTP2Counters()
+
+  /// The client's SETTINGS have arrived: the preface is complete (RFC 9113 section 3.4).
+  var prefaceSeen = false
+  /// Input is not read any more: a GOAWAY is queued.
+  var failed = false
+  /// A binding GOAWAY is queued or sent: streams above it are dropped by nghttp2, and so is what follows on them.
+  var goAwaySubmitted = false
+
+  // MARK: Input
+
+  /// Feeds bytes to nghttp2. After a fatal error a GOAWAY is queued and ``failed`` is set.
+  mutating func endOfReceive(_ result: Int) {
+    guard result < 0 else { return }
+    failed = true
+    counters.protocolErrors += 1
+    // All of these are fatal to the session, which will take no more input:
+    // BAD_CLIENT_MAGIC: no HTTP/2 preface. FLOODED: too many acknowledgements waiting. CALLBACK_FAILURE: a check of
+    // ours, which has queued its GOAWAY. NOMEM.
+    switch Int32(truncatingIfNeeded: result) {
+    case Int32(NGHTTP2_ERR_BAD_CLIENT_MAGIC.rawValue): terminate(.protocolError)
+    case Int32(NGHTTP2_ERR_FLOODED.rawValue):
+      counters.limitsHit += 1
+      terminate(.enhanceYourCalm)
+    case Int32(NGHTTP2_ERR_CALLBACK_FAILURE.rawValue): break
+    default: terminate(.internalError)
+    }
+  }
+
+  /// Queues the GOAWAY that ends the connection.
+  mutating func terminate(_ code: HTTP2ErrorCode) {
+    failed = true
+    goAwaySubmitted = true
+    guard let session else { return }
+    _ = nghttp2_session_terminate_session(session, code.rawValue)
+  }
+
+  // MARK: Slots
+
+  @inline(__always)
+  mutating func open(_ streamID: Int32, core: UnsafeMutablePointer<ServerCore>) -> UnsafeMutablePointer<StreamSlot> {
+    let slot = pool.pointee.take()
+    slot.pointee.streamID = streamID
+    slot.pointee.phase = .receiving
+    slot.pointee.flags = []
+    slot.pointee.method = .other
+    slot.pointee.authorizationIdentity = 0
+    slot.pointee.openedAt = now
+    slot.pointee.core = core
+    slot.pointee.count = 0
+    slot.pointee.headerEnd = 0
+    slot.pointee.headerListBytes = 0
+    slot.pointee.declaredBodyBytes = 0
+    slot.pointee.fields = StreamSlot.Fields()
+    slot.pointee.previous = newest
+    slot.pointee.next = StreamSlot.none
+    slot.pointee.nextWaiting = StreamSlot.none
+    slot.pointee.isWaiting = false
+    if newest == StreamSlot.none {
+      oldest = slot.pointee.index
+    } else {
+      pool.pointee.pointer(newest).pointee.next = slot.pointee.index
+    }
+    newest = slot.pointee.index
+    openCount += 1
+    counters.streamsOpened += 1
+    recentSlot = slot
+    recentStreamID = streamID
+    return slot
+  }
+
+  @inline(__always)
+  mutating func unlink(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    let previous = slot.pointee.previous
+    let next = slot.pointee.next
+    if previous == StreamSlot.none { oldest = next } else { pool.pointee.pointer(previous).pointee.next = next }
+    if next == StreamSlot.none { newest = previous } else { pool.pointee.pointer(next).pointee.previous = previous }
+    openCount -= 1
+    if recentSlot == slot {
+      recentSlot = nil
+      recentStreamID = 0
+    }
+  }
+
+  @inline(__always)
+  mutating func wait(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    if slot.pointee.isWaiting { return }
+    slot.pointee.isWaiting = true
+    slot.pointee.nextWaiting = StreamSlot.none
+    if lastWaiting == StreamSlot.none {
+      firstWaiting = slot.pointee.index
+    } else {
+      pool.pointee.pointer(lastWaiting).pointee.nextWaiting = slot.pointee.index
+    }
+    lastWaiting = slot.pointee.index
+  }
+
+  @inline(__always)
+  mutating func popWaiting() -> UnsafeMutablePointer<StreamSlot>? {
+    guard firstWaiting != StreamSlot.none else { return nil }
+    let slot = pool.pointee.pointer(firstWaiting)
+    firstWaiting = slot.pointee.nextWaiting
+    if firstWaiting == StreamSlot.none { lastWaiting = StreamSlot.none }
+    slot.pointee.isWaiting = false
+    return slot
+  }
+
+  /// The stream is no more: its slot is free, unless the application has yet to hear of it.
+  mutating func close(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    unlink(slot)
+    switch slot.pointee.phase {
+    case .free, .aborted: break
+    case .receiving, .answered: release(slot)
+    case .ready: slot.pointee.phase = .aborted
+    case .delivered:
+      slot.pointee.phase = .aborted
+      wait(slot)
+    case .streaming:
+      if slot.pointee.flags.contains(.localEnded) {
+        release(slot)
+      } else {
+        slot.pointee.phase = .aborted
+        wait(slot)
+      }
+    }
+  }
+
+  private mutating func release(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    // A slot in the list of those that wait is freed when it is taken from there.
+    if slot.pointee.isWaiting { slot.pointee.phase = .aborted } else { pool.pointee.put(slot) }
+  }
+
+  /// Ends the session: every open stream counts as closed.
+  mutating func destroy() {
+    guard let session else { return }
+    nghttp2_session_del(session)
+    self.session = nil
+    failed = true
+    while oldest != StreamSlot.none { close(pool.pointee.pointer(oldest)) }
+  }
+}
+
+/// The bytes of the last `authorization` header, so that a run of requests with the same one is recognised by a single
+/// comparison. Comparing nghttp2's reference-counted buffers by address was tried instead: nghttp2's own encoder never
+/// puts this header into the dynamic table (nor do Python's and others), so the address differs every time.
+struct AuthorizationIdentities {
+  private var last: [UInt8] = []
+  private var current: UInt32 = 0
+
+  @inline(__always)
+  mutating func identity(_ value: UnsafePointer<UInt8>, _ count: Int) -> UInt32 {
+    if count == last.count, current != 0,
+      last.withUnsafeBufferPointer({ count == 0 || equalBytes($0.baseAddress.unsafelyUnwrapped, value, count) })
+    {
+      return current
+    }
+    last.removeAll(keepingCapacity: true)
+    last.append(contentsOf: UnsafeBufferPointer(start: value, count: count))
+    // 0 means none; after 2^32 - 1 changes a number comes again, for which a client would need hours of trying.
+    current &+= 1
+    if current == 0 { current = 1 }
+    return current
+  }
+}
+
+/// Which streams there have been, as far as the answer to a late frame depends on it (RFC 9113 sections 5.1, 5.1.1).
+/// nghttp2 forgets closed streams and ignores what comes on them.
+struct StreamHistory {
+  /// What a frame on a stream that is not open means.
+  enum Verdict { case ignore, resetAgain, neverOpened, closed }
+
+  private(set) var highest: Int32 = -1
+  /// Streams that the peer skipped, and so closed without ever opening them. Only the latest few are known.
+  private var skipped: [ClosedRange<Int32>] = []
+  private var resetByUs = RecentStreams()
+  private var resetByPeer = RecentStreams()
+
+  /// A HEADERS frame with a new odd number.
+  @inline(__always)
+  mutating func opened(_ id: Int32) {
+    if id != highest + 2 { skip(highest + 2...id - 2) }
+    highest = id
+  }
+
+  @inline(never)
+  private mutating func skip(_ range: ClosedRange<Int32>) {
+    if skipped.count == 16 { skipped.removeFirst() }
+    skipped.append(range)
+  }
+
+  mutating func noteResetByUs(_ id: Int32) { resetByUs.insert(id) }
+  mutating func noteResetByPeer(_ id: Int32) { resetByPeer.insert(id) }
+
+  func verdict(_ id: Int32) -> Verdict {
+    if resetByUs.contains(id) { return .ignore }
+    if resetByPeer.contains(id) { return .resetAgain }
+    return skipped.contains { $0.contains(id) } ? .neverOpened : .closed
+  }
+}
+
+/// The last few stream numbers of one kind.
+struct RecentStreams {
+  private static let limit = 128
+  private var ids: [Int32] = []
+  private var next = 0
+
+  mutating func insert(_ id: Int32) {
+    if ids.count < RecentStreams.limit {
+      ids.append(id)
+    } else {
+      ids[next] = id
+      next = (next + 1) % RecentStreams.limit
+    }
+  }
+
+  func contains(_ id: Int32) -> Bool { ids.contains(id) }
+}
+
+/// A token bucket for frames that ask for work and carry none.
+struct ControlFrameBudget {
+  private let burst: Int
+  private let perSecond: Int
+  private var tokens: Int
+  private var refilled: NIODeadline
+
+  init(limits: HTTP2Limits, now: NIODeadline) {
+    burst = limits.controlFrameBurst
+    perSecond = limits.controlFramesPerSecond
+    tokens = burst
+    refilled = now
+  }
+
+  /// False when there is none left.
+  mutating func spend(now: NIODeadline) -> Bool {
+    if tokens < burst {
+      let elapsed = (now - refilled).nanoseconds / 1_000_000
+      if elapsed > 0 {
+        let earned = elapsed >= 60_000 ? burst : Int(elapsed) * perSecond / 1_000
+        if earned > 0 {
+          tokens = min(burst, tokens + earned)
+          refilled = now
+        }
+      }
+    } else {
+      refilled = now
+    }
+    guard tokens > 0 else { return false }
+    tokens -= 1
+    return true
+  }
+}

@@ -1,0 +1,203 @@
+internal import NIOCore
+
+/// A run of bytes inside a slot's request buffer.
+struct ByteRange {
+  var offset: UInt32 = 0
+  var count: UInt32 = 0
+}
+
+/// The state of one stream, reused from stream to stream. It lives at a fixed address so that nghttp2 can hold a
+/// pointer to it as the stream's user data, and so that NO_COPY header values may point into it.
+struct StreamSlot {
+  /// free → receiving → ready → delivered → answered or streaming → free.
+  /// From ready or delivered a close by the peer leads to aborted, and to free once the application knows.
+  enum Phase: UInt8 {
+    case free, receiving, ready, delivered, answered, streaming, aborted
+  }
+
+  struct Flags: OptionSet {
+    let rawValue: UInt8
+    static let remoteEnded = Flags(rawValue: 1)
+    static let headersTooLarge = Flags(rawValue: 2)
+    static let bodyTooLarge = Flags(rawValue: 4)
+    /// The last bytes of the answer have been handed to nghttp2.
+    static let localEnded = Flags(rawValue: 8)
+    /// The application has finished a streaming answer.
+    static let finished = Flags(rawValue: 16)
+    /// nghttp2 waits for `resume_data`.
+    static let deferred = Flags(rawValue: 32)
+    /// The application was told that the queue is full.
+    static let wantsDrain = Flags(rawValue: 64)
+    /// The application has been told of this request.
+    static let told = Flags(rawValue: 128)
+  }
+
+  /// "No slot" in the lists below.
+  static let none = UInt32.max
+
+  let index: UInt32
+  var generation: UInt32 = 0
+  var streamID: Int32 = 0
+  var phase: Phase = .free
+  var flags: Flags = []
+  var method: HTTP2Method = .other
+  var authorizationIdentity: UInt32 = 0
+  var openedAt: NIODeadline = .uptimeNanoseconds(0)
+  var core: UnsafeMutablePointer<ServerCore>?
+
+  /// Open slots of one connection, oldest first; `next` also links the pool's free slots.
+  var previous: UInt32 = StreamSlot.none
+  var next: UInt32 = StreamSlot.none
+  /// Slots that wait for the application: ready, aborted or drained ones.
+  var nextWaiting: UInt32 = StreamSlot.none
+  var isWaiting = false
+
+  // The request: header fields as [name length][value length][name][value], then the body, in one buffer.
+  var bytes: UnsafeMutablePointer<UInt8>?
+  var capacity: Int = 0
+  var count: Int = 0
+  var headerEnd: Int = 0
+  var headerListBytes: Int = 0
+  /// The request's content-length, 0 if it has none.
+  var declaredBodyBytes: Int = 0
+  var fields = Fields()
+
+  // The answer.
+  var response: ByteBuffer
+  /// Decimal digits of content-length, at the end of these 20 bytes: nghttp2 reads them when it sends the headers.
+  var lengthDigits: (UInt64, UInt64, UInt32) = (0, 0, 0)
+
+  /// Fields that every request is asked for, found without a search.
+  struct Fields {
+    var path = ByteRange()
+    var authority = ByteRange()
+    var authorization = ByteRange()
+    var contentType = ByteRange()
+    var accept = ByteRange()
+    var origin = ByteRange()
+    var forwardedFor = ByteRange()
+    var requestID = ByteRange()
+    var lastEventID = ByteRange()
+  }
+
+  init(index: UInt32) {
+    self.index = index
+    self.response = ByteBuffer()
+  }
+
+  var handle: HTTP2StreamHandle { HTTP2StreamHandle(slot: index, generation: generation) }
+
+  func bytes(_ range: ByteRange) -> UnsafeRawBufferPointer {
+    UnsafeRawBufferPointer(start: bytes.map { $0 + Int(range.offset) }, count: Int(range.count))
+  }
+
+  /// Room for `extra` bytes more. Growth doubles; the caller has checked the limits.
+  @inline(__always)
+  mutating func reserve(_ extra: Int) {
+    if count + extra > capacity { grow(extra) }
+  }
+
+  @inline(never)
+  private mutating func grow(_ extra: Int) {
+    let wanted = max(512, max(capacity * 2, count + extra))
+    let larger = UnsafeMutablePointer<UInt8>.allocate(capacity: wanted)
+    if let bytes {
+      larger.update(from: bytes, count: count)
+      bytes.deallocate()
+    }
+    bytes = larger
+    capacity = wanted
+  }
+
+  /// The caller has reserved room for it.
+  @inline(__always)
+  mutating func append(_ source: UnsafePointer<UInt8>, _ length: Int) -> ByteRange {
+    let range = ByteRange(offset: UInt32(truncatingIfNeeded: count), count: UInt32(truncatingIfNeeded: length))
+    (bytes.unsafelyUnwrapped + count).update(from: source, count: length)
+    count += length
+    return range
+  }
+
+  mutating func releaseBuffers() {
+    bytes?.deallocate()
+    bytes = nil
+    capacity = 0
+    response = ByteBuffer()
+  }
+}
+
+/// All slots of one event loop, shared by its connections, so that idle connections hold none and the slots in use
+/// stay warm in the cache.
+struct SlotPool {
+  static let chunkSize = 64
+
+  private var chunks: [UnsafeMutablePointer<StreamSlot>] = []
+  private var freeHead = StreamSlot.none
+  private(set) var freeCount = 0
+  private let maxKeptBufferBytes: Int
+  /// Free slots beyond this many give their buffers back.
+  private let maxWarmSlots = 4_096
+
+  init(maxKeptBufferBytes: Int) {
+    self.maxKeptBufferBytes = maxKeptBufferBytes
+  }
+
+  @inline(__always)
+  func pointer(_ index: UInt32) -> UnsafeMutablePointer<StreamSlot> {
+    chunks[Int(index) / SlotPool.chunkSize] + Int(index) % SlotPool.chunkSize
+  }
+
+  /// The slot of a handle, if it is still the stream that the handle was made for.
+  @inline(__always)
+  func find(_ handle: HTTP2StreamHandle) -> UnsafeMutablePointer<StreamSlot>? {
+    guard Int(handle.slot) < chunks.count * SlotPool.chunkSize else { return nil }
+    let slot = pointer(handle.slot)
+    return slot.pointee.generation == handle.generation ? slot : nil
+  }
+
+  mutating func take() -> UnsafeMutablePointer<StreamSlot> {
+    if freeHead == StreamSlot.none { addChunk() }
+    let slot = pointer(freeHead)
+    freeHead = slot.pointee.next
+    freeCount -= 1
+    return slot
+  }
+
+  /// Frees a slot: its handles are stale from here on.
+  mutating func put(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    slot.pointee.generation &+= 1
+    slot.pointee.phase = .free
+    slot.pointee.core = nil
+    if slot.pointee.capacity > maxKeptBufferBytes {
+      slot.pointee.bytes?.deallocate()
+      slot.pointee.bytes = nil
+      slot.pointee.capacity = 0
+    }
+    if slot.pointee.response.capacity > maxKeptBufferBytes { slot.pointee.response = ByteBuffer() }
+    if freeCount >= maxWarmSlots { slot.pointee.releaseBuffers() }
+    slot.pointee.next = freeHead
+    freeHead = slot.pointee.index
+    freeCount += 1
+  }
+
+  private mutating func addChunk() {
+    let base = UInt32(chunks.count * SlotPool.chunkSize)
+    let chunk = UnsafeMutablePointer<StreamSlot>.allocate(capacity: SlotPool.chunkSize)
+    for offset in (0..<SlotPool.chunkSize).reversed() {
+      (chunk + offset).initialize(to: StreamSlot(index: base + UInt32(offset)))
+      (chunk + offset).pointee.next = freeHead
+      freeHead = base + UInt32(offset)
+    }
+    chunks.append(chunk)
+    freeCount += SlotPool.chunkSize
+  }
+
+  mutating func destroy() {
+    for chunk in chunks {
+      for offset in 0..<SlotPool.chunkSize { (chunk + offset).pointee.releaseBuffers() }
+      chunk.deinitialize(count: SlotPool.chunkSize)
+      chunk.deallocate()
+    }
+    chunks = []
+  }
+}

@@ -1,0 +1,54 @@
+/// The codes of an error frame (Proto/frames.md, "Errors").
+public enum ErrorCode: UInt16, Sendable, CaseIterable {
+  case malformedFrame = 1
+  case frameTooLarge = 2
+  case unsupportedVersion = 3
+  case authenticationFailed = 4
+  case unknownKind = 5
+  case sessionExpired = 6
+  case handshakeRequired = 7
+  case handshakeTimeout = 8
+  case superseded = 9
+  case wrongShard = 20
+  case busy = 21
+  case unavailable = 22
+  case outcomeUnknown = 23
+  case notImplemented = 24
+  case invalidField = 30
+  case channelNotFound = 31
+  case notAMember = 32
+  case messageNotFound = 33
+  case messageDeleted = 34
+  case markUnreadOff = 35
+  case limitReached = 36
+
+  /// Whether the sender closes the connection after this error.
+  public var endsConnection: Bool { rawValue < 20 }
+
+  /// The name that documentation, logs and `tidemark probe` use.
+  public var name: String {
+    switch self {
+    case .malformedFrame: "malformed_frame"
+    case .frameTooLarge: "frame_too_large"
+    case .unsupportedVersion: "unsupported_version"
+    case .authenticationFailed: "authentication_failed"
+    case .unknownKind: "unknown_kind"
+    case .sessionExpired: "session_expired"
+    case .handshakeRequired: "handshake_required"
+    case .handshakeTimeout: "handshake_timeout"
+    case .superseded: "superseded"
+    case .wrongShard: "wrong_shard"
+    case .busy: "busy"
+    case .unavailable: "unavailable"
+    case .outcomeUnknown: "outcome_unknown"
+    case .notImplemented: "not_implemented"
+    case .invalidField: "invalid_field"
+    case .channelNotFound: "channel_not_found"
+    case .notAMember: "not_a_member"
+    case .messageNotFound: "message_not_found"
+    case .messageDeleted: "message_deleted"
+    case .markUnreadOff: "mark_unread_off"
+    case .limitReached: "limit_reached"
+    }
+  }
+}

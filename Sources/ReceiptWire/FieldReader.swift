@@ -1,0 +1,147 @@
+public import ReceiptModel
+
+/// What is wrong with bytes that do not parse. All of these end the connection: the two ends no longer agree on what
+/// was said (Proto/frames.md, "Frame").
+public enum WireError: Error, Hashable, Sendable {
+  /// The payload ends before its last field.
+  case truncated
+  /// Bytes are left after the last field.
+  case trailingBytes
+  /// A variable-length integer is longer than 10 bytes, above its field's range, or not in its shortest form.
+  case badVarint
+  /// A count or a value that its field does not allow; the name is the field's.
+  case badValue(StaticField)
+  /// The frame's length field is below 8.
+  case lengthTooSmall
+  /// The frame's length field is above the limit.
+  case lengthTooLarge(UInt32)
+  case unknownKind(UInt8)
+  case badFlags(UInt8)
+
+  /// A field's name in Proto/frames.md.
+  public enum StaticField: String, Sendable {
+    case magic, session, nonce, option, optionValue = "option value", status, count, effect, format, text, flags
+  }
+}
+
+/// Reads a payload's fields in their order (Proto/frames.md, "Fields"). Every length is checked against the bytes that are
+/// there, so nothing is reserved for what was only announced.
+public struct FieldReader: ~Escapable {
+  private let bytes: RawSpan
+  public private(set) var offset: Int
+
+  @_lifetime(copy bytes)
+  public init(_ bytes: RawSpan) {
+    self.bytes = bytes
+    self.offset = 0
+  }
+
+  /// Bytes not read yet.
+  public var remaining: Int { bytes.byteCount - offset }
+
+  @_lifetime(self: copy self)
+  public mutating func byte() throws(WireError) -> UInt8 {
+    guard offset < bytes.byteCount else { throw .truncated }
+    defer { offset += 1 }
+    return bytes.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
+  }
+
+  @_lifetime(self: copy self)
+  public mutating func varint() throws(WireError) -> UInt64 {
+    let first = try byte()
+    if first < 0x80 { return UInt64(first) }
+    var value = UInt64(first & 0x7F)
+    var shift: UInt64 = 7
+    while true {
+      let next = try byte()
+      if next < 0x80 {
+        // The last group may not be zero (shortest form only), nor reach beyond 64 bits.
+        guard next != 0, shift < 63 || next == 1 else { throw .badVarint }
+        return value | UInt64(next) << shift
+      }
+      value |= UInt64(next & 0x7F) << shift
+      shift += 7
+      guard shift <= 63 else { throw .badVarint }
+    }
+  }
+
+  @_lifetime(self: copy self)
+  public mutating func varint32() throws(WireError) -> UInt32 {
+    guard let value = UInt32(exactly: try varint()) else { throw .badVarint }
+    return value
+  }
+
+  /// A value that may be missing: 0 for none, else value + 1.
+  @_lifetime(self: copy self)
+  public mutating func optional() throws(WireError) -> UInt64? {
+    let value = try varint()
+    return value == 0 ? nil : value - 1
+  }
+
+  @_lifetime(self: copy self)
+  public mutating func optional32() throws(WireError) -> UInt32? {
+    let value = try varint()
+    if value == 0 { return nil }
+    guard let value = UInt32(exactly: value - 1) else { throw .badVarint }
+    return value
+  }
+
+  @_lifetime(self: copy self)
+  public mutating func sequence() throws(WireError) -> SequenceNumber { SequenceNumber(try varint32()) }
+
+  @_lifetime(self: copy self)
+  public mutating func time() throws(WireError) -> Timestamp {
+    guard let value = Int64(exactly: try varint()) else { throw .badVarint }
+    return Timestamp(milliseconds: value)
+  }
+
+  /// A length-prefixed string, as the bytes that stand in the payload.
+  @_lifetime(copy self)
+  @_lifetime(self: copy self)
+  public mutating func string() throws(WireError) -> RawSpan {
+    let length = try varint()
+    guard length <= UInt64(remaining) else { throw .truncated }
+    return try raw(Int(length))
+  }
+
+  /// `count` raw bytes.
+  @_lifetime(copy self)
+  @_lifetime(self: copy self)
+  public mutating func raw(_ count: Int) throws(WireError) -> RawSpan {
+    guard count <= remaining else { throw .truncated }
+    let span = bytes.extracting(offset..<(offset + count))
+    offset += count
+    return span
+  }
+
+  /// A list's count. Each element takes at least `elementBytesMin` bytes, so a count that cannot be true is refused
+  /// before anything is reserved for it.
+  @_lifetime(self: copy self)
+  public mutating func count(elementBytesMin: Int = 1) throws(WireError) -> Int {
+    let value = try varint()
+    guard value <= UInt64(remaining / elementBytesMin) else { throw .badValue(.count) }
+    return Int(value)
+  }
+
+  /// A string copied out of the payload; bytes that are not UTF-8 are refused.
+  @_lifetime(self: copy self)
+  public mutating func text() throws(WireError) -> String {
+    let span = try string()
+    let text = span.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
+    guard let text else { throw .badValue(.text) }
+    return text
+  }
+
+  @_lifetime(self: copy self)
+  public mutating func sessionID() throws(WireError) -> SessionID {
+    let span = try raw(16)
+    return SessionID(
+      high: UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self)),
+      low: UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 8, as: UInt64.self)))
+  }
+
+  /// The payload has to end here.
+  public func end() throws(WireError) {
+    guard offset == bytes.byteCount else { throw .trailingBytes }
+  }
+}

@@ -1,0 +1,161 @@
+public import NIOCore
+public import ReceiptModel
+
+/// What a frame's payload is (Proto/frames.md). A reply has its request's kind with bit 7 set.
+public enum FrameKind: UInt8, Sendable, CaseIterable {
+  case hello = 0x01
+  case challenge = 0x02
+  case proof = 0x03
+  case ready = 0x04
+  case ping = 0x05
+  case pong = 0x06
+  case drain = 0x07
+  case error = 0x0F
+  case putChannel = 0x10
+  case changeMembers = 0x11
+  case registerMessage = 0x12
+  case deleteMessage = 0x13
+  case markRead = 0x14
+  case markUnread = 0x15
+  case markDelivered = 0x16
+  case patchChannelType = 0x17
+  case assignChannelType = 0x18
+  case getChannel = 0x20
+  case readState = 0x21
+  case statuses = 0x22
+  case getChannelType = 0x23
+  case listChannelTypes = 0x24
+  case putChannelReply = 0x90
+  case changeMembersReply = 0x91
+  case registerMessageReply = 0x92
+  case deleteMessageReply = 0x93
+  case markReadReply = 0x94
+  case markUnreadReply = 0x95
+  case markDeliveredReply = 0x96
+  case patchChannelTypeReply = 0x97
+  case assignChannelTypeReply = 0x98
+  case getChannelReply = 0xA0
+  case readStateReply = 0xA1
+  case statusesReply = 0xA2
+  case getChannelTypeReply = 0xA3
+  case listChannelTypesReply = 0xA4
+
+  /// 0x10 to 0x1F: carries the session's counter, may change state.
+  public var isCommand: Bool { rawValue & 0xF0 == 0x10 }
+  /// 0x20 to 0x2F: changes nothing, carries no counter.
+  public var isQuery: Bool { rawValue & 0xF0 == 0x20 }
+  public var isRequest: Bool { isCommand || isQuery }
+
+  /// The kind of the reply to this request.
+  public var reply: FrameKind {
+    precondition(isRequest, "only requests have replies")
+    return FrameKind(rawValue: rawValue | 0x80)!
+  }
+}
+
+/// The 12 bytes before a payload.
+public struct FrameHeader: Hashable, Sendable {
+  public static let byteCount = 12
+  /// Bytes that the length field counts beside the payload.
+  static let lengthOverhead = 8
+  /// What this build takes and sends at most, in the length field's count.
+  public static let lengthLimitDefault: UInt32 = 1 << 20
+
+  public struct Flags: OptionSet, Hashable, Sendable {
+    public let rawValue: UInt8
+    public init(rawValue: UInt8) { self.rawValue = rawValue }
+    /// Sent before, on a connection that was lost.
+    public static let resend = Flags(rawValue: 1)
+    static let known: UInt8 = 1
+  }
+
+  public var kind: FrameKind
+  public var flags: Flags
+  public var shard: ShardID
+  public var correlation: UInt32
+
+  public init(_ kind: FrameKind, flags: Flags = [], shard: ShardID = ShardID(0), correlation: UInt32 = 0) {
+    self.kind = kind
+    self.flags = flags
+    self.shard = shard
+    self.correlation = correlation
+  }
+}
+
+extension ByteBuffer {
+  /// Writes a frame: the header, then what `fields` writes, then the length into its place.
+  public mutating func writeFrame(_ header: FrameHeader, _ fields: (inout ByteBuffer) -> Void) {
+    let start = beginFrame(header)
+    fields(&self)
+    endFrame(start)
+  }
+
+  /// Writes a header whose length is not known yet; returns where the frame starts, for `endFrame`.
+  public mutating func beginFrame(_ header: FrameHeader) -> Int {
+    let start = writerIndex
+    writeWithUnsafeMutableBytes(minimumWritableBytes: FrameHeader.byteCount) { target in
+      target.storeBytes(of: 0, as: UInt32.self)
+      target[4] = header.kind.rawValue
+      target[5] = header.flags.rawValue
+      target.storeBytes(of: header.shard.rawValue.bigEndian, toByteOffset: 6, as: UInt16.self)
+      target.storeBytes(of: header.correlation.bigEndian, toByteOffset: 8, as: UInt32.self)
+      return FrameHeader.byteCount
+    }
+    return start
+  }
+
+  /// Fills in the length of the frame that began at `start`.
+  public mutating func endFrame(_ start: Int) {
+    setInteger(UInt32(writerIndex - start - 4), at: start)
+  }
+
+  /// Writes an error frame; the detail is cut at 256 bytes.
+  public mutating func writeError(
+    _ code: ErrorCode, shard: ShardID = ShardID(0), correlation: UInt32 = 0, retryAfterMilliseconds: UInt32 = 0,
+    detail: String = ""
+  ) {
+    writeFrame(FrameHeader(.error, shard: shard, correlation: correlation)) { buffer in
+      buffer.writeVarint(UInt64(code.rawValue))
+      buffer.writeVarint(retryAfterMilliseconds)
+      buffer.writeField(detail.utf8.count <= 256 ? detail : String(decoding: detail.utf8.prefix(256), as: UTF8.self))
+    }
+  }
+}
+
+/// Cuts a stream of bytes into frames. Lengths, kinds and flags are checked at the header, before a payload is waited for.
+public struct FrameDecoder: Sendable {
+  /// The largest length field accepted.
+  public var lengthLimit: UInt32
+
+  public init(lengthLimit: UInt32 = FrameHeader.lengthLimitDefault) { self.lengthLimit = lengthLimit }
+
+  /// What the start of `bytes` holds.
+  public enum Next: Equatable {
+    /// A whole frame: its header and how many payload bytes follow the 12 header bytes.
+    case frame(FrameHeader, payloadCount: Int)
+    /// At least this many bytes are needed before anything can be said.
+    case needs(Int)
+  }
+
+  /// Looks at the frame that starts at `offset` in `bytes`.
+  ///
+  /// Throws ``WireError`` where the header is refused; the stream cannot be read further.
+  public func next(_ bytes: RawSpan, at offset: Int) throws(WireError) -> Next {
+    let available = bytes.byteCount - offset
+    guard available >= 4 else { return .needs(FrameHeader.byteCount) }
+    let length = UInt32(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset, as: UInt32.self))
+    guard length >= FrameHeader.lengthOverhead else { throw .lengthTooSmall }
+    guard length <= lengthLimit else { throw .lengthTooLarge(length) }
+    guard available >= 6 else { return .needs(FrameHeader.byteCount) }
+    let rawKind = bytes.unsafeLoad(fromByteOffset: offset + 4, as: UInt8.self)
+    guard let kind = FrameKind(rawValue: rawKind) else { throw .unknownKind(rawKind) }
+    let rawFlags = bytes.unsafeLoad(fromByteOffset: offset + 5, as: UInt8.self)
+    guard rawFlags & ~FrameHeader.Flags.known == 0 else { throw .badFlags(rawFlags) }
+    guard available >= Int(length) + 4 else { return .needs(Int(length) + 4) }
+    let shard = UInt16(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + 6, as: UInt16.self))
+    let correlation = UInt32(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + 8, as: UInt32.self))
+    let header = FrameHeader(
+      kind, flags: FrameHeader.Flags(rawValue: rawFlags), shard: ShardID(shard), correlation: correlation)
+    return .frame(header, payloadCount: Int(length) - FrameHeader.lengthOverhead)
+  }
+}

@@ -1,0 +1,119 @@
+public import NIOCore
+public import ReceiptModel
+
+/// *row* of Proto/frames.md as it stands in a payload: its strings are read where they are.
+public struct RowFields: ~Escapable {
+  public let user: RawSpan
+  public let lastRead: Timestamp
+  public let lastReadMessage: RawSpan
+  public let lastReadSequence: SequenceNumber
+  public let lastDelivered: Timestamp
+  public let lastDeliveredMessage: RawSpan
+  public let lastDeliveredSequence: SequenceNumber
+  public let hasOwnDetails: Bool
+  public let unreadMessages: UInt32
+  /// Empty: there is none.
+  public let firstUnreadMessage: RawSpan
+  public let unreadEpoch: UInt32
+
+  @_lifetime(copy reader)
+  public init(_ reader: inout FieldReader) throws(WireError) {
+    user = try reader.string()
+    lastRead = try reader.time()
+    lastReadMessage = try reader.string()
+    lastReadSequence = try reader.sequence()
+    lastDelivered = try reader.time()
+    lastDeliveredMessage = try reader.string()
+    lastDeliveredSequence = try reader.sequence()
+    let flags = try reader.varint()
+    guard flags <= 1 else { throw .badValue(.flags) }
+    hasOwnDetails = flags == 1
+    if hasOwnDetails {
+      unreadMessages = try reader.varint32()
+      firstUnreadMessage = try reader.string()
+      unreadEpoch = try reader.varint32()
+    } else {
+      unreadMessages = 0
+      firstUnreadMessage = try reader.raw(0)
+      unreadEpoch = 0
+    }
+  }
+}
+
+/// *channel* of Proto/frames.md.
+public struct ChannelFields: Hashable, Sendable {
+  public var cid: String
+  public var created: Timestamp
+  public var options: ChannelTypeOptions
+  public var memberCount: UInt32
+  public var newest: SequenceNumber
+  /// Empty: no message yet.
+  public var newestMessage: String
+  public var newestRegistered: Timestamp
+
+  public init(
+    cid: String, created: Timestamp, options: ChannelTypeOptions, memberCount: UInt32, newest: SequenceNumber,
+    newestMessage: String, newestRegistered: Timestamp
+  ) {
+    self.cid = cid
+    self.created = created
+    self.options = options
+    self.memberCount = memberCount
+    self.newest = newest
+    self.newestMessage = newestMessage
+    self.newestRegistered = newestRegistered
+  }
+
+  public init(_ reader: inout FieldReader) throws(WireError) {
+    cid = try reader.text()
+    created = try reader.time()
+    options = try reader.options()
+    memberCount = try reader.varint32()
+    newest = try reader.sequence()
+    newestMessage = try reader.text()
+    newestRegistered = try reader.time()
+  }
+
+  public func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(cid)
+    buffer.writeTime(created)
+    buffer.writeOptions(options)
+    buffer.writeVarint(memberCount)
+    buffer.writeSequence(newest)
+    buffer.writeField(newestMessage)
+    buffer.writeTime(newestRegistered)
+  }
+}
+
+extension FieldReader {
+  @_lifetime(self: copy self)
+  public mutating func status() throws(WireError) -> StatusAnswer {
+    let sequence = try sequence()
+    guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
+    guard try byte() == 0 else { throw .badValue(.status) }
+    let read = try varint32()
+    let delivered = try varint32()
+    let unread = try varint32()
+    let members = try varint32()
+    guard read <= members, unread == members - read else { throw .badValue(.count) }
+    let flags = try varint()
+    guard flags <= 3 else { throw .badValue(.flags) }
+    return StatusAnswer(
+      sequence: sequence, status: status, readCount: read, deliveredCount: delivered, memberCount: members,
+      readEvents: flags & 1 != 0, deliveryEvents: flags & 2 != 0, createdAt: try time())
+  }
+}
+
+extension ByteBuffer {
+  public mutating func writeStatus(_ status: StatusAnswer) {
+    writeSequence(status.sequence)
+    writeInteger(status.status.rawValue)
+    writeInteger(UInt8(0))
+    writeVarint(status.readCount)
+    writeVarint(status.deliveredCount)
+    writeVarint(status.unreadCount)
+    writeVarint(status.memberCount)
+    writeVarint(UInt64((status.readEvents ? 1 : 0) | (status.deliveryEvents ? 2 : 0)))
+    writeTime(status.createdAt)
+  }
+}
