@@ -37,8 +37,14 @@ public struct StatusAnswer: Hashable, Sendable {
   public var unreadCount: UInt32 { memberCount - readCount }
 
   public init(
-    sequence: SequenceNumber, status: MessageStatus, readCount: UInt32, deliveredCount: UInt32,
-    memberCount: UInt32, readEvents: Bool, deliveryEvents: Bool, createdAt: Timestamp
+    sequence: SequenceNumber,
+    status: MessageStatus,
+    readCount: UInt32,
+    deliveredCount: UInt32,
+    memberCount: UInt32,
+    readEvents: Bool,
+    deliveryEvents: Bool,
+    createdAt: Timestamp
   ) {
     self.sequence = sequence
     self.status = status
@@ -76,8 +82,12 @@ public struct RowAnswer: Hashable, Sendable {
   }
 
   public init(
-    row: MemberOrdinal, lastRead: Timestamp, lastReadSequence: SequenceNumber, lastDelivered: Timestamp,
-    lastDeliveredSequence: SequenceNumber, own: OwnDetails?
+    row: MemberOrdinal,
+    lastRead: Timestamp,
+    lastReadSequence: SequenceNumber,
+    lastDelivered: Timestamp,
+    lastDeliveredSequence: SequenceNumber,
+    own: OwnDetails?
   ) {
     self.row = row
     self.lastRead = lastRead

@@ -21,7 +21,8 @@ public enum Effect: Hashable, Sendable {
     switch self {
     case .channelAssigned(let number, _, _, _), .rowAssigned(let number, _, _), .rowLeft(let number, _, _),
       .roleAssigned(let number, _, _), .readMoved(let number, _, _, _), .deliveredMoved(let number, _, _, _),
-      .markerAssigned(let number, _, _, _), .messageAssigned(let number, _, _), .messageDeleted(let number, _, _):
+      .markerAssigned(let number, _, _, _), .messageAssigned(let number, _, _),
+      .messageDeleted(let number, _, _):
       number
     case .channelTypeAssigned, .countersAssigned, .sessionAssigned:
       nil
@@ -77,9 +78,18 @@ public struct RowRecord: Hashable, Sendable {
   public var unreadEpoch: UInt32
 
   public init(
-    user: String, role: String = "", hasLeft: Bool = false, hidesHistory: Bool = false, joined: SequenceNumber,
-    joinedAt: Timestamp, read: SequenceNumber = .zero, readAt: Timestamp = .none, delivered: SequenceNumber = .zero,
-    deliveredAt: Timestamp = .none, marker: SequenceNumber? = nil, unreadEpoch: UInt32 = 0
+    user: String,
+    role: String = "",
+    hasLeft: Bool = false,
+    hidesHistory: Bool = false,
+    joined: SequenceNumber,
+    joinedAt: Timestamp,
+    read: SequenceNumber = .zero,
+    readAt: Timestamp = .none,
+    delivered: SequenceNumber = .zero,
+    deliveredAt: Timestamp = .none,
+    marker: SequenceNumber? = nil,
+    unreadEpoch: UInt32 = 0
   ) {
     self.user = user
     self.role = role
@@ -117,7 +127,8 @@ public struct MessageRecord: Hashable, Sendable {
   /// For display (R20); none: the time of registration.
   public var createdAt: Timestamp
 
-  public init(id: String, sender: String, flags: Flags, registeredAt: Timestamp, createdAt: Timestamp = .none) {
+  public init(id: String, sender: String, flags: Flags, registeredAt: Timestamp, createdAt: Timestamp = .none)
+  {
     self.id = id
     self.sender = sender
     self.flags = flags
@@ -135,7 +146,8 @@ public struct SessionRecord: Hashable, Sendable {
   public var waiting: [UInt64]
   public var lastWritten: Timestamp
 
-  public init(session: SessionID, highest: UInt64 = 0, waiting: [UInt64] = [], lastWritten: Timestamp = .none) {
+  public init(session: SessionID, highest: UInt64 = 0, waiting: [UInt64] = [], lastWritten: Timestamp = .none)
+  {
     self.session = session
     self.highest = highest
     self.waiting = waiting

@@ -90,7 +90,8 @@ extension RawSpan {
       offset += 8
     }
     while offset < byteCount {
-      if unsafeLoad(fromByteOffset: offset, as: UInt8.self) != other.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
+      if unsafeLoad(fromByteOffset: offset, as: UInt8.self)
+        != other.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
       {
         return false
       }

@@ -90,7 +90,9 @@ public enum Identifier {
   }
 
   public static func isType(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...typeLengthMax, .typeName) }
-  public static func isChannelID(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...channelIDLengthMax, .channelID) }
+  public static func isChannelID(_ bytes: RawSpan) -> Bool {
+    allBytes(bytes, 1...channelIDLengthMax, .channelID)
+  }
   public static func isUser(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...userLengthMax, .user) }
   public static func isMessage(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...messageLengthMax, .message) }
   public static func isRole(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...roleLengthMax, .role) }
@@ -104,7 +106,9 @@ public enum Identifier {
     static let role = CharacterClass(rawValue: 16)
   }
 
-  private static func allBytes(_ bytes: RawSpan, _ lengths: ClosedRange<Int>, _ wanted: CharacterClass) -> Bool {
+  private static func allBytes(_ bytes: RawSpan, _ lengths: ClosedRange<Int>, _ wanted: CharacterClass)
+    -> Bool
+  {
     guard lengths.contains(bytes.byteCount) else { return false }
     var agreed = wanted.rawValue
     for offset in 0..<bytes.byteCount {

@@ -22,8 +22,16 @@ public struct MessageTable: Sendable {
       createdAt.append(record.createdAt.milliseconds)
     }
 
-    func idRange(_ offset: Int) -> Range<Int> {
+    private func idRange(_ offset: Int) -> Range<Int> {
       (offset == 0 ? 0 : Int(idEnds[offset - 1]))..<Int(idEnds[offset])
+    }
+
+    fileprivate func hasID(_ id: RawSpan, at offset: Int) -> Bool {
+      ids.span.bytes.extracting(idRange(offset)).isEqual(to: id)
+    }
+
+    fileprivate func withID<Result>(_ offset: Int, _ body: (RawSpan) -> Result) -> Result {
+      body(ids.span.bytes.extracting(idRange(offset)))
     }
 
     fileprivate func word(_ number: Int) -> UInt64 {
@@ -53,6 +61,27 @@ public struct MessageTable: Sendable {
       if count & 63 != 0 { total += (word(count >> 6) & ((1 << UInt64(count & 63)) - 1)).nonzeroBitCount }
       return UInt32(total)
     }
+
+    fileprivate func countable(from offset: Int, sentBy user: UserNumber) -> UInt32 {
+      var total: UInt32 = 0
+      for place in offset..<senders.count where senders[place] == user.rawValue {
+        total += word(place >> 6) >> UInt64(place & 63) & 1 == 1 ? 1 : 0
+      }
+      return total
+    }
+
+    fileprivate func firstCountable(from offset: Int, notSentBy user: UserNumber) -> Int? {
+      for number in (offset >> 6)..<4 {
+        var bits = word(number)
+        if number == offset >> 6 { bits &= UInt64.max << UInt64(offset & 63) }
+        while bits != 0 {
+          let place = number << 6 + bits.trailingZeroBitCount
+          if senders[place] != user.rawValue { return place }
+          bits &= bits - 1
+        }
+      }
+      return nil
+    }
   }
 
   /// The last sequence number that may be given.
@@ -70,19 +99,21 @@ public struct MessageTable: Sendable {
   /// The sequence number of a message id, deleted ones included.
   func find(_ id: RawSpan) -> SequenceNumber? {
     index.find(StableHash.hash(id)) { position in
-      let offset = Int(position & 255)
-      let segment = segments[Int(position >> 8)]
-      return segment.ids.span.bytes.extracting(segment.idRange(offset)).isEqual(to: id)
+      segments[Int(position >> 8)].hasID(id, at: Int(position & 255))
     }
     .map { SequenceNumber($0 + 1) }
   }
 
-  /// The id of a message; empty for position 0.
-  @_lifetime(borrow self)
-  borrowing func id(_ sequence: SequenceNumber) -> RawSpan {
-    guard sequence > .zero else { return RawSpan() }
+  /// Hands over the id of a message; an empty one for position 0.
+  func withID<Result>(_ sequence: SequenceNumber, _ body: (RawSpan) -> Result) -> Result {
+    guard sequence > .zero else { return body(RawSpan()) }
     let (segment, offset) = Self.place(sequence)
-    return segments[segment].ids.span.bytes.extracting(segments[segment].idRange(offset))
+    return segments[segment].withID(offset, body)
+  }
+
+  /// The id of a message as text; empty for position 0.
+  func text(_ sequence: SequenceNumber) -> String {
+    withID(sequence) { id in id.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
   }
 
   func sender(_ sequence: SequenceNumber) -> UserNumber {
@@ -123,10 +154,7 @@ public struct MessageTable: Sendable {
     var sequence = position.next
     while sequence <= newest {
       let (number, offset) = Self.place(sequence)
-      let segment = segments[number]
-      for place in offset..<segment.senders.count where segment.senders[place] == user.rawValue {
-        total += segment.word(place >> 6) >> UInt64(place & 63) & 1 == 1 ? 1 : 0
-      }
+      total += segments[number].countable(from: offset, sentBy: user)
       sequence = SequenceNumber(UInt32(number + 1) * PageID.messagesPerSegment + 1)
     }
     return total
@@ -135,25 +163,11 @@ public struct MessageTable: Sendable {
   /// The first countable message after `position` that `user` did not send; nil where there is none.
   func firstCountable(after position: SequenceNumber, notSentBy user: UserNumber) -> SequenceNumber? {
     guard position < newest else { return nil }
-    var (number, offset) = Self.place(position.next)
-    while number < segments.count {
-      let segment = segments[number]
-      var word = offset >> 6
-      var bits = word < 4 ? segment.word(word) & (UInt64.max << UInt64(offset & 63)) : 0
-      while true {
-        while bits != 0 {
-          let place = word << 6 + bits.trailingZeroBitCount
-          if segment.senders[place] != user.rawValue {
-            return SequenceNumber(UInt32(number) * PageID.messagesPerSegment + UInt32(place) + 1)
-          }
-          bits &= bits - 1
-        }
-        word += 1
-        if word > 3 { break }
-        bits = segment.word(word)
+    let (first, offset) = Self.place(position.next)
+    for number in first..<segments.count {
+      if let place = segments[number].firstCountable(from: number == first ? offset : 0, notSentBy: user) {
+        return SequenceNumber(UInt32(number) * PageID.messagesPerSegment + UInt32(place) + 1)
       }
-      number += 1
-      offset = 0
     }
     return nil
   }

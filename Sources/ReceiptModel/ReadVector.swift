@@ -45,10 +45,13 @@ public struct ReadVector: Sendable {
   /// The row of a user who is a member now.
   public func row(of user: UserNumber) -> MemberOrdinal? {
     if indexIsBuilt {
-      return index.find(Self.hash(user.rawValue)) { users[Int($0)] == user.rawValue && flags[Int($0)] & 1 == 0 }
-        .map(MemberOrdinal.init)
+      return index.find(Self.hash(user.rawValue)) {
+        users[Int($0)] == user.rawValue && flags[Int($0)] & 1 == 0
+      }
+      .map(MemberOrdinal.init)
     }
-    for position in 0..<users.count where users[position] == user.rawValue && flags[position] & Self.flagLeft == 0 {
+    for position in 0..<users.count
+    where users[position] == user.rawValue && flags[position] & Self.flagLeft == 0 {
       return MemberOrdinal(UInt32(position))
     }
     return nil
@@ -73,7 +76,9 @@ public struct ReadVector: Sendable {
     while users.count <= position { appendVacant() }
     if flags[position] & Self.flagLeft == 0 { activeCount -= 1 }
     let isIndexed = indexIsBuilt && users[position] == user.rawValue
-    if indexIsBuilt, !isIndexed, users[position] != 0 { index.remove(Self.hash(users[position]), row.rawValue) }
+    if indexIsBuilt, !isIndexed, users[position] != 0 {
+      index.remove(Self.hash(users[position]), row.rawValue)
+    }
     users[position] = user.rawValue
     joined[position] = record.joined.rawValue
     joinedAt[position] = record.joinedAt.milliseconds
@@ -142,14 +147,17 @@ public struct ReadVector: Sendable {
   ///   - showsOwnPosition: read positions show as own positions (R4 `public`).
   ///   - excluding: the sender's row, never counted (R1).
   func counts(
-    _ sequence: SequenceNumber, options: ChannelTypeOptions, excluding sender: MemberOrdinal?
+    _ sequence: SequenceNumber,
+    options: ChannelTypeOptions,
+    excluding sender: MemberOrdinal?
   ) -> Counts {
     let prefix = joinedBefore(sequence)
     let n = sequence.rawValue
     var result = Counts()
     let showsOwn = options.markUnread == .public
     // Rows that left have all positions at 0 and n is at least 1, so only `members` has to look at the flags.
-    result.members = activeCount == rowCount ? UInt32(prefix) : Self.countZero(flags, prefix, mask: Self.flagLeft)
+    result.members =
+      activeCount == rowCount ? UInt32(prefix) : Self.countZero(flags, prefix, mask: Self.flagLeft)
     read.withUnsafeBufferPointer { read in
       delivered.withUnsafeBufferPointer { delivered in
         markers.withUnsafeBufferPointer { markers in

@@ -36,7 +36,9 @@ public enum StableHash {
       offset += 8
     }
     if offset + 4 <= count {
-      let half = UInt64(UInt32(littleEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset, as: UInt32.self)))
+      let half = UInt64(
+        UInt32(littleEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset, as: UInt32.self))
+      )
       hash = rotate(hash ^ (half &* prime1), 23) &* prime2 &+ prime3
       offset += 4
     }

@@ -20,7 +20,8 @@ public enum WireError: Error, Hashable, Sendable {
 
   /// A field's name in Proto/frames.md.
   public enum StaticField: String, Sendable {
-    case magic, session, nonce, option, optionValue = "option value", status, count, effect, format, text, flags
+    case magic, session, nonce, option, optionValue = "option value", status, count, effect, format, text,
+      flags
   }
 }
 
@@ -137,7 +138,8 @@ public struct FieldReader: ~Escapable {
     let span = try raw(16)
     return SessionID(
       high: UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self)),
-      low: UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 8, as: UInt64.self)))
+      low: UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 8, as: UInt64.self))
+    )
   }
 
   /// The payload has to end here.

@@ -29,7 +29,9 @@ extension ByteBuffer {
 
   public mutating func writeSequence(_ value: SequenceNumber) { writeVarint(UInt64(value.rawValue)) }
 
-  public mutating func writeTime(_ value: Timestamp) { writeVarint(UInt64(bitPattern: max(0, value.milliseconds))) }
+  public mutating func writeTime(_ value: Timestamp) {
+    writeVarint(UInt64(bitPattern: max(0, value.milliseconds)))
+  }
 
   /// A length-prefixed string.
   public mutating func writeField(_ bytes: RawSpan) {

@@ -111,13 +111,18 @@ extension ByteBuffer {
 
   /// Writes an error frame; the detail is cut at 256 bytes.
   public mutating func writeError(
-    _ code: ErrorCode, shard: ShardID = ShardID(0), correlation: UInt32 = 0, retryAfterMilliseconds: UInt32 = 0,
+    _ code: ErrorCode,
+    shard: ShardID = ShardID(0),
+    correlation: UInt32 = 0,
+    retryAfterMilliseconds: UInt32 = 0,
     detail: String = ""
   ) {
     writeFrame(FrameHeader(.error, shard: shard, correlation: correlation)) { buffer in
       buffer.writeVarint(UInt64(code.rawValue))
       buffer.writeVarint(retryAfterMilliseconds)
-      buffer.writeField(detail.utf8.count <= 256 ? detail : String(decoding: detail.utf8.prefix(256), as: UTF8.self))
+      buffer.writeField(
+        detail.utf8.count <= 256 ? detail : String(decoding: detail.utf8.prefix(256), as: UTF8.self)
+      )
     }
   }
 }
@@ -153,9 +158,15 @@ public struct FrameDecoder: Sendable {
     guard rawFlags & ~FrameHeader.Flags.known == 0 else { throw .badFlags(rawFlags) }
     guard available >= Int(length) + 4 else { return .needs(Int(length) + 4) }
     let shard = UInt16(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + 6, as: UInt16.self))
-    let correlation = UInt32(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + 8, as: UInt32.self))
+    let correlation = UInt32(
+      bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + 8, as: UInt32.self)
+    )
     let header = FrameHeader(
-      kind, flags: FrameHeader.Flags(rawValue: rawFlags), shard: ShardID(shard), correlation: correlation)
+      kind,
+      flags: FrameHeader.Flags(rawValue: rawFlags),
+      shard: ShardID(shard),
+      correlation: correlation
+    )
     return .frame(header, payloadCount: Int(length) - FrameHeader.lengthOverhead)
   }
 }

@@ -191,7 +191,8 @@ public struct Ready: Hashable, Sendable {
     var shards: [ShardRange] = []
     for _ in 0..<(try reader.count(elementBytesMin: 3)) {
       shards.append(
-        ShardRange(first: try reader.varint32(), count: try reader.varint32(), address: try reader.text()))
+        ShardRange(first: try reader.varint32(), count: try reader.varint32(), address: try reader.text())
+      )
     }
     try reader.end()
     self.init(isResumed: state == 1, sessionLifetimeMilliseconds: lifetime, shards: shards)

@@ -52,8 +52,13 @@ public struct ChannelFields: Hashable, Sendable {
   public var newestRegistered: Timestamp
 
   public init(
-    cid: String, created: Timestamp, options: ChannelTypeOptions, memberCount: UInt32, newest: SequenceNumber,
-    newestMessage: String, newestRegistered: Timestamp
+    cid: String,
+    created: Timestamp,
+    options: ChannelTypeOptions,
+    memberCount: UInt32,
+    newest: SequenceNumber,
+    newestMessage: String,
+    newestRegistered: Timestamp
   ) {
     self.cid = cid
     self.created = created
@@ -99,8 +104,15 @@ extension FieldReader {
     let flags = try varint()
     guard flags <= 3 else { throw .badValue(.flags) }
     return StatusAnswer(
-      sequence: sequence, status: status, readCount: read, deliveredCount: delivered, memberCount: members,
-      readEvents: flags & 1 != 0, deliveryEvents: flags & 2 != 0, createdAt: try time())
+      sequence: sequence,
+      status: status,
+      readCount: read,
+      deliveredCount: delivered,
+      memberCount: members,
+      readEvents: flags & 1 != 0,
+      deliveryEvents: flags & 2 != 0,
+      createdAt: try time()
+    )
   }
 }
 

@@ -1,0 +1,166 @@
+/// One incarnation of a channel in memory: its read vector and its messages. Everything here follows from the effects that were
+/// assigned to it.
+public struct ChannelState: Sendable {
+  public let number: ChannelNumber
+  /// `type:id`, its bytes.
+  public let cid: [UInt8]
+  public private(set) var created: Timestamp
+  /// What was set on the channel itself; the rest comes from its type.
+  public private(set) var ownOptions: OptionPatch
+  /// Where its type's record stands in the shard.
+  let type: Int
+  public internal(set) var rows = ReadVector()
+  public internal(set) var messages = MessageTable()
+
+  init(number: ChannelNumber, cid: [UInt8], created: Timestamp, ownOptions: OptionPatch, type: Int) {
+    self.number = number
+    self.cid = cid
+    self.created = created
+    self.ownOptions = ownOptions
+    self.type = type
+  }
+
+  mutating func assignHead(created: Timestamp, ownOptions: OptionPatch) {
+    self.created = created
+    self.ownOptions = ownOptions
+  }
+
+  // MARK: A row as it is seen
+
+  /// The member's own row: own positions and unread count, whatever others may see (R2, R4, R8, R18).
+  func ownRow(_ row: MemberOrdinal) -> RowAnswer {
+    let position = Int(row.rawValue)
+    let own = rows.ownPosition(row)
+    let read = SequenceNumber(rows.read[position])
+    let delivered = SequenceNumber(rows.delivered[position])
+    let readTime = self.readTime(position)
+    return RowAnswer(
+      row: row,
+      lastRead: readTime,
+      lastReadSequence: own,
+      lastDelivered: delivered >= read ? Timestamp(milliseconds: rows.deliveredAt[position]) : readTime,
+      lastDeliveredSequence: max(delivered, read),
+      own: ownDetails(row)
+    )
+  }
+
+  /// The row as everybody else sees it: watermarks, or own positions where `mark_unread` is `public`, of the kinds that the
+  /// channel shows (R3, R4, R8).
+  func shownRow(_ row: MemberOrdinal, options: ChannelTypeOptions, withOwnDetails: Bool) -> RowAnswer {
+    let position = Int(row.rawValue)
+    var read = SequenceNumber.zero
+    if options.readEvents {
+      read = options.markUnread == .public ? rows.ownPosition(row) : SequenceNumber(rows.read[position])
+    }
+    let delivered = options.deliveryEvents ? SequenceNumber(rows.delivered[position]) : .zero
+    let readTime =
+      options.readEvents ? self.readTime(position) : Timestamp(milliseconds: rows.joinedAt[position])
+    let deliveredTime = delivered >= read ? Timestamp(milliseconds: rows.deliveredAt[position]) : readTime
+    return RowAnswer(
+      row: row,
+      lastRead: readTime,
+      lastReadSequence: read,
+      lastDelivered: max(delivered, read) == .zero ? .none : deliveredTime,
+      lastDeliveredSequence: max(delivered, read),
+      own: withOwnDetails ? ownDetails(row) : nil
+    )
+  }
+
+  private func readTime(_ position: Int) -> Timestamp {
+    Timestamp(milliseconds: rows.readAt[position] == 0 ? rows.joinedAt[position] : rows.readAt[position])
+  }
+
+  private func ownDetails(_ row: MemberOrdinal) -> RowAnswer.OwnDetails {
+    let position = Int(row.rawValue)
+    let floor = unreadFloor(row)
+    let user = rows.user(row)
+    var unread = messages.countable(through: messages.newest) - messages.countable(through: floor)
+    if unread > 0, rows.marker(row) != nil { unread -= messages.countable(after: floor, sentBy: user) }
+    let first = unread == 0 ? nil : messages.firstCountable(after: floor, notSentBy: user)
+    return RowAnswer.OwnDetails(
+      unreadMessages: unread,
+      firstUnread: first ?? .zero,
+      unreadEpoch: rows.epochs[position]
+    )
+  }
+
+  /// Messages up to here do not count as unread for this member (R6).
+  private func unreadFloor(_ row: MemberOrdinal) -> SequenceNumber {
+    let own = rows.ownPosition(row)
+    return rows.hidesHistory(row) ? max(own, SequenceNumber(rows.joined[Int(row.rawValue)])) : own
+  }
+
+  // MARK: Statuses
+
+  /// A message's status and counts (R1); it is not deleted.
+  func status(_ sequence: SequenceNumber, options: ChannelTypeOptions) -> StatusAnswer {
+    let sender = messages.sender(sequence)
+    let senderRow = sender == .nobody ? nil : rows.row(of: sender)
+    let counts = rows.counts(sequence, options: options, excluding: senderRow)
+    return StatusAnswer(
+      sequence: sequence,
+      status: counts.read > 0 ? .read : counts.delivered > 0 ? .delivered : .sent,
+      readCount: counts.read,
+      deliveredCount: counts.delivered,
+      memberCount: counts.members,
+      readEvents: options.readEvents,
+      deliveryEvents: options.deliveryEvents,
+      createdAt: messages.createdAt(sequence)
+    )
+  }
+
+  // MARK: Read state
+
+  /// Rows newest first, below `cursor`; on the first page (no cursor) the viewer's own row comes first, and is not repeated (R12).
+  ///
+  /// - Returns: the rows, and the cursor of the next page where there is one.
+  func readState(
+    viewer: MemberOrdinal?,
+    isServer: Bool,
+    limit: Int,
+    cursor: UInt32?,
+    options: ChannelTypeOptions
+  ) -> (rows: [RowAnswer], next: UInt32?) {
+    var answers: [RowAnswer] = []
+    answers.reserveCapacity(min(limit, rows.activeCount))
+    if cursor == nil, let viewer { answers.append(ownRow(viewer)) }
+    var below = min(cursor.map(Int.init) ?? rows.rowCount, rows.rowCount)
+    while below > 0 {
+      let row = MemberOrdinal(UInt32(below - 1))
+      if rows.isActive(row), row != viewer {
+        if answers.count == limit { return (answers, UInt32(below)) }
+        answers.append(shownRow(row, options: options, withOwnDetails: isServer))
+      }
+      below -= 1
+    }
+    return (answers, nil)
+  }
+
+  // MARK: Assignment
+
+  /// Assigns an effect that is addressed to one of this channel's pages.
+  mutating func assign(_ effect: Effect, users: inout UserTable) {
+    switch effect {
+    case .channelAssigned(_, _, let created, let own):
+      assignHead(created: created, ownOptions: own)
+    case .rowAssigned(_, let row, let record):
+      rows.assign(row, record, user: users.intern(record.user))
+    case .rowLeft(_, let row, _):
+      rows.leave(row)
+    case .roleAssigned(_, let row, let role):
+      rows.assignRole(row, role)
+    case .readMoved(_, let row, let sequence, let time):
+      rows.moveRead(row, to: sequence, at: time)
+    case .deliveredMoved(_, let row, let sequence, let time):
+      rows.moveDelivered(row, to: sequence, at: time)
+    case .markerAssigned(_, let row, let marker, let epoch):
+      rows.assignMarker(row, marker, epoch: epoch)
+    case .messageAssigned(_, let sequence, let record):
+      messages.assign(sequence, record, sender: users.intern(record.sender))
+    case .messageDeleted(_, let sequence, _):
+      messages.delete(sequence)
+    case .channelTypeAssigned, .countersAssigned, .sessionAssigned:
+      preconditionFailure("addressed to the shard, not to a channel")
+    }
+  }
+}

@@ -1,0 +1,316 @@
+/// The commands. Each one is decided against memory: it is refused, or it appends the effects that carry it out; nothing is changed here.
+/// Whoever asked assigns the effects and logs them. A command that appends nothing changes nothing, and has succeeded.
+extension ShardState {
+  /// A member as a command names them.
+  public struct NewMember: Hashable, Sendable {
+    public var user: String
+    /// Empty: none given, an existing member keeps theirs.
+    public var role: String
+    public init(user: String, role: String = "") {
+      self.user = user
+      self.role = role
+    }
+  }
+
+  // MARK: Positions
+
+  /// Mark-read to a message, or to the newest where `message` is empty (R2).
+  ///
+  /// - Parameter epoch: the unread epoch that the caller knows; an older one leaves the marker alone (R4).
+  /// - Returns: the member's row.
+  public func decideRead(
+    _ slot: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan,
+    epoch: UInt32?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> MemberOrdinal {
+    let row = try member(user, in: slot)
+    let sequence = try position(message, in: slot)
+    let number = self[slot].number
+    let rows = self[slot].rows
+    let position = Int(row.rawValue)
+    let read = max(rows.read[position], sequence.rawValue)
+    if read > rows.read[position] {
+      effects.append(.readMoved(number, row, to: SequenceNumber(read), at: time))
+    }
+    let marker = rows.markers[position]
+    if marker != ReadVector.noMarker, !isStale(epoch, rows.epochs[position]) {
+      let moved = max(marker, sequence.rawValue)
+      // Gone once it reaches the watermark.
+      let left = moved >= read ? nil : SequenceNumber(moved)
+      if left?.rawValue != marker {
+        effects.append(.markerAssigned(number, row, marker: left, epoch: rows.epochs[position]))
+      }
+    }
+    return row
+  }
+
+  /// Mark-delivered up to a message, or to the newest where `message` is empty (R3).
+  public func decideDelivered(
+    _ slot: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> MemberOrdinal {
+    let row = try member(user, in: slot)
+    let sequence = try position(message, in: slot)
+    if sequence.rawValue > self[slot].rows.delivered[Int(row.rawValue)] {
+      effects.append(.deliveredMoved(self[slot].number, row, to: sequence, at: time))
+    }
+    return row
+  }
+
+  /// Mark-unread from a message on (R4).
+  public func decideUnread(
+    _ slot: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan,
+    epoch: UInt32?,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> MemberOrdinal {
+    let row = try member(user, in: slot)
+    guard options(slot).markUnread != .off else { throw .markUnreadOff }
+    guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
+    let rows = self[slot].rows
+    let position = Int(row.rawValue)
+    let marker = sequence.rawValue - 1
+    let isAbove = sequence.rawValue > rows.read[position]
+    if !isAbove, rows.markers[position] != marker, !isStale(epoch, rows.epochs[position]) {
+      effects.append(
+        .markerAssigned(
+          self[slot].number,
+          row,
+          marker: SequenceNumber(marker),
+          epoch: rows.epochs[position] + 1
+        )
+      )
+    }
+    return row
+  }
+
+  /// A read or unread with an older epoch than the row's comes from a device that has not seen the latest choice (R4).
+  private func isStale(_ epoch: UInt32?, _ current: UInt32) -> Bool { epoch.map { $0 < current } ?? false }
+
+  /// The row of a user who is a member now.
+  public func member(_ user: RawSpan, in slot: ChannelSlot) throws(Refusal) -> MemberOrdinal {
+    guard let number = users.find(user), let row = self[slot].rows.row(of: number) else { throw .notAMember }
+    return row
+  }
+
+  private func position(_ message: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber {
+    if message.isEmpty { return self[slot].messages.newest }
+    guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
+    return sequence
+  }
+
+  // MARK: Messages
+
+  /// What registering a message came to.
+  public enum Registration: Hashable, Sendable {
+    case created(SequenceNumber)
+    case known(SequenceNumber)
+
+    public var sequence: SequenceNumber {
+      switch self {
+      case .created(let sequence), .known(let sequence): sequence
+      }
+    }
+  }
+
+  /// Registers a message; its sender, where they are a member, has read and received it (R5). The same id again changes nothing.
+  ///
+  /// - Parameter sender: empty for the system.
+  public func decideRegister(
+    _ slot: ChannelSlot,
+    id: RawSpan,
+    sender: RawSpan,
+    created: Timestamp,
+    isSilent: Bool,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> Registration {
+    let messages = self[slot].messages
+    if let known = messages.find(id) {
+      guard !messages.flags(known).contains(.deleted) else { throw .messageDeleted }
+      return .known(known)
+    }
+    guard messages.newest.rawValue < MessageTable.sequenceMax else {
+      throw .limitReached(.messagesPerChannel)
+    }
+    let number = self[slot].number
+    let sequence = messages.newest.next
+    let record = MessageRecord(
+      id: Self.text(id),
+      sender: Self.text(sender),
+      flags: isSilent ? .silent : [],
+      registeredAt: time,
+      createdAt: created
+    )
+    effects.append(.messageAssigned(number, sequence, record))
+    if !sender.isEmpty, let user = users.find(sender), let row = self[slot].rows.row(of: user) {
+      effects.append(.readMoved(number, row, to: sequence, at: time))
+      effects.append(.deliveredMoved(number, row, to: sequence, at: time))
+      if self[slot].rows.marker(row) != nil {
+        let epoch = self[slot].rows.epochs[Int(row.rawValue)]
+        effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch))
+      }
+    }
+    return .created(sequence)
+  }
+
+  /// Deletes a message: it is not counted any more and has no status, but still marks a position (R16).
+  public func decideDelete(
+    _ slot: ChannelSlot,
+    id: RawSpan,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> SequenceNumber {
+    guard let sequence = self[slot].messages.find(id) else { throw .messageNotFound }
+    if !self[slot].messages.flags(sequence).contains(.deleted) {
+      effects.append(.messageDeleted(self[slot].number, sequence, at: time))
+    }
+    return sequence
+  }
+
+  // MARK: Channels and members
+
+  /// Creates a channel. The caller has made sure that the shard has none of that name.
+  public func decideCreate(
+    cid: String,
+    options: OptionPatch,
+    members: [NewMember],
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    let inForce = channelType(String(cid.prefix { $0 != ":" })).options.applying(options)
+    effects.append(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1)))
+    effects.append(.channelAssigned(nextChannel, cid: cid, created: time, own: options))
+    try decideJoin(
+      nextChannel,
+      members,
+      rows: ReadVector(),
+      newest: .zero,
+      history: inForce.history,
+      at: time,
+      into: &effects
+    )
+  }
+
+  /// Lays options over a channel's own and adds members; never removes or resets any.
+  public func decideUpdate(
+    _ slot: ChannelSlot,
+    options: OptionPatch,
+    members: [NewMember],
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    let channel = self[slot]
+    let merged = channel.ownOptions.merging(options)
+    if merged != channel.ownOptions {
+      let cid = String(decoding: channel.cid, as: UTF8.self)
+      effects.append(.channelAssigned(channel.number, cid: cid, created: channel.created, own: merged))
+    }
+    let history = types[channel.type].options.applying(merged).history
+    try decideJoin(
+      channel.number,
+      members,
+      rows: channel.rows,
+      newest: channel.messages.newest,
+      history: history,
+      at: time,
+      into: &effects
+    )
+  }
+
+  /// Adds and removes members. Where a user stands in both lists, they are removed first and join again: a new row (R6).
+  public func decideMembers(
+    _ slot: ChannelSlot,
+    add: [NewMember],
+    remove: [String],
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    let channel = self[slot]
+    var removed: Set<String> = []
+    for user in remove where removed.insert(user).inserted {
+      if let row = row(of: user, in: channel.rows) { effects.append(.rowLeft(channel.number, row, at: time)) }
+    }
+    try decideJoin(
+      channel.number,
+      add,
+      rows: channel.rows,
+      leaving: removed,
+      newest: channel.messages.newest,
+      history: options(slot).history,
+      at: time,
+      into: &effects
+    )
+  }
+
+  private func decideJoin(
+    _ number: ChannelNumber,
+    _ members: [NewMember],
+    rows: ReadVector,
+    leaving: Set<String> = [],
+    newest: SequenceNumber,
+    history: HistoryOption,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    var next = UInt32(rows.rowCount)
+    var joining: [String: MemberOrdinal] = [:]
+    for member in members {
+      let current =
+        joining[member.user] ?? (leaving.contains(member.user) ? nil : row(of: member.user, in: rows))
+      if let current {
+        let isNew = Int(current.rawValue) >= rows.rowCount
+        if !member.role.isEmpty, isNew || rows.roles[current.rawValue] != member.role {
+          effects.append(.roleAssigned(number, current, role: member.role))
+        }
+        continue
+      }
+      guard next < ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
+      let record = RowRecord(
+        user: member.user,
+        role: member.role,
+        hidesHistory: history == .hidden,
+        joined: newest,
+        joinedAt: time,
+        read: history == .visible ? newest : .zero
+      )
+      effects.append(.rowAssigned(number, MemberOrdinal(next), record))
+      joining[member.user] = MemberOrdinal(next)
+      next += 1
+    }
+  }
+
+  private func row(of user: String, in rows: ReadVector) -> MemberOrdinal? {
+    var user = user
+    return user.withUTF8 { users.find($0.span.bytes) }.flatMap { rows.row(of: $0) }
+  }
+
+  // MARK: Channel types
+
+  /// Lays options over a channel type's: the home shard's part of a PUT.
+  public func decidePatch(type name: String, _ patch: OptionPatch, into effects: inout [Effect]) {
+    let current = channelType(name)
+    let options = current.options.applying(patch)
+    guard options != current.options || current.version == 0 else { return }
+    effects.append(
+      .channelTypeAssigned(ChannelTypeRecord(name: name, version: current.version + 1, options: options))
+    )
+  }
+
+  /// Takes over a type's value from its home shard, unless a newer one is here.
+  public func decideAssign(type record: ChannelTypeRecord, into effects: inout [Effect]) {
+    guard record.version > channelType(record.name).version else { return }
+    effects.append(.channelTypeAssigned(record))
+  }
+
+  private static func text(_ bytes: RawSpan) -> String {
+    bytes.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+  }
+}

@@ -1,0 +1,216 @@
+/// Where a loaded channel stands in its shard's memory. It is valid until the channel is let go.
+public struct ChannelSlot: Hashable, Sendable {
+  public var rawValue: UInt32
+  public init(_ rawValue: UInt32) { self.rawValue = rawValue }
+}
+
+/// One shard: a deterministic state machine (DESIGN.md section 3). It reads no clock, draws no random number and touches no I/O.
+///
+/// A command is *decided* into effects (`ShardState+Commands.swift`), and effects are *assigned* (here), by the same function
+/// whether they were decided just now or are read back from the log or a page.
+public struct ShardState: Sendable {
+  public let id: ShardID
+  /// The last time logged; a shard's time never falls (R20).
+  public private(set) var time = Timestamp.none
+  public private(set) var nextChannel = ChannelNumber(1)
+  public private(set) var types: [ChannelTypeRecord] = []
+  private var typePositions: [String: Int] = [:]
+  var users = UserTable()
+  private var channels: [ChannelState?] = []
+  private var freeSlots: [UInt32] = []
+  private var directory = HashIndex()
+
+  public init(id: ShardID) { self.id = id }
+
+  /// Channels in memory.
+  public var loadedCount: Int { directory.count }
+
+  // MARK: Time
+
+  /// The shard's time for what is decided now: max(clock, last logged time) (R20).
+  public mutating func advance(clock: Timestamp) -> Timestamp {
+    time = max(time, clock)
+    return time
+  }
+
+  // MARK: Channels in memory
+
+  /// The slot of a loaded channel.
+  public func slot(of cid: RawSpan) -> ChannelSlot? {
+    directory.find(StableHash.hash(cid)) { slot in
+      guard let channel = channels[Int(slot)] else { return false }
+      return channel.cid.span.bytes.isEqual(to: cid)
+    }
+    .map(ChannelSlot.init)
+  }
+
+  /// A loaded channel.
+  public subscript(slot: ChannelSlot) -> ChannelState {
+    _read { yield channels[Int(slot.rawValue)]! }
+    _modify { yield &channels[Int(slot.rawValue)]! }
+  }
+
+  /// Puts a channel with nothing but its head into memory, as its `channelAssigned` effect says.
+  public mutating func insert(_ number: ChannelNumber, cid: String, created: Timestamp, own: OptionPatch)
+    -> ChannelSlot
+  {
+    let bytes = Array(cid.utf8)
+    let typeName = String(decoding: bytes.prefix { $0 != UInt8(ascii: ":") }, as: UTF8.self)
+    let channel = ChannelState(
+      number: number,
+      cid: bytes,
+      created: created,
+      ownOptions: own,
+      type: typePosition(typeName)
+    )
+    let slot: UInt32
+    if let free = freeSlots.popLast() {
+      slot = free
+      channels[Int(free)] = channel
+    } else {
+      slot = UInt32(channels.count)
+      channels.append(channel)
+    }
+    directory.insert(StableHash.hash(bytes.span.bytes), slot)
+    return ChannelSlot(slot)
+  }
+
+  /// Lets a channel go from memory.
+  public mutating func remove(_ slot: ChannelSlot) {
+    let cid = self[slot].cid
+    directory.remove(StableHash.hash(cid.span.bytes), slot.rawValue)
+    channels[Int(slot.rawValue)] = nil
+    freeSlots.append(slot.rawValue)
+  }
+
+  /// The options in force in a channel: its type's with its own laid over them.
+  public func options(_ slot: ChannelSlot) -> ChannelTypeOptions {
+    types[self[slot].type].options.applying(self[slot].ownOptions)
+  }
+
+  /// The record of a channel type; of one never set, version 0 and the defaults.
+  public func channelType(_ name: String) -> ChannelTypeRecord {
+    typePositions[name].map { types[$0] } ?? ChannelTypeRecord(name: name)
+  }
+
+  /// Where a type's record stands, made with the defaults if it is not known yet. That is memory only: nothing is logged for it.
+  private mutating func typePosition(_ name: String) -> Int {
+    if let position = typePositions[name] { return position }
+    types.append(ChannelTypeRecord(name: name))
+    typePositions[name] = types.count - 1
+    return types.count - 1
+  }
+
+  // MARK: Assignment
+
+  /// Assigns an effect addressed to a channel in memory.
+  public mutating func assign(_ effect: Effect, to slot: ChannelSlot) {
+    channels[Int(slot.rawValue)]!.assign(effect, users: &users)
+  }
+
+  /// Assigns an effect addressed to the shard's own pages.
+  public mutating func assign(_ effect: Effect) {
+    switch effect {
+    case .channelTypeAssigned(let record):
+      types[typePosition(record.name)] = record
+    case .countersAssigned(let next):
+      nextChannel = next
+    case .sessionAssigned:
+      // Sessions belong to the log, not to the model.
+      break
+    default:
+      preconditionFailure("addressed to a channel")
+    }
+  }
+
+  /// Takes over the time of a batch or page that is read back.
+  public mutating func assign(time: Timestamp) { self.time = max(self.time, time) }
+
+  // MARK: Names of numbers
+
+  /// A member's user id, as bytes.
+  public func withUser<Result>(_ slot: ChannelSlot, _ row: MemberOrdinal, _ body: (RawSpan) -> Result)
+    -> Result
+  {
+    body(users.id(self[slot].rows.user(row)))
+  }
+
+  /// A message's id, as bytes; empty for position 0.
+  public func withMessage<Result>(
+    _ slot: ChannelSlot,
+    _ sequence: SequenceNumber,
+    _ body: (RawSpan) -> Result
+  ) -> Result {
+    channels[Int(slot.rawValue)]!.messages.withID(sequence, body)
+  }
+
+  // MARK: Pages
+
+  /// The effects that make a page as it is now; empty where there is nothing on it.
+  public func effects(of page: PageID, in slot: ChannelSlot) -> [Effect] {
+    let channel = self[slot]
+    switch page {
+    case .head:
+      return [
+        .channelAssigned(
+          channel.number,
+          cid: String(decoding: channel.cid, as: UTF8.self),
+          created: channel.created,
+          own: channel.ownOptions
+        )
+      ]
+    case .rows(let number):
+      let first = Int(number * PageID.rowsPerPage)
+      let end = min(first + Int(PageID.rowsPerPage), channel.rows.rowCount)
+      return (first..<max(first, end)).map { position in
+        let row = MemberOrdinal(UInt32(position))
+        return .rowAssigned(channel.number, row, record(of: row, in: channel))
+      }
+    case .segment(let number):
+      guard Int(number) < channel.messages.segments.count else { return [] }
+      let first = number * PageID.messagesPerSegment + 1
+      let last = min(first + PageID.messagesPerSegment - 1, channel.messages.newest.rawValue)
+      return (first...last).map { raw in
+        let sequence = SequenceNumber(raw)
+        return .messageAssigned(channel.number, sequence, record(of: sequence, in: channel))
+      }
+    case .types, .shardHead:
+      preconditionFailure("pages of the shard")
+    }
+  }
+
+  /// The effects that make the types page.
+  public var typeEffects: [Effect] { types.filter { $0.version > 0 }.map { .channelTypeAssigned($0) } }
+
+  private func record(of row: MemberOrdinal, in channel: ChannelState) -> RowRecord {
+    let rows = channel.rows
+    let position = Int(row.rawValue)
+    return RowRecord(
+      user: users.text(rows.user(row)),
+      role: rows.roles[row.rawValue] ?? "",
+      hasLeft: !rows.isActive(row),
+      hidesHistory: rows.hidesHistory(row),
+      joined: SequenceNumber(rows.joined[position]),
+      joinedAt: Timestamp(milliseconds: rows.joinedAt[position]),
+      read: SequenceNumber(rows.read[position]),
+      readAt: Timestamp(milliseconds: rows.readAt[position]),
+      delivered: SequenceNumber(rows.delivered[position]),
+      deliveredAt: Timestamp(milliseconds: rows.deliveredAt[position]),
+      marker: rows.marker(row),
+      unreadEpoch: rows.epochs[position]
+    )
+  }
+
+  private func record(of sequence: SequenceNumber, in channel: ChannelState) -> MessageRecord {
+    let messages = channel.messages
+    let registered = messages.registeredAt(sequence)
+    let created = messages.createdAt(sequence)
+    return MessageRecord(
+      id: messages.text(sequence),
+      sender: users.text(messages.sender(sequence)),
+      flags: messages.flags(sequence),
+      registeredAt: registered,
+      createdAt: created == registered ? .none : created
+    )
+  }
+}
