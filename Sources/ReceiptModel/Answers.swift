@@ -1,5 +1,5 @@
 /// Why a command or a query was refused; nothing was changed. The wire's codes 30 to 36 (Proto/frames.md, "Errors").
-public enum Refusal: Error, Hashable, Sendable {
+package enum Refusal: Error, Hashable, Sendable {
   case channelNotFound
   case notAMember
   case messageNotFound
@@ -8,35 +8,35 @@ public enum Refusal: Error, Hashable, Sendable {
   case limitReached(StaticLimit)
 
   /// The limits that a caller can meet.
-  public enum StaticLimit: String, Sendable {
+  package enum StaticLimit: String, Sendable {
     case membersPerChannel = "members of a channel: at most 16777216 rows, those who left included"
     case messagesPerChannel = "messages of a channel: at most 4294967294"
   }
 }
 
 /// A message's status (R1), in rising order.
-public enum MessageStatus: UInt8, Comparable, Sendable {
+package enum MessageStatus: UInt8, Comparable, Sendable {
   case sent = 0
   case delivered = 1
   case read = 2
-  public static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
+  package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
 }
 
 /// The counts of one message (R1, R10).
-public struct StatusAnswer: Hashable, Sendable {
-  public var sequence: SequenceNumber
-  public var status: MessageStatus
-  public var readCount: UInt32
+package struct StatusAnswer: Hashable, Sendable {
+  package var sequence: SequenceNumber
+  package var status: MessageStatus
+  package var readCount: UInt32
   /// Includes readers (R1).
-  public var deliveredCount: UInt32
-  public var memberCount: UInt32
-  public var readEvents: Bool
-  public var deliveryEvents: Bool
-  public var createdAt: Timestamp
+  package var deliveredCount: UInt32
+  package var memberCount: UInt32
+  package var readEvents: Bool
+  package var deliveryEvents: Bool
+  package var createdAt: Timestamp
   /// `memberCount − readCount`, always (R1).
-  public var unreadCount: UInt32 { memberCount - readCount }
+  package var unreadCount: UInt32 { memberCount - readCount }
 
-  public init(
+  package init(
     sequence: SequenceNumber,
     status: MessageStatus,
     readCount: UInt32,
@@ -58,30 +58,30 @@ public struct StatusAnswer: Hashable, Sendable {
 }
 
 /// A read-state row as a viewer sees it, in numbers: what names them is looked up when it is written out (R12, R18).
-public struct RowAnswer: Hashable, Sendable {
-  public var row: MemberOrdinal
+package struct RowAnswer: Hashable, Sendable {
+  package var row: MemberOrdinal
   /// The time of the last move, or of the join where nothing has moved.
-  public var lastRead: Timestamp
-  public var lastReadSequence: SequenceNumber
+  package var lastRead: Timestamp
+  package var lastReadSequence: SequenceNumber
   /// None where nothing was delivered.
-  public var lastDelivered: Timestamp
-  public var lastDeliveredSequence: SequenceNumber
+  package var lastDelivered: Timestamp
+  package var lastDeliveredSequence: SequenceNumber
   /// Only in the own row and for servers.
-  public var own: OwnDetails?
+  package var own: OwnDetails?
 
-  public struct OwnDetails: Hashable, Sendable {
-    public var unreadMessages: UInt32
+  package struct OwnDetails: Hashable, Sendable {
+    package var unreadMessages: UInt32
     /// Zero: there is none.
-    public var firstUnread: SequenceNumber
-    public var unreadEpoch: UInt32
-    public init(unreadMessages: UInt32, firstUnread: SequenceNumber, unreadEpoch: UInt32) {
+    package var firstUnread: SequenceNumber
+    package var unreadEpoch: UInt32
+    package init(unreadMessages: UInt32, firstUnread: SequenceNumber, unreadEpoch: UInt32) {
       self.unreadMessages = unreadMessages
       self.firstUnread = firstUnread
       self.unreadEpoch = unreadEpoch
     }
   }
 
-  public init(
+  package init(
     row: MemberOrdinal,
     lastRead: Timestamp,
     lastReadSequence: SequenceNumber,

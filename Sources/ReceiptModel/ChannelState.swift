@@ -1,16 +1,16 @@
 /// One incarnation of a channel in memory: its read vector and its messages. Everything here follows from the effects that were
 /// assigned to it.
-public struct ChannelState: Sendable {
-  public let number: ChannelNumber
+package struct ChannelState: Sendable {
+  package let number: ChannelNumber
   /// `type:id`, its bytes.
-  public let cid: [UInt8]
-  public private(set) var created: Timestamp
+  package let cid: [UInt8]
+  package private(set) var created: Timestamp
   /// What was set on the channel itself; the rest comes from its type.
-  public private(set) var ownOptions: OptionPatch
+  package private(set) var ownOptions: OptionPatch
   /// Where its type's record stands in the shard.
   let type: Int
-  public internal(set) var rows = ReadVector()
-  public internal(set) var messages = MessageTable()
+  package internal(set) var rows = ReadVector()
+  package internal(set) var messages = MessageTable()
 
   init(number: ChannelNumber, cid: [UInt8], created: Timestamp, ownOptions: OptionPatch, type: Int) {
     self.number = number

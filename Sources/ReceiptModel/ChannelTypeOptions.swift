@@ -1,5 +1,5 @@
 /// What a member's mark-unread does to what others see (R4).
-public enum MarkUnreadOption: UInt8, Sendable, CaseIterable {
+package enum MarkUnreadOption: UInt8, Sendable, CaseIterable {
   /// Others go on seeing the watermark.
   case `private` = 0
   /// Others see the own position.
@@ -9,7 +9,7 @@ public enum MarkUnreadOption: UInt8, Sendable, CaseIterable {
 }
 
 /// Where a new member starts (R6).
-public enum HistoryOption: UInt8, Sendable, CaseIterable {
+package enum HistoryOption: UInt8, Sendable, CaseIterable {
   /// Read up to the newest message.
   case visible = 0
   /// At 0, and nothing before the join counts as unread.
@@ -17,17 +17,17 @@ public enum HistoryOption: UInt8, Sendable, CaseIterable {
 }
 
 /// The options of a channel as they are in force: its type's, with the channel's own laid over them.
-public struct ChannelTypeOptions: Hashable, Sendable {
-  public var readEvents = true
-  public var deliveryEvents = true
-  public var markUnread = MarkUnreadOption.private
-  public var history = HistoryOption.visible
+package struct ChannelTypeOptions: Hashable, Sendable {
+  package var readEvents = true
+  package var deliveryEvents = true
+  package var markUnread = MarkUnreadOption.private
+  package var history = HistoryOption.visible
 
   /// The defaults of API.md's option table.
-  public init() {}
+  package init() {}
 
   /// These options with `patch` laid over them.
-  public func applying(_ patch: OptionPatch) -> ChannelTypeOptions {
+  package func applying(_ patch: OptionPatch) -> ChannelTypeOptions {
     var result = self
     if let value = patch.readEvents { result.readEvents = value }
     if let value = patch.deliveryEvents { result.deliveryEvents = value }
@@ -37,7 +37,7 @@ public struct ChannelTypeOptions: Hashable, Sendable {
   }
 
   /// The patch that makes these options out of the defaults.
-  public var asPatch: OptionPatch {
+  package var asPatch: OptionPatch {
     let defaults = ChannelTypeOptions()
     var patch = OptionPatch()
     if readEvents != defaults.readEvents { patch.readEvents = readEvents }
@@ -49,19 +49,19 @@ public struct ChannelTypeOptions: Hashable, Sendable {
 }
 
 /// Some options: nil leaves what is there.
-public struct OptionPatch: Hashable, Sendable {
-  public var readEvents: Bool?
-  public var deliveryEvents: Bool?
-  public var markUnread: MarkUnreadOption?
-  public var history: HistoryOption?
+package struct OptionPatch: Hashable, Sendable {
+  package var readEvents: Bool?
+  package var deliveryEvents: Bool?
+  package var markUnread: MarkUnreadOption?
+  package var history: HistoryOption?
 
-  public init() {}
+  package init() {}
 
   /// Nothing is set.
-  public var isEmpty: Bool { self == OptionPatch() }
+  package var isEmpty: Bool { self == OptionPatch() }
 
   /// This patch with `later` laid over it.
-  public func merging(_ later: OptionPatch) -> OptionPatch {
+  package func merging(_ later: OptionPatch) -> OptionPatch {
     var result = self
     if let value = later.readEvents { result.readEvents = value }
     if let value = later.deliveryEvents { result.deliveryEvents = value }
@@ -72,12 +72,12 @@ public struct OptionPatch: Hashable, Sendable {
 }
 
 /// A channel type's versioned value. Version 0: never set, everything has its default.
-public struct ChannelTypeRecord: Hashable, Sendable {
-  public var name: String
-  public var version: UInt64
-  public var options: ChannelTypeOptions
+package struct ChannelTypeRecord: Hashable, Sendable {
+  package var name: String
+  package var version: UInt64
+  package var options: ChannelTypeOptions
 
-  public init(name: String, version: UInt64 = 0, options: ChannelTypeOptions = ChannelTypeOptions()) {
+  package init(name: String, version: UInt64 = 0, options: ChannelTypeOptions = ChannelTypeOptions()) {
     self.name = name
     self.version = version
     self.options = options

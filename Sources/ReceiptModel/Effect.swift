@@ -2,7 +2,7 @@
 /// the shard's memory, its log and its pages are all made by assigning them, so replay decides nothing. The large ones are
 /// indirect: an effect of a mark is a few words, copied without touching a reference count.
 /// Encodings: Proto/frames.md, "The log and the pages".
-public enum Effect: Hashable, Sendable {
+package enum Effect: Hashable, Sendable {
   indirect case channelAssigned(ChannelNumber, cid: String, created: Timestamp, own: OptionPatch)
   indirect case rowAssigned(ChannelNumber, MemberOrdinal, RowRecord)
   case rowLeft(ChannelNumber, MemberOrdinal, at: Timestamp)
@@ -17,7 +17,7 @@ public enum Effect: Hashable, Sendable {
   indirect case sessionAssigned(SessionRecord)
 
   /// The channel this effect is about; nil for the shard's own pages.
-  public var channel: ChannelNumber? {
+  package var channel: ChannelNumber? {
     switch self {
     case .channelAssigned(let number, _, _, _), .rowAssigned(let number, _, _), .rowLeft(let number, _, _),
       .roleAssigned(let number, _, _), .readMoved(let number, _, _, _), .deliveredMoved(let number, _, _, _),
@@ -30,7 +30,7 @@ public enum Effect: Hashable, Sendable {
   }
 
   /// The page this effect is addressed to.
-  public var page: PageID {
+  package var page: PageID {
     switch self {
     case .channelAssigned: .head
     case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
@@ -45,7 +45,7 @@ public enum Effect: Hashable, Sendable {
 }
 
 /// A page's name within its channel, or within its shard for the last two: the unit of a checkpoint.
-public enum PageID: Hashable, Sendable {
+package enum PageID: Hashable, Sendable {
   case head
   case rows(UInt32)
   case segment(UInt32)
@@ -53,31 +53,31 @@ public enum PageID: Hashable, Sendable {
   case shardHead
 
   /// Member rows in one page.
-  public static let rowsPerPage: UInt32 = 256
+  package static let rowsPerPage: UInt32 = 256
   /// Messages in one segment.
-  public static let messagesPerSegment: UInt32 = 256
+  package static let messagesPerSegment: UInt32 = 256
 }
 
 /// Everything that one member's row says.
-public struct RowRecord: Hashable, Sendable {
-  public var user: String
+package struct RowRecord: Hashable, Sendable {
+  package var user: String
   /// Empty: no role was given.
-  public var role: String
-  public var hasLeft: Bool
+  package var role: String
+  package var hasLeft: Bool
   /// Joined where the option `history` was `hidden`: nothing before the join counts as unread (R6).
-  public var hidesHistory: Bool
+  package var hidesHistory: Bool
   /// The newest sequence number when they joined: they joined before message n if `joined < n` (R6).
-  public var joined: SequenceNumber
-  public var joinedAt: Timestamp
-  public var read: SequenceNumber
-  public var readAt: Timestamp
-  public var delivered: SequenceNumber
-  public var deliveredAt: Timestamp
+  package var joined: SequenceNumber
+  package var joinedAt: Timestamp
+  package var read: SequenceNumber
+  package var readAt: Timestamp
+  package var delivered: SequenceNumber
+  package var deliveredAt: Timestamp
   /// The unread marker, where one is set (R4).
-  public var marker: SequenceNumber?
-  public var unreadEpoch: UInt32
+  package var marker: SequenceNumber?
+  package var unreadEpoch: UInt32
 
-  public init(
+  package init(
     user: String,
     role: String = "",
     hasLeft: Bool = false,
@@ -107,28 +107,33 @@ public struct RowRecord: Hashable, Sendable {
 }
 
 /// What is kept of one message; its body is the chat backend's.
-public struct MessageRecord: Hashable, Sendable {
-  public struct Flags: OptionSet, Hashable, Sendable {
-    public let rawValue: UInt8
-    public init(rawValue: UInt8) { self.rawValue = rawValue }
+package struct MessageRecord: Hashable, Sendable {
+  package struct Flags: OptionSet, Hashable, Sendable {
+    package let rawValue: UInt8
+    package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// Registered as silent: never counted as unread (R14).
-    public static let silent = Flags(rawValue: 1)
+    package static let silent = Flags(rawValue: 1)
     /// Deleted: not counted, has no status, still marks a position (R16).
-    public static let deleted = Flags(rawValue: 2)
+    package static let deleted = Flags(rawValue: 2)
     /// Not counted as unread for another reason (thread replies, R15).
-    public static let uncounted = Flags(rawValue: 4)
+    package static let uncounted = Flags(rawValue: 4)
   }
 
-  public var id: String
+  package var id: String
   /// Empty: sent by the system.
-  public var sender: String
-  public var flags: Flags
-  public var registeredAt: Timestamp
+  package var sender: String
+  package var flags: Flags
+  package var registeredAt: Timestamp
   /// For display (R20); none: the time of registration.
-  public var createdAt: Timestamp
+  package var createdAt: Timestamp
 
-  public init(id: String, sender: String, flags: Flags, registeredAt: Timestamp, createdAt: Timestamp = .none)
-  {
+  package init(
+    id: String,
+    sender: String,
+    flags: Flags,
+    registeredAt: Timestamp,
+    createdAt: Timestamp = .none
+  ) {
     self.id = id
     self.sender = sender
     self.flags = flags
@@ -138,16 +143,20 @@ public struct MessageRecord: Hashable, Sendable {
 }
 
 /// What a shard remembers of a gateway's session, so that a resend is applied exactly once (DESIGN.md section 3).
-public struct SessionRecord: Hashable, Sendable {
-  public var session: SessionID
+package struct SessionRecord: Hashable, Sendable {
+  package var session: SessionID
   /// The highest counter taken up.
-  public var highest: UInt64
+  package var highest: UInt64
   /// Counters below `highest` that wait for a channel to load, rising.
-  public var waiting: [UInt64]
-  public var lastWritten: Timestamp
+  package var waiting: [UInt64]
+  package var lastWritten: Timestamp
 
-  public init(session: SessionID, highest: UInt64 = 0, waiting: [UInt64] = [], lastWritten: Timestamp = .none)
-  {
+  package init(
+    session: SessionID,
+    highest: UInt64 = 0,
+    waiting: [UInt64] = [],
+    lastWritten: Timestamp = .none
+  ) {
     self.session = session
     self.highest = highest
     self.waiting = waiting
@@ -155,5 +164,5 @@ public struct SessionRecord: Hashable, Sendable {
   }
 
   /// Whether the command with this counter was decided already.
-  public func covers(_ counter: UInt64) -> Bool { counter <= highest && !waiting.contains(counter) }
+  package func covers(_ counter: UInt64) -> Bool { counter <= highest && !waiting.contains(counter) }
 }

@@ -1,87 +1,87 @@
 /// A position in a channel: messages are numbered from 1 in order of registration, never reused (DESIGN.md section 1).
 /// 0 is "before the first message".
-public struct SequenceNumber: Hashable, Comparable, Sendable {
-  public var rawValue: UInt32
-  public init(_ rawValue: UInt32) { self.rawValue = rawValue }
+package struct SequenceNumber: Hashable, Comparable, Sendable {
+  package var rawValue: UInt32
+  package init(_ rawValue: UInt32) { self.rawValue = rawValue }
   /// Before the first message.
-  public static let zero = SequenceNumber(0)
-  public static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
+  package static let zero = SequenceNumber(0)
+  package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
   /// The position after this one.
-  public var next: SequenceNumber { SequenceNumber(rawValue + 1) }
+  package var next: SequenceNumber { SequenceNumber(rawValue + 1) }
 }
 
 /// A member's row in a read vector: given in join order, never reused.
-public struct MemberOrdinal: Hashable, Comparable, Sendable {
-  public var rawValue: UInt32
-  public init(_ rawValue: UInt32) { self.rawValue = rawValue }
-  public static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
+package struct MemberOrdinal: Hashable, Comparable, Sendable {
+  package var rawValue: UInt32
+  package init(_ rawValue: UInt32) { self.rawValue = rawValue }
+  package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
 }
 
 /// A channel's incarnation: given by its shard at creation, from 1, never used again.
-public struct ChannelNumber: Hashable, Comparable, Sendable {
-  public var rawValue: UInt64
-  public init(_ rawValue: UInt64) { self.rawValue = rawValue }
-  public static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
+package struct ChannelNumber: Hashable, Comparable, Sendable {
+  package var rawValue: UInt64
+  package init(_ rawValue: UInt64) { self.rawValue = rawValue }
+  package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
 }
 
 /// A fixed slice of the channels, from 0.
-public struct ShardID: Hashable, Comparable, Sendable {
-  public var rawValue: UInt16
-  public init(_ rawValue: UInt16) { self.rawValue = rawValue }
-  public static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
+package struct ShardID: Hashable, Comparable, Sendable {
+  package var rawValue: UInt16
+  package init(_ rawValue: UInt16) { self.rawValue = rawValue }
+  package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
 
   /// The shard of a channel, or the home shard of a channel type: `XXH64(bytes) mod count`
   /// (Proto/frames.md, "Channel to shard").
-  public static func owning(_ identifier: RawSpan, count: Int) -> ShardID {
+  package static func owning(_ identifier: RawSpan, count: Int) -> ShardID {
     ShardID(UInt16(truncatingIfNeeded: StableHash.hash(identifier) % UInt64(count)))
   }
 }
 
 /// A batch's place in its shard's log, from 1; 0 is "before the log".
-public struct LogIndex: Hashable, Comparable, Sendable {
-  public var rawValue: UInt64
-  public init(_ rawValue: UInt64) { self.rawValue = rawValue }
-  public static let zero = LogIndex(0)
-  public static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
-  public var next: LogIndex { LogIndex(rawValue + 1) }
+package struct LogIndex: Hashable, Comparable, Sendable {
+  package var rawValue: UInt64
+  package init(_ rawValue: UInt64) { self.rawValue = rawValue }
+  package static let zero = LogIndex(0)
+  package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
+  package var next: LogIndex { LogIndex(rawValue + 1) }
 }
 
 /// Milliseconds since 1970-01-01T00:00:00Z. 0 is "no time".
-public struct Timestamp: Hashable, Comparable, Sendable {
-  public var milliseconds: Int64
-  public init(milliseconds: Int64) { self.milliseconds = milliseconds }
+package struct Timestamp: Hashable, Comparable, Sendable {
+  package var milliseconds: Int64
+  package init(milliseconds: Int64) { self.milliseconds = milliseconds }
   /// No time at all.
-  public static let none = Timestamp(milliseconds: 0)
-  public static func < (a: Self, b: Self) -> Bool { a.milliseconds < b.milliseconds }
+  package static let none = Timestamp(milliseconds: 0)
+  package static func < (a: Self, b: Self) -> Bool { a.milliseconds < b.milliseconds }
 }
 
 /// The 16 bytes that name a gateway's session with a store (Proto/frames.md, "Sessions and resending").
-public struct SessionID: Hashable, Sendable {
-  public var high: UInt64
-  public var low: UInt64
-  public init(high: UInt64, low: UInt64) {
+package struct SessionID: Hashable, Sendable {
+  package var high: UInt64
+  package var low: UInt64
+  package init(high: UInt64, low: UInt64) {
     self.high = high
     self.low = low
   }
 }
 
 /// The character sets and lengths of the identifiers that callers choose (API.md, first section).
-public enum Identifier {
-  public static let typeLengthMax = 64
-  public static let channelIDLengthMax = 128
-  public static let cidLengthMax = typeLengthMax + 1 + channelIDLengthMax
-  public static let userLengthMax = 128
-  public static let messageLengthMax = 128
-  public static let roleLengthMax = 64
+package enum Identifier {
+  package static let typeLengthMax = 64
+  package static let channelIDLengthMax = 128
+  package static let cidLengthMax = typeLengthMax + 1 + channelIDLengthMax
+  package static let userLengthMax = 128
+  package static let messageLengthMax = 128
+  package static let roleLengthMax = 64
 
   /// `type:id`, the type 1 to 64 of `[A-Za-z0-9_-]`, the id 1 to 128 of `[A-Za-z0-9_!-]`.
-  public static func isCID(_ bytes: RawSpan) -> Bool {
+  package static func isCID(_ bytes: RawSpan) -> Bool {
     guard let colon = colonOffset(bytes) else { return false }
     return isType(bytes.extracting(0..<colon)) && isChannelID(bytes.extracting((colon + 1)..<bytes.byteCount))
   }
 
   /// Where the type of a cid ends, or nil where it has no colon.
-  public static func colonOffset(_ bytes: RawSpan) -> Int? {
+  package static func colonOffset(_ bytes: RawSpan) -> Int? {
     for offset in 0..<min(bytes.byteCount, typeLengthMax + 1)
     where bytes.unsafeLoad(fromByteOffset: offset, as: UInt8.self) == UInt8(ascii: ":") {
       return offset
@@ -89,13 +89,13 @@ public enum Identifier {
     return nil
   }
 
-  public static func isType(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...typeLengthMax, .typeName) }
-  public static func isChannelID(_ bytes: RawSpan) -> Bool {
+  package static func isType(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...typeLengthMax, .typeName) }
+  package static func isChannelID(_ bytes: RawSpan) -> Bool {
     allBytes(bytes, 1...channelIDLengthMax, .channelID)
   }
-  public static func isUser(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...userLengthMax, .user) }
-  public static func isMessage(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...messageLengthMax, .message) }
-  public static func isRole(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...roleLengthMax, .role) }
+  package static func isUser(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...userLengthMax, .user) }
+  package static func isMessage(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...messageLengthMax, .message) }
+  package static func isRole(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...roleLengthMax, .role) }
 
   private struct CharacterClass: OptionSet {
     let rawValue: UInt8

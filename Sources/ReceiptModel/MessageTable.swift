@@ -1,5 +1,5 @@
 /// A channel's messages in segments of 256: what a receipt needs to know of them, and which of them count as unread.
-public struct MessageTable: Sendable {
+package struct MessageTable: Sendable {
   /// 256 messages; the unit that becomes a page.
   struct Segment: Sendable {
     private(set) var ids: [UInt8] = []
@@ -90,9 +90,9 @@ public struct MessageTable: Sendable {
   private(set) var segments: [Segment] = []
   private var index = HashIndex()
   /// The newest message's sequence number; zero: there is none yet.
-  public private(set) var newest = SequenceNumber.zero
+  package private(set) var newest = SequenceNumber.zero
 
-  public init() {}
+  package init() {}
 
   // MARK: Looking up
 

@@ -2,9 +2,9 @@
 /// has read message n is one pass over integers.
 ///
 /// Row numbers are never reused. The row of a member who left keeps its place with all positions at 0, so that no count sees it.
-public struct ReadVector: Sendable {
+package struct ReadVector: Sendable {
   /// At most this many rows, those who left included.
-  public static let rowsMax = 1 << 24
+  package static let rowsMax = 1 << 24
   /// In ``markers``: no marker is set, so that the own position is `min(read, marker)` without a branch.
   static let noMarker = UInt32.max
   /// Above this many rows, members are found through an index instead of by looking at each.
@@ -26,24 +26,24 @@ public struct ReadVector: Sendable {
   private var index = HashIndex()
   private var indexIsBuilt = false
   /// Members now.
-  public private(set) var activeCount = 0
+  package private(set) var activeCount = 0
 
   private static let flagLeft: UInt8 = 1
   private static let flagHidesHistory: UInt8 = 2
 
-  public init() {}
+  package init() {}
 
   /// Rows, those who left included.
-  public var rowCount: Int { users.count }
+  package var rowCount: Int { users.count }
 
-  public func isActive(_ row: MemberOrdinal) -> Bool { flags[Int(row.rawValue)] & Self.flagLeft == 0 }
+  package func isActive(_ row: MemberOrdinal) -> Bool { flags[Int(row.rawValue)] & Self.flagLeft == 0 }
 
   func hidesHistory(_ row: MemberOrdinal) -> Bool { flags[Int(row.rawValue)] & Self.flagHidesHistory != 0 }
 
   func user(_ row: MemberOrdinal) -> UserNumber { UserNumber(users[Int(row.rawValue)]) }
 
   /// The row of a user who is a member now.
-  public func row(of user: UserNumber) -> MemberOrdinal? {
+  package func row(of user: UserNumber) -> MemberOrdinal? {
     if indexIsBuilt {
       return index.find(Self.hash(user.rawValue)) {
         users[Int($0)] == user.rawValue && flags[Int($0)] & 1 == 0
@@ -58,7 +58,7 @@ public struct ReadVector: Sendable {
   }
 
   /// The own position: where the member's own unread count starts (DESIGN.md section 1).
-  public func ownPosition(_ row: MemberOrdinal) -> SequenceNumber {
+  package func ownPosition(_ row: MemberOrdinal) -> SequenceNumber {
     let position = Int(row.rawValue)
     return SequenceNumber(min(read[position], markers[position]))
   }

@@ -2,11 +2,11 @@
 /// Whoever asked assigns the effects and logs them. A command that appends nothing changes nothing, and has succeeded.
 extension ShardState {
   /// A member as a command names them.
-  public struct NewMember: Hashable, Sendable {
-    public var user: String
+  package struct NewMember: Hashable, Sendable {
+    package var user: String
     /// Empty: none given, an existing member keeps theirs.
-    public var role: String
-    public init(user: String, role: String = "") {
+    package var role: String
+    package init(user: String, role: String = "") {
       self.user = user
       self.role = role
     }
@@ -18,7 +18,7 @@ extension ShardState {
   ///
   /// - Parameter epoch: the unread epoch that the caller knows; an older one leaves the marker alone (R4).
   /// - Returns: the member's row.
-  public func decideRead(
+  package func decideRead(
     _ slot: ChannelSlot,
     user: RawSpan,
     message: RawSpan,
@@ -48,7 +48,7 @@ extension ShardState {
   }
 
   /// Mark-delivered up to a message, or to the newest where `message` is empty (R3).
-  public func decideDelivered(
+  package func decideDelivered(
     _ slot: ChannelSlot,
     user: RawSpan,
     message: RawSpan,
@@ -64,7 +64,7 @@ extension ShardState {
   }
 
   /// Mark-unread from a message on (R4).
-  public func decideUnread(
+  package func decideUnread(
     _ slot: ChannelSlot,
     user: RawSpan,
     message: RawSpan,
@@ -95,7 +95,7 @@ extension ShardState {
   private func isStale(_ epoch: UInt32?, _ current: UInt32) -> Bool { epoch.map { $0 < current } ?? false }
 
   /// The row of a user who is a member now.
-  public func member(_ user: RawSpan, in slot: ChannelSlot) throws(Refusal) -> MemberOrdinal {
+  package func member(_ user: RawSpan, in slot: ChannelSlot) throws(Refusal) -> MemberOrdinal {
     guard let number = users.find(user), let row = self[slot].rows.row(of: number) else { throw .notAMember }
     return row
   }
@@ -109,11 +109,11 @@ extension ShardState {
   // MARK: Messages
 
   /// What registering a message came to.
-  public enum Registration: Hashable, Sendable {
+  package enum Registration: Hashable, Sendable {
     case created(SequenceNumber)
     case known(SequenceNumber)
 
-    public var sequence: SequenceNumber {
+    package var sequence: SequenceNumber {
       switch self {
       case .created(let sequence), .known(let sequence): sequence
       }
@@ -123,7 +123,7 @@ extension ShardState {
   /// Registers a message; its sender, where they are a member, has read and received it (R5). The same id again changes nothing.
   ///
   /// - Parameter sender: empty for the system.
-  public func decideRegister(
+  package func decideRegister(
     _ slot: ChannelSlot,
     id: RawSpan,
     sender: RawSpan,
@@ -162,7 +162,7 @@ extension ShardState {
   }
 
   /// Deletes a message: it is not counted any more and has no status, but still marks a position (R16).
-  public func decideDelete(
+  package func decideDelete(
     _ slot: ChannelSlot,
     id: RawSpan,
     at time: Timestamp,
@@ -178,7 +178,7 @@ extension ShardState {
   // MARK: Channels and members
 
   /// Creates a channel. The caller has made sure that the shard has none of that name.
-  public func decideCreate(
+  package func decideCreate(
     cid: String,
     options: OptionPatch,
     members: [NewMember],
@@ -200,7 +200,7 @@ extension ShardState {
   }
 
   /// Lays options over a channel's own and adds members; never removes or resets any.
-  public func decideUpdate(
+  package func decideUpdate(
     _ slot: ChannelSlot,
     options: OptionPatch,
     members: [NewMember],
@@ -226,7 +226,7 @@ extension ShardState {
   }
 
   /// Adds and removes members. Where a user stands in both lists, they are removed first and join again: a new row (R6).
-  public func decideMembers(
+  package func decideMembers(
     _ slot: ChannelSlot,
     add: [NewMember],
     remove: [String],
@@ -295,7 +295,7 @@ extension ShardState {
   // MARK: Channel types
 
   /// Lays options over a channel type's: the home shard's part of a PUT.
-  public func decidePatch(type name: String, _ patch: OptionPatch, into effects: inout [Effect]) {
+  package func decidePatch(type name: String, _ patch: OptionPatch, into effects: inout [Effect]) {
     let current = channelType(name)
     let options = current.options.applying(patch)
     guard options != current.options || current.version == 0 else { return }
@@ -305,7 +305,7 @@ extension ShardState {
   }
 
   /// Takes over a type's value from its home shard, unless a newer one is here.
-  public func decideAssign(type record: ChannelTypeRecord, into effects: inout [Effect]) {
+  package func decideAssign(type record: ChannelTypeRecord, into effects: inout [Effect]) {
     guard record.version > channelType(record.name).version else { return }
     effects.append(.channelTypeAssigned(record))
   }

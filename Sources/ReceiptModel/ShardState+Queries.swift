@@ -1,7 +1,7 @@
 /// The queries. They change nothing; their answers are numbers, whose names are looked up when they are written out.
 extension ShardState {
   /// A member's own row (R2, R4, R18).
-  public func ownRow(_ slot: ChannelSlot, _ row: MemberOrdinal) -> RowAnswer { self[slot].ownRow(row) }
+  package func ownRow(_ slot: ChannelSlot, _ row: MemberOrdinal) -> RowAnswer { self[slot].ownRow(row) }
 
   /// A page of a channel's read state (R12).
   ///
@@ -10,7 +10,7 @@ extension ShardState {
   ///   - isServer: every row carries the member's own details.
   ///   - limit: rows in the page, 1 to 100.
   ///   - cursor: only rows below this number.
-  public func readState(
+  package func readState(
     _ slot: ChannelSlot,
     viewer: RawSpan,
     isServer: Bool,
@@ -28,14 +28,14 @@ extension ShardState {
   }
 
   /// One message's status and counts (R1, R10).
-  public func status(_ slot: ChannelSlot, message: RawSpan) throws(Refusal) -> StatusAnswer {
+  package func status(_ slot: ChannelSlot, message: RawSpan) throws(Refusal) -> StatusAnswer {
     guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
     guard !self[slot].messages.flags(sequence).contains(.deleted) else { throw .messageDeleted }
     return self[slot].status(sequence, options: options(slot))
   }
 
   /// The status of a message that is there and not deleted.
-  public func status(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> StatusAnswer {
+  package func status(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> StatusAnswer {
     self[slot].status(sequence, options: options(slot))
   }
 }

@@ -1,34 +1,34 @@
 /// Where a loaded channel stands in its shard's memory. It is valid until the channel is let go.
-public struct ChannelSlot: Hashable, Sendable {
-  public var rawValue: UInt32
-  public init(_ rawValue: UInt32) { self.rawValue = rawValue }
+package struct ChannelSlot: Hashable, Sendable {
+  package var rawValue: UInt32
+  package init(_ rawValue: UInt32) { self.rawValue = rawValue }
 }
 
 /// One shard: a deterministic state machine (DESIGN.md section 3). It reads no clock, draws no random number and touches no I/O.
 ///
 /// A command is *decided* into effects (`ShardState+Commands.swift`), and effects are *assigned* (here), by the same function
 /// whether they were decided just now or are read back from the log or a page.
-public struct ShardState: Sendable {
-  public let id: ShardID
+package struct ShardState: Sendable {
+  package let id: ShardID
   /// The last time logged; a shard's time never falls (R20).
-  public private(set) var time = Timestamp.none
-  public private(set) var nextChannel = ChannelNumber(1)
-  public private(set) var types: [ChannelTypeRecord] = []
+  package private(set) var time = Timestamp.none
+  package private(set) var nextChannel = ChannelNumber(1)
+  package private(set) var types: [ChannelTypeRecord] = []
   private var typePositions: [String: Int] = [:]
   var users = UserTable()
   private var channels: [ChannelState?] = []
   private var freeSlots: [UInt32] = []
   private var directory = HashIndex()
 
-  public init(id: ShardID) { self.id = id }
+  package init(id: ShardID) { self.id = id }
 
   /// Channels in memory.
-  public var loadedCount: Int { directory.count }
+  package var loadedCount: Int { directory.count }
 
   // MARK: Time
 
   /// The shard's time for what is decided now: max(clock, last logged time) (R20).
-  public mutating func advance(clock: Timestamp) -> Timestamp {
+  package mutating func advance(clock: Timestamp) -> Timestamp {
     time = max(time, clock)
     return time
   }
@@ -36,7 +36,7 @@ public struct ShardState: Sendable {
   // MARK: Channels in memory
 
   /// The slot of a loaded channel.
-  public func slot(of cid: RawSpan) -> ChannelSlot? {
+  package func slot(of cid: RawSpan) -> ChannelSlot? {
     directory.find(StableHash.hash(cid)) { slot in
       guard let channel = channels[Int(slot)] else { return false }
       return channel.cid.span.bytes.isEqual(to: cid)
@@ -45,13 +45,13 @@ public struct ShardState: Sendable {
   }
 
   /// A loaded channel.
-  public subscript(slot: ChannelSlot) -> ChannelState {
+  package subscript(slot: ChannelSlot) -> ChannelState {
     _read { yield channels[Int(slot.rawValue)]! }
     _modify { yield &channels[Int(slot.rawValue)]! }
   }
 
   /// Puts a channel with nothing but its head into memory, as its `channelAssigned` effect says.
-  public mutating func insert(_ number: ChannelNumber, cid: String, created: Timestamp, own: OptionPatch)
+  package mutating func insert(_ number: ChannelNumber, cid: String, created: Timestamp, own: OptionPatch)
     -> ChannelSlot
   {
     let bytes = Array(cid.utf8)
@@ -76,7 +76,7 @@ public struct ShardState: Sendable {
   }
 
   /// Lets a channel go from memory.
-  public mutating func remove(_ slot: ChannelSlot) {
+  package mutating func remove(_ slot: ChannelSlot) {
     let cid = self[slot].cid
     directory.remove(StableHash.hash(cid.span.bytes), slot.rawValue)
     channels[Int(slot.rawValue)] = nil
@@ -84,12 +84,12 @@ public struct ShardState: Sendable {
   }
 
   /// The options in force in a channel: its type's with its own laid over them.
-  public func options(_ slot: ChannelSlot) -> ChannelTypeOptions {
+  package func options(_ slot: ChannelSlot) -> ChannelTypeOptions {
     types[self[slot].type].options.applying(self[slot].ownOptions)
   }
 
   /// The record of a channel type; of one never set, version 0 and the defaults.
-  public func channelType(_ name: String) -> ChannelTypeRecord {
+  package func channelType(_ name: String) -> ChannelTypeRecord {
     typePositions[name].map { types[$0] } ?? ChannelTypeRecord(name: name)
   }
 
@@ -104,12 +104,12 @@ public struct ShardState: Sendable {
   // MARK: Assignment
 
   /// Assigns an effect addressed to a channel in memory.
-  public mutating func assign(_ effect: Effect, to slot: ChannelSlot) {
+  package mutating func assign(_ effect: Effect, to slot: ChannelSlot) {
     channels[Int(slot.rawValue)]!.assign(effect, users: &users)
   }
 
   /// Assigns an effect addressed to the shard's own pages.
-  public mutating func assign(_ effect: Effect) {
+  package mutating func assign(_ effect: Effect) {
     switch effect {
     case .channelTypeAssigned(let record):
       types[typePosition(record.name)] = record
@@ -124,19 +124,19 @@ public struct ShardState: Sendable {
   }
 
   /// Takes over the time of a batch or page that is read back.
-  public mutating func assign(time: Timestamp) { self.time = max(self.time, time) }
+  package mutating func assign(time: Timestamp) { self.time = max(self.time, time) }
 
   // MARK: Names of numbers
 
   /// A member's user id, as bytes.
-  public func withUser<Result>(_ slot: ChannelSlot, _ row: MemberOrdinal, _ body: (RawSpan) -> Result)
+  package func withUser<Result>(_ slot: ChannelSlot, _ row: MemberOrdinal, _ body: (RawSpan) -> Result)
     -> Result
   {
     body(users.id(self[slot].rows.user(row)))
   }
 
   /// A message's id, as bytes; empty for position 0.
-  public func withMessage<Result>(
+  package func withMessage<Result>(
     _ slot: ChannelSlot,
     _ sequence: SequenceNumber,
     _ body: (RawSpan) -> Result
@@ -147,7 +147,7 @@ public struct ShardState: Sendable {
   // MARK: Pages
 
   /// The effects that make a page as it is now; empty where there is nothing on it.
-  public func effects(of page: PageID, in slot: ChannelSlot) -> [Effect] {
+  package func effects(of page: PageID, in slot: ChannelSlot) -> [Effect] {
     let channel = self[slot]
     switch page {
     case .head:
@@ -180,7 +180,7 @@ public struct ShardState: Sendable {
   }
 
   /// The effects that make the types page.
-  public var typeEffects: [Effect] { types.filter { $0.version > 0 }.map { .channelTypeAssigned($0) } }
+  package var typeEffects: [Effect] { types.filter { $0.version > 0 }.map { .channelTypeAssigned($0) } }
 
   private func record(of row: MemberOrdinal, in channel: ChannelState) -> RowRecord {
     let rows = channel.rows

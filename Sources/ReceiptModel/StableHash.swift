@@ -1,6 +1,6 @@
 /// XXH64, the public xxHash algorithm: the hash that maps a channel to its shard, the same in every process and release
 /// (Proto/frames.md, "Channel to shard"). Swift's own `Hasher` is seeded per process and may not be used for this.
-public enum StableHash {
+package enum StableHash {
   private static let prime1: UInt64 = 0x9E37_79B1_85EB_CA87
   private static let prime2: UInt64 = 0xC2B2_AE3D_27D4_EB4F
   private static let prime3: UInt64 = 0x1656_67B1_9E37_79F9
@@ -8,7 +8,7 @@ public enum StableHash {
   private static let prime5: UInt64 = 0x27D4_EB2F_1656_67C5
 
   /// The 64-bit hash of `bytes`.
-  public static func hash(_ bytes: RawSpan, seed: UInt64 = 0) -> UInt64 {
+  package static func hash(_ bytes: RawSpan, seed: UInt64 = 0) -> UInt64 {
     let count = bytes.byteCount
     var offset = 0
     var hash: UInt64

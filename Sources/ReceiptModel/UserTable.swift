@@ -1,9 +1,9 @@
 /// A user in one shard's memory, as a number. It is given in order of first sight, means nothing outside this process and is
 /// never logged; pages and effects carry the id. 0 is nobody.
-public struct UserNumber: Hashable, Sendable {
-  public var rawValue: UInt32
-  public init(_ rawValue: UInt32) { self.rawValue = rawValue }
-  public static let nobody = UserNumber(0)
+package struct UserNumber: Hashable, Sendable {
+  package var rawValue: UInt32
+  package init(_ rawValue: UInt32) { self.rawValue = rawValue }
+  package static let nobody = UserNumber(0)
 }
 
 /// Users' ids of one shard, each kept once.

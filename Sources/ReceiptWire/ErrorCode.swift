@@ -1,5 +1,5 @@
 /// The codes of an error frame (Proto/frames.md, "Errors").
-public enum ErrorCode: UInt16, Sendable, CaseIterable {
+package enum ErrorCode: UInt16, Sendable, CaseIterable {
   case malformedFrame = 1
   case frameTooLarge = 2
   case unsupportedVersion = 3
@@ -23,10 +23,10 @@ public enum ErrorCode: UInt16, Sendable, CaseIterable {
   case limitReached = 36
 
   /// Whether the sender closes the connection after this error.
-  public var endsConnection: Bool { rawValue < 20 }
+  package var endsConnection: Bool { rawValue < 20 }
 
   /// The name that documentation, logs and `tidemark probe` use.
-  public var name: String {
+  package var name: String {
     switch self {
     case .malformedFrame: "malformed_frame"
     case .frameTooLarge: "frame_too_large"

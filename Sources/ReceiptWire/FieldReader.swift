@@ -1,8 +1,8 @@
-public import ReceiptModel
+package import ReceiptModel
 
 /// What is wrong with bytes that do not parse. All of these end the connection: the two ends no longer agree on what
 /// was said (Proto/frames.md, "Frame").
-public enum WireError: Error, Hashable, Sendable {
+package enum WireError: Error, Hashable, Sendable {
   /// The payload ends before its last field.
   case truncated
   /// Bytes are left after the last field.
@@ -19,7 +19,7 @@ public enum WireError: Error, Hashable, Sendable {
   case badFlags(UInt8)
 
   /// A field's name in Proto/frames.md.
-  public enum StaticField: String, Sendable {
+  package enum StaticField: String, Sendable {
     case magic, session, nonce, option, optionValue = "option value", status, count, effect, format, text,
       flags
   }
@@ -27,28 +27,28 @@ public enum WireError: Error, Hashable, Sendable {
 
 /// Reads a payload's fields in their order (Proto/frames.md, "Fields"). Every length is checked against the bytes that are
 /// there, so nothing is reserved for what was only announced.
-public struct FieldReader: ~Escapable {
+package struct FieldReader: ~Escapable {
   private let bytes: RawSpan
-  public private(set) var offset: Int
+  package private(set) var offset: Int
 
   @_lifetime(copy bytes)
-  public init(_ bytes: RawSpan) {
+  package init(_ bytes: RawSpan) {
     self.bytes = bytes
     self.offset = 0
   }
 
   /// Bytes not read yet.
-  public var remaining: Int { bytes.byteCount - offset }
+  package var remaining: Int { bytes.byteCount - offset }
 
   @_lifetime(self: copy self)
-  public mutating func byte() throws(WireError) -> UInt8 {
+  package mutating func byte() throws(WireError) -> UInt8 {
     guard offset < bytes.byteCount else { throw .truncated }
     defer { offset += 1 }
     return bytes.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
   }
 
   @_lifetime(self: copy self)
-  public mutating func varint() throws(WireError) -> UInt64 {
+  package mutating func varint() throws(WireError) -> UInt64 {
     let first = try byte()
     if first < 0x80 { return UInt64(first) }
     var value = UInt64(first & 0x7F)
@@ -67,20 +67,20 @@ public struct FieldReader: ~Escapable {
   }
 
   @_lifetime(self: copy self)
-  public mutating func varint32() throws(WireError) -> UInt32 {
+  package mutating func varint32() throws(WireError) -> UInt32 {
     guard let value = UInt32(exactly: try varint()) else { throw .badVarint }
     return value
   }
 
   /// A value that may be missing: 0 for none, else value + 1.
   @_lifetime(self: copy self)
-  public mutating func optional() throws(WireError) -> UInt64? {
+  package mutating func optional() throws(WireError) -> UInt64? {
     let value = try varint()
     return value == 0 ? nil : value - 1
   }
 
   @_lifetime(self: copy self)
-  public mutating func optional32() throws(WireError) -> UInt32? {
+  package mutating func optional32() throws(WireError) -> UInt32? {
     let value = try varint()
     if value == 0 { return nil }
     guard let value = UInt32(exactly: value - 1) else { throw .badVarint }
@@ -88,10 +88,10 @@ public struct FieldReader: ~Escapable {
   }
 
   @_lifetime(self: copy self)
-  public mutating func sequence() throws(WireError) -> SequenceNumber { SequenceNumber(try varint32()) }
+  package mutating func sequence() throws(WireError) -> SequenceNumber { SequenceNumber(try varint32()) }
 
   @_lifetime(self: copy self)
-  public mutating func time() throws(WireError) -> Timestamp {
+  package mutating func time() throws(WireError) -> Timestamp {
     guard let value = Int64(exactly: try varint()) else { throw .badVarint }
     return Timestamp(milliseconds: value)
   }
@@ -99,7 +99,7 @@ public struct FieldReader: ~Escapable {
   /// A length-prefixed string, as the bytes that stand in the payload.
   @_lifetime(copy self)
   @_lifetime(self: copy self)
-  public mutating func string() throws(WireError) -> RawSpan {
+  package mutating func string() throws(WireError) -> RawSpan {
     let length = try varint()
     guard length <= UInt64(remaining) else { throw .truncated }
     return try raw(Int(length))
@@ -108,7 +108,7 @@ public struct FieldReader: ~Escapable {
   /// `count` raw bytes.
   @_lifetime(copy self)
   @_lifetime(self: copy self)
-  public mutating func raw(_ count: Int) throws(WireError) -> RawSpan {
+  package mutating func raw(_ count: Int) throws(WireError) -> RawSpan {
     guard count <= remaining else { throw .truncated }
     let span = bytes.extracting(offset..<(offset + count))
     offset += count
@@ -118,7 +118,7 @@ public struct FieldReader: ~Escapable {
   /// A list's count. Each element takes at least `elementBytesMin` bytes, so a count that cannot be true is refused
   /// before anything is reserved for it.
   @_lifetime(self: copy self)
-  public mutating func count(elementBytesMin: Int = 1) throws(WireError) -> Int {
+  package mutating func count(elementBytesMin: Int = 1) throws(WireError) -> Int {
     let value = try varint()
     guard value <= UInt64(remaining / elementBytesMin) else { throw .badValue(.count) }
     return Int(value)
@@ -126,7 +126,7 @@ public struct FieldReader: ~Escapable {
 
   /// A string copied out of the payload; bytes that are not UTF-8 are refused.
   @_lifetime(self: copy self)
-  public mutating func text() throws(WireError) -> String {
+  package mutating func text() throws(WireError) -> String {
     let span = try string()
     let text = span.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
     guard let text else { throw .badValue(.text) }
@@ -134,7 +134,7 @@ public struct FieldReader: ~Escapable {
   }
 
   @_lifetime(self: copy self)
-  public mutating func sessionID() throws(WireError) -> SessionID {
+  package mutating func sessionID() throws(WireError) -> SessionID {
     let span = try raw(16)
     return SessionID(
       high: UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self)),
@@ -143,7 +143,7 @@ public struct FieldReader: ~Escapable {
   }
 
   /// The payload has to end here.
-  public func end() throws(WireError) {
+  package func end() throws(WireError) {
     guard offset == bytes.byteCount else { throw .trailingBytes }
   }
 }

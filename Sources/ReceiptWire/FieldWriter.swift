@@ -1,9 +1,9 @@
-public import NIOCore
-public import ReceiptModel
+package import NIOCore
+package import ReceiptModel
 
 /// The same fields, written (Proto/frames.md, "Fields").
 extension ByteBuffer {
-  public mutating func writeVarint(_ value: UInt64) {
+  package mutating func writeVarint(_ value: UInt64) {
     if value < 0x80 {
       writeInteger(UInt8(truncatingIfNeeded: value))
       return
@@ -21,25 +21,25 @@ extension ByteBuffer {
     }
   }
 
-  public mutating func writeVarint(_ value: UInt32) { writeVarint(UInt64(value)) }
-  public mutating func writeVarint(_ value: Int) { writeVarint(UInt64(value)) }
+  package mutating func writeVarint(_ value: UInt32) { writeVarint(UInt64(value)) }
+  package mutating func writeVarint(_ value: Int) { writeVarint(UInt64(value)) }
 
   /// None is 0, a value is written as value + 1.
-  public mutating func writeOptional(_ value: UInt64?) { writeVarint(value.map { $0 + 1 } ?? 0) }
+  package mutating func writeOptional(_ value: UInt64?) { writeVarint(value.map { $0 + 1 } ?? 0) }
 
-  public mutating func writeSequence(_ value: SequenceNumber) { writeVarint(UInt64(value.rawValue)) }
+  package mutating func writeSequence(_ value: SequenceNumber) { writeVarint(UInt64(value.rawValue)) }
 
-  public mutating func writeTime(_ value: Timestamp) {
+  package mutating func writeTime(_ value: Timestamp) {
     writeVarint(UInt64(bitPattern: max(0, value.milliseconds)))
   }
 
   /// A length-prefixed string.
-  public mutating func writeField(_ bytes: RawSpan) {
+  package mutating func writeField(_ bytes: RawSpan) {
     writeVarint(UInt64(bytes.byteCount))
     writeRaw(bytes)
   }
 
-  public mutating func writeField(_ text: String) {
+  package mutating func writeField(_ text: String) {
     var text = text
     text.withUTF8 { bytes in
       writeVarint(UInt64(bytes.count))
@@ -48,16 +48,16 @@ extension ByteBuffer {
   }
 
   /// An empty string.
-  public mutating func writeEmptyField() { writeInteger(UInt8(0)) }
+  package mutating func writeEmptyField() { writeInteger(UInt8(0)) }
 
   /// Bytes with no length before them.
-  public mutating func writeRaw(_ bytes: RawSpan) {
+  package mutating func writeRaw(_ bytes: RawSpan) {
     bytes.withUnsafeBytes { source in
       _ = writeBytes(source)
     }
   }
 
-  public mutating func writeSessionID(_ session: SessionID) {
+  package mutating func writeSessionID(_ session: SessionID) {
     writeInteger(session.high)
     writeInteger(session.low)
   }

@@ -1,8 +1,8 @@
-public import NIOCore
-public import ReceiptModel
+package import NIOCore
+package import ReceiptModel
 
 /// What a frame's payload is (Proto/frames.md). A reply has its request's kind with bit 7 set.
-public enum FrameKind: UInt8, Sendable, CaseIterable {
+package enum FrameKind: UInt8, Sendable, CaseIterable {
   case hello = 0x01
   case challenge = 0x02
   case proof = 0x03
@@ -41,40 +41,40 @@ public enum FrameKind: UInt8, Sendable, CaseIterable {
   case listChannelTypesReply = 0xA4
 
   /// 0x10 to 0x1F: carries the session's counter, may change state.
-  public var isCommand: Bool { rawValue & 0xF0 == 0x10 }
+  package var isCommand: Bool { rawValue & 0xF0 == 0x10 }
   /// 0x20 to 0x2F: changes nothing, carries no counter.
-  public var isQuery: Bool { rawValue & 0xF0 == 0x20 }
-  public var isRequest: Bool { isCommand || isQuery }
+  package var isQuery: Bool { rawValue & 0xF0 == 0x20 }
+  package var isRequest: Bool { isCommand || isQuery }
 
   /// The kind of the reply to this request.
-  public var reply: FrameKind {
+  package var reply: FrameKind {
     precondition(isRequest, "only requests have replies")
     return FrameKind(rawValue: rawValue | 0x80)!
   }
 }
 
 /// The 12 bytes before a payload.
-public struct FrameHeader: Hashable, Sendable {
-  public static let byteCount = 12
+package struct FrameHeader: Hashable, Sendable {
+  package static let byteCount = 12
   /// Bytes that the length field counts beside the payload.
   static let lengthOverhead = 8
   /// What this build takes and sends at most, in the length field's count.
-  public static let lengthLimitDefault: UInt32 = 1 << 20
+  package static let lengthLimitDefault: UInt32 = 1 << 20
 
-  public struct Flags: OptionSet, Hashable, Sendable {
-    public let rawValue: UInt8
-    public init(rawValue: UInt8) { self.rawValue = rawValue }
+  package struct Flags: OptionSet, Hashable, Sendable {
+    package let rawValue: UInt8
+    package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// Sent before, on a connection that was lost.
-    public static let resend = Flags(rawValue: 1)
+    package static let resend = Flags(rawValue: 1)
     static let known: UInt8 = 1
   }
 
-  public var kind: FrameKind
-  public var flags: Flags
-  public var shard: ShardID
-  public var correlation: UInt32
+  package var kind: FrameKind
+  package var flags: Flags
+  package var shard: ShardID
+  package var correlation: UInt32
 
-  public init(_ kind: FrameKind, flags: Flags = [], shard: ShardID = ShardID(0), correlation: UInt32 = 0) {
+  package init(_ kind: FrameKind, flags: Flags = [], shard: ShardID = ShardID(0), correlation: UInt32 = 0) {
     self.kind = kind
     self.flags = flags
     self.shard = shard
@@ -84,14 +84,14 @@ public struct FrameHeader: Hashable, Sendable {
 
 extension ByteBuffer {
   /// Writes a frame: the header, then what `fields` writes, then the length into its place.
-  public mutating func writeFrame(_ header: FrameHeader, _ fields: (inout ByteBuffer) -> Void) {
+  package mutating func writeFrame(_ header: FrameHeader, _ fields: (inout ByteBuffer) -> Void) {
     let start = beginFrame(header)
     fields(&self)
     endFrame(start)
   }
 
   /// Writes a header whose length is not known yet; returns where the frame starts, for `endFrame`.
-  public mutating func beginFrame(_ header: FrameHeader) -> Int {
+  package mutating func beginFrame(_ header: FrameHeader) -> Int {
     let start = writerIndex
     writeWithUnsafeMutableBytes(minimumWritableBytes: FrameHeader.byteCount) { target in
       target.storeBytes(of: 0, as: UInt32.self)
@@ -105,12 +105,12 @@ extension ByteBuffer {
   }
 
   /// Fills in the length of the frame that began at `start`.
-  public mutating func endFrame(_ start: Int) {
+  package mutating func endFrame(_ start: Int) {
     setInteger(UInt32(writerIndex - start - 4), at: start)
   }
 
   /// Writes an error frame; the detail is cut at 256 bytes.
-  public mutating func writeError(
+  package mutating func writeError(
     _ code: ErrorCode,
     shard: ShardID = ShardID(0),
     correlation: UInt32 = 0,
@@ -128,14 +128,14 @@ extension ByteBuffer {
 }
 
 /// Cuts a stream of bytes into frames. Lengths, kinds and flags are checked at the header, before a payload is waited for.
-public struct FrameDecoder: Sendable {
+package struct FrameDecoder: Sendable {
   /// The largest length field accepted.
-  public var lengthLimit: UInt32
+  package var lengthLimit: UInt32
 
-  public init(lengthLimit: UInt32 = FrameHeader.lengthLimitDefault) { self.lengthLimit = lengthLimit }
+  package init(lengthLimit: UInt32 = FrameHeader.lengthLimitDefault) { self.lengthLimit = lengthLimit }
 
   /// What the start of `bytes` holds.
-  public enum Next: Equatable {
+  package enum Next: Equatable {
     /// A whole frame: its header and how many payload bytes follow the 12 header bytes.
     case frame(FrameHeader, payloadCount: Int)
     /// At least this many bytes are needed before anything can be said.
@@ -145,7 +145,7 @@ public struct FrameDecoder: Sendable {
   /// Looks at the frame that starts at `offset` in `bytes`.
   ///
   /// Throws ``WireError`` where the header is refused; the stream cannot be read further.
-  public func next(_ bytes: RawSpan, at offset: Int) throws(WireError) -> Next {
+  package func next(_ bytes: RawSpan, at offset: Int) throws(WireError) -> Next {
     let available = bytes.byteCount - offset
     guard available >= 4 else { return .needs(FrameHeader.byteCount) }
     let length = UInt32(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset, as: UInt32.self))

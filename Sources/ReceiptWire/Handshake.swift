@@ -1,44 +1,44 @@
-public import NIOCore
-public import ReceiptModel
+package import NIOCore
+package import ReceiptModel
 
 /// 32 random bytes of an opening.
-public struct Nonce: Hashable, Sendable {
-  public static let byteCount = 32
-  public let bytes: [UInt8]
+package struct Nonce: Hashable, Sendable {
+  package static let byteCount = 32
+  package let bytes: [UInt8]
 
   /// - Parameter bytes: exactly 32.
-  public init(_ bytes: [UInt8]) {
+  package init(_ bytes: [UInt8]) {
     precondition(bytes.count == Self.byteCount, "a nonce has 32 bytes")
     self.bytes = bytes
   }
 
   /// From the system's generator.
-  public static func random() -> Nonce { Nonce((0..<byteCount).map { _ in UInt8.random(in: 0...255) }) }
+  package static func random() -> Nonce { Nonce((0..<byteCount).map { _ in UInt8.random(in: 0...255) }) }
 }
 
 /// The first frame of a connection, from the gateway (Proto/frames.md, "Opening").
-public struct Hello: Hashable, Sendable {
-  public static let magic: [UInt8] = Array("TDMK".utf8)
-  public static let version: UInt32 = 1
-  public static let nameLengthMax = 64
+package struct Hello: Hashable, Sendable {
+  package static let magic: [UInt8] = Array("TDMK".utf8)
+  package static let version: UInt32 = 1
+  package static let nameLengthMax = 64
 
-  public var versionLowest = Hello.version
-  public var versionHighest = Hello.version
-  public var session: SessionID
+  package var versionLowest = Hello.version
+  package var versionHighest = Hello.version
+  package var session: SessionID
   /// None: a new session; else milliseconds since the gateway last heard from the store in it.
-  public var sessionAgeMilliseconds: UInt64?
-  public var nonce: Nonce
-  public var frameLengthMax = FrameHeader.lengthLimitDefault
-  public var name: String
+  package var sessionAgeMilliseconds: UInt64?
+  package var nonce: Nonce
+  package var frameLengthMax = FrameHeader.lengthLimitDefault
+  package var name: String
 
-  public init(session: SessionID, sessionAgeMilliseconds: UInt64?, nonce: Nonce, name: String) {
+  package init(session: SessionID, sessionAgeMilliseconds: UInt64?, nonce: Nonce, name: String) {
     self.session = session
     self.sessionAgeMilliseconds = sessionAgeMilliseconds
     self.nonce = nonce
     self.name = name
   }
 
-  public init(_ payload: RawSpan) throws(WireError) {
+  package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     let magic = try reader.raw(4)
     guard magic.withUnsafeBytes({ $0.elementsEqual(Self.magic) }) else { throw .badValue(.magic) }
@@ -57,7 +57,7 @@ public struct Hello: Hashable, Sendable {
     self.frameLengthMax = frameLengthMax
   }
 
-  public func write(into buffer: inout ByteBuffer) {
+  package func write(into buffer: inout ByteBuffer) {
     buffer.writeFrame(FrameHeader(.hello)) { buffer in
       buffer.writeBytes(Self.magic)
       buffer.writeVarint(versionLowest)
@@ -72,19 +72,19 @@ public struct Hello: Hashable, Sendable {
 }
 
 /// The store's answer to a hello: its limits, and its proof that it holds the secret.
-public struct Challenge: Hashable, Sendable {
-  public var version = Hello.version
-  public var nonce: Nonce
+package struct Challenge: Hashable, Sendable {
+  package var version = Hello.version
+  package var nonce: Nonce
   /// 32 bytes, or empty: this store has no secret.
-  public var proof: [UInt8]
-  public var frameLengthMax = FrameHeader.lengthLimitDefault
+  package var proof: [UInt8]
+  package var frameLengthMax = FrameHeader.lengthLimitDefault
   /// Requests that may be unanswered on this connection.
-  public var window: UInt32
-  public var shardCount: UInt32
+  package var window: UInt32
+  package var shardCount: UInt32
   /// Names the data directory, whatever process serves it.
-  public var store: SessionID
+  package var store: SessionID
 
-  public init(nonce: Nonce, proof: [UInt8], window: UInt32, shardCount: UInt32, store: SessionID) {
+  package init(nonce: Nonce, proof: [UInt8], window: UInt32, shardCount: UInt32, store: SessionID) {
     self.nonce = nonce
     self.proof = proof
     self.window = window
@@ -92,7 +92,7 @@ public struct Challenge: Hashable, Sendable {
     self.store = store
   }
 
-  public init(_ payload: RawSpan) throws(WireError) {
+  package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     let version = try reader.varint32()
     let nonce = Nonce(try reader.raw(Nonce.byteCount).withUnsafeBytes { Array($0) })
@@ -108,7 +108,7 @@ public struct Challenge: Hashable, Sendable {
     self.frameLengthMax = frameLengthMax
   }
 
-  public func write(into buffer: inout ByteBuffer) {
+  package func write(into buffer: inout ByteBuffer) {
     buffer.writeFrame(FrameHeader(.challenge)) { buffer in
       buffer.writeVarint(version)
       buffer.writeBytes(nonce.bytes)
@@ -123,19 +123,19 @@ public struct Challenge: Hashable, Sendable {
 }
 
 /// The gateway's proof that it holds the secret.
-public struct Proof: Hashable, Sendable {
+package struct Proof: Hashable, Sendable {
   /// 32 bytes, or empty: this gateway has no secret.
-  public var bytes: [UInt8]
+  package var bytes: [UInt8]
 
-  public init(bytes: [UInt8]) { self.bytes = bytes }
+  package init(bytes: [UInt8]) { self.bytes = bytes }
 
-  public init(_ payload: RawSpan) throws(WireError) {
+  package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     self.bytes = try reader.string().withUnsafeBytes { Array($0) }
     try reader.end()
   }
 
-  public func write(into buffer: inout ByteBuffer) {
+  package func write(into buffer: inout ByteBuffer) {
     buffer.writeFrame(FrameHeader(.proof)) { buffer in
       buffer.writeVarint(bytes.count)
       buffer.writeBytes(bytes)
@@ -143,7 +143,7 @@ public struct Proof: Hashable, Sendable {
   }
 
   /// What a proof is made over: `tidemark store 1` or `tidemark gateway 1`, both nonces, the session.
-  public static func material(_ side: Side, gateway: Nonce, store: Nonce, session: SessionID) -> [UInt8] {
+  package static func material(_ side: Side, gateway: Nonce, store: Nonce, session: SessionID) -> [UInt8] {
     var buffer = ByteBuffer()
     buffer.writeStaticString(side == .store ? "tidemark store 1" : "tidemark gateway 1")
     buffer.writeBytes(gateway.bytes)
@@ -153,19 +153,19 @@ public struct Proof: Hashable, Sendable {
   }
 
   /// Whose proof it is.
-  public enum Side: Sendable {
+  package enum Side: Sendable {
     case store, gateway
   }
 }
 
 /// The end of the opening: requests may follow.
-public struct Ready: Hashable, Sendable {
+package struct Ready: Hashable, Sendable {
   /// Which shards an address owns; an empty address is the store that says so.
-  public struct ShardRange: Hashable, Sendable {
-    public var first: UInt32
-    public var count: UInt32
-    public var address: String
-    public init(first: UInt32, count: UInt32, address: String) {
+  package struct ShardRange: Hashable, Sendable {
+    package var first: UInt32
+    package var count: UInt32
+    package var address: String
+    package init(first: UInt32, count: UInt32, address: String) {
       self.first = first
       self.count = count
       self.address = address
@@ -173,17 +173,17 @@ public struct Ready: Hashable, Sendable {
   }
 
   /// The store knew the session.
-  public var isResumed: Bool
-  public var sessionLifetimeMilliseconds: UInt64
-  public var shards: [ShardRange]
+  package var isResumed: Bool
+  package var sessionLifetimeMilliseconds: UInt64
+  package var shards: [ShardRange]
 
-  public init(isResumed: Bool, sessionLifetimeMilliseconds: UInt64, shards: [ShardRange]) {
+  package init(isResumed: Bool, sessionLifetimeMilliseconds: UInt64, shards: [ShardRange]) {
     self.isResumed = isResumed
     self.sessionLifetimeMilliseconds = sessionLifetimeMilliseconds
     self.shards = shards
   }
 
-  public init(_ payload: RawSpan) throws(WireError) {
+  package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     let state = try reader.byte()
     guard state <= 1 else { throw .badValue(.session) }
@@ -198,7 +198,7 @@ public struct Ready: Hashable, Sendable {
     self.init(isResumed: state == 1, sessionLifetimeMilliseconds: lifetime, shards: shards)
   }
 
-  public func write(into buffer: inout ByteBuffer) {
+  package func write(into buffer: inout ByteBuffer) {
     buffer.writeFrame(FrameHeader(.ready)) { buffer in
       buffer.writeInteger(UInt8(isResumed ? 1 : 0))
       buffer.writeVarint(sessionLifetimeMilliseconds)
@@ -213,15 +213,15 @@ public struct Ready: Hashable, Sendable {
 }
 
 /// An error frame's fields.
-public struct ErrorFrame: Hashable, Sendable {
+package struct ErrorFrame: Hashable, Sendable {
   /// The code as sent; ``code`` where this build knows it.
-  public var rawCode: UInt64
-  public var retryAfterMilliseconds: UInt32
-  public var detail: String
+  package var rawCode: UInt64
+  package var retryAfterMilliseconds: UInt32
+  package var detail: String
 
-  public var code: ErrorCode? { UInt16(exactly: rawCode).flatMap(ErrorCode.init(rawValue:)) }
+  package var code: ErrorCode? { UInt16(exactly: rawCode).flatMap(ErrorCode.init(rawValue:)) }
 
-  public init(_ payload: RawSpan) throws(WireError) {
+  package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     self.rawCode = try reader.varint()
     self.retryAfterMilliseconds = try reader.varint32()

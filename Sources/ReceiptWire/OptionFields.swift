@@ -1,5 +1,5 @@
-public import NIOCore
-public import ReceiptModel
+package import NIOCore
+package import ReceiptModel
 
 /// The option numbers of Proto/frames.md.
 enum OptionNumber: UInt64 {
@@ -13,7 +13,7 @@ extension FieldReader {
   /// list(varint option; string value), rising, each at most once. Options of later versions are refused as
   /// ``WireError/badValue(_:)`` of `option`.
   @_lifetime(self: copy self)
-  public mutating func optionPatch() throws(WireError) -> OptionPatch {
+  package mutating func optionPatch() throws(WireError) -> OptionPatch {
     var patch = OptionPatch()
     var last: UInt64 = 0
     for _ in 0..<(try count(elementBytesMin: 2)) {
@@ -42,12 +42,12 @@ extension FieldReader {
   }
 
   @_lifetime(self: copy self)
-  public mutating func options() throws(WireError) -> ChannelTypeOptions {
+  package mutating func options() throws(WireError) -> ChannelTypeOptions {
     ChannelTypeOptions().applying(try optionPatch())
   }
 
   @_lifetime(self: copy self)
-  public mutating func channelTypeRecord() throws(WireError) -> ChannelTypeRecord {
+  package mutating func channelTypeRecord() throws(WireError) -> ChannelTypeRecord {
     let name = try text()
     let version = try varint()
     return ChannelTypeRecord(name: name, version: version, options: try options())
@@ -55,7 +55,7 @@ extension FieldReader {
 }
 
 extension ByteBuffer {
-  public mutating func writeOptionPatch(_ patch: OptionPatch) {
+  package mutating func writeOptionPatch(_ patch: OptionPatch) {
     var entries: [(OptionNumber, UInt8)] = []
     if let value = patch.readEvents { entries.append((.readEvents, value ? 1 : 0)) }
     if let value = patch.deliveryEvents { entries.append((.deliveryEvents, value ? 1 : 0)) }
@@ -70,9 +70,9 @@ extension ByteBuffer {
   }
 
   /// Only what differs from the defaults.
-  public mutating func writeOptions(_ options: ChannelTypeOptions) { writeOptionPatch(options.asPatch) }
+  package mutating func writeOptions(_ options: ChannelTypeOptions) { writeOptionPatch(options.asPatch) }
 
-  public mutating func writeChannelTypeRecord(_ record: ChannelTypeRecord) {
+  package mutating func writeChannelTypeRecord(_ record: ChannelTypeRecord) {
     writeField(record.name)
     writeVarint(record.version)
     writeOptions(record.options)

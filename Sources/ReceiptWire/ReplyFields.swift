@@ -1,23 +1,23 @@
-public import NIOCore
-public import ReceiptModel
+package import NIOCore
+package import ReceiptModel
 
 /// *row* of Proto/frames.md as it stands in a payload: its strings are read where they are.
-public struct RowFields: ~Escapable {
-  public let user: RawSpan
-  public let lastRead: Timestamp
-  public let lastReadMessage: RawSpan
-  public let lastReadSequence: SequenceNumber
-  public let lastDelivered: Timestamp
-  public let lastDeliveredMessage: RawSpan
-  public let lastDeliveredSequence: SequenceNumber
-  public let hasOwnDetails: Bool
-  public let unreadMessages: UInt32
+package struct RowFields: ~Escapable {
+  package let user: RawSpan
+  package let lastRead: Timestamp
+  package let lastReadMessage: RawSpan
+  package let lastReadSequence: SequenceNumber
+  package let lastDelivered: Timestamp
+  package let lastDeliveredMessage: RawSpan
+  package let lastDeliveredSequence: SequenceNumber
+  package let hasOwnDetails: Bool
+  package let unreadMessages: UInt32
   /// Empty: there is none.
-  public let firstUnreadMessage: RawSpan
-  public let unreadEpoch: UInt32
+  package let firstUnreadMessage: RawSpan
+  package let unreadEpoch: UInt32
 
   @_lifetime(copy reader)
-  public init(_ reader: inout FieldReader) throws(WireError) {
+  package init(_ reader: inout FieldReader) throws(WireError) {
     user = try reader.string()
     lastRead = try reader.time()
     lastReadMessage = try reader.string()
@@ -41,17 +41,17 @@ public struct RowFields: ~Escapable {
 }
 
 /// *channel* of Proto/frames.md.
-public struct ChannelFields: Hashable, Sendable {
-  public var cid: String
-  public var created: Timestamp
-  public var options: ChannelTypeOptions
-  public var memberCount: UInt32
-  public var newest: SequenceNumber
+package struct ChannelFields: Hashable, Sendable {
+  package var cid: String
+  package var created: Timestamp
+  package var options: ChannelTypeOptions
+  package var memberCount: UInt32
+  package var newest: SequenceNumber
   /// Empty: no message yet.
-  public var newestMessage: String
-  public var newestRegistered: Timestamp
+  package var newestMessage: String
+  package var newestRegistered: Timestamp
 
-  public init(
+  package init(
     cid: String,
     created: Timestamp,
     options: ChannelTypeOptions,
@@ -69,7 +69,7 @@ public struct ChannelFields: Hashable, Sendable {
     self.newestRegistered = newestRegistered
   }
 
-  public init(_ reader: inout FieldReader) throws(WireError) {
+  package init(_ reader: inout FieldReader) throws(WireError) {
     cid = try reader.text()
     created = try reader.time()
     options = try reader.options()
@@ -79,7 +79,7 @@ public struct ChannelFields: Hashable, Sendable {
     newestRegistered = try reader.time()
   }
 
-  public func write(into buffer: inout ByteBuffer) {
+  package func write(into buffer: inout ByteBuffer) {
     buffer.writeField(cid)
     buffer.writeTime(created)
     buffer.writeOptions(options)
@@ -92,7 +92,7 @@ public struct ChannelFields: Hashable, Sendable {
 
 extension FieldReader {
   @_lifetime(self: copy self)
-  public mutating func status() throws(WireError) -> StatusAnswer {
+  package mutating func status() throws(WireError) -> StatusAnswer {
     let sequence = try sequence()
     guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
     guard try byte() == 0 else { throw .badValue(.status) }
@@ -117,7 +117,7 @@ extension FieldReader {
 }
 
 extension ByteBuffer {
-  public mutating func writeStatus(_ status: StatusAnswer) {
+  package mutating func writeStatus(_ status: StatusAnswer) {
     writeSequence(status.sequence)
     writeInteger(status.status.rawValue)
     writeInteger(UInt8(0))
