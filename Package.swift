@@ -16,6 +16,14 @@ let nioEmbedded: Target.Dependency = .product(name: "NIOEmbedded", package: "swi
 let nioTestUtils: Target.Dependency = .product(name: "NIOTestUtils", package: "swift-nio")
 let crypto: Target.Dependency = .product(name: "Crypto", package: "swift-crypto")
 let deque: Target.Dependency = .product(name: "DequeModule", package: "swift-collections")
+let nioHTTP1: Target.Dependency = .product(name: "NIOHTTP1", package: "swift-nio")
+let metrics: Target.Dependency = .product(name: "CoreMetrics", package: "swift-metrics")
+let system: Target.Dependency = .product(name: "SystemPackage", package: "swift-system")
+let arguments: Target.Dependency = .product(name: "ArgumentParser", package: "swift-argument-parser")
+let configuration: Target.Dependency = .product(name: "Configuration", package: "swift-configuration")
+let lifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
+let signals: Target.Dependency = .product(name: "UnixSignals", package: "swift-service-lifecycle")
+let jwt: Target.Dependency = .product(name: "JWTKit", package: "jwt-kit")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 
 let package = Package(
@@ -41,8 +49,43 @@ let package = Package(
     .systemLibrary(name: "CRocksDB", pkgConfig: "rocksdb", providers: [.apt(["librocksdb-dev"])]),
     .target(name: "ReceiptModel", swiftSettings: strict),
     .target(name: "ReceiptWire", dependencies: ["ReceiptModel", nioCore], swiftSettings: strict),
+    .target(
+      name: "StoreEngine", dependencies: ["ReceiptModel", "ReceiptWire", nioCore, deque], swiftSettings: strict),
+    .target(
+      name: "StoreRocksDB",
+      dependencies: [
+        "StoreEngine", "ReceiptModel", "CRocksDB", nioCore,
+        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
+      ],
+      swiftSettings: strict),
+    .target(
+      name: "StoreServer",
+      dependencies: [
+        "StoreEngine", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging,
+        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
+      ], swiftSettings: strict),
     .target(name: "HTTP2Session", dependencies: ["CNghttp2", nioCore], swiftSettings: strict),
     .target(name: "TLSSession", dependencies: ["COpenSSL", nioCore], swiftSettings: strict),
+    .target(name: "CRapidJSON"),
+    .target(
+      name: "Operations",
+      dependencies: [nioCore, nioPosix, nioHTTP1, logging, metrics, system, configuration, lifecycle, signals],
+      swiftSettings: strict),
+    .target(
+      name: "StoreClient", dependencies: ["ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging],
+      swiftSettings: strict),
+    .target(
+      name: "Gateway",
+      dependencies: [
+        "CRapidJSON", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel", "ReceiptWire", "StoreClient",
+        nioCore, nioPosix, logging, jwt, lifecycle,
+      ], swiftSettings: strict),
+    .executableTarget(
+      name: "tidemark-store",
+      dependencies: [
+        "StoreServer", "StoreRocksDB", "StoreEngine", "ReceiptModel", "Operations", arguments, logging, lifecycle,
+        nioCore, nioPosix, .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
+      ], swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17

@@ -13,7 +13,7 @@ package enum Effect: Hashable, Sendable {
   indirect case messageAssigned(ChannelNumber, SequenceNumber, MessageRecord)
   case messageDeleted(ChannelNumber, SequenceNumber, at: Timestamp)
   indirect case channelTypeAssigned(ChannelTypeRecord)
-  case countersAssigned(nextChannel: ChannelNumber)
+  case countersAssigned(nextChannel: ChannelNumber, time: Timestamp)
   indirect case sessionAssigned(SessionRecord)
 
   /// The channel this effect is about; nil for the shard's own pages.

@@ -112,7 +112,7 @@ package struct MessageTable: Sendable {
   }
 
   /// The id of a message as text; empty for position 0.
-  func text(_ sequence: SequenceNumber) -> String {
+  package func text(_ sequence: SequenceNumber) -> String {
     withID(sequence) { id in id.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
   }
 
@@ -126,7 +126,7 @@ package struct MessageTable: Sendable {
     return MessageRecord.Flags(rawValue: segments[segment].flags[offset])
   }
 
-  func registeredAt(_ sequence: SequenceNumber) -> Timestamp {
+  package func registeredAt(_ sequence: SequenceNumber) -> Timestamp {
     let (segment, offset) = Self.place(sequence)
     return Timestamp(milliseconds: segments[segment].registeredAt[offset])
   }

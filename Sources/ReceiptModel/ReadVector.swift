@@ -23,6 +23,7 @@ package struct ReadVector: Sendable {
   private(set) var deliveredAt: [Int64] = []
   /// Only rows that were given a role.
   private(set) var roles: [UInt32: String] = [:]
+  /// The rows of members who are there, once there are more than ``scanMax`` rows.
   private var index = HashIndex()
   private var indexIsBuilt = false
   /// Members now.
@@ -74,10 +75,9 @@ package struct ReadVector: Sendable {
   mutating func assign(_ row: MemberOrdinal, _ record: RowRecord, user: UserNumber) {
     let position = Int(row.rawValue)
     while users.count <= position { appendVacant() }
-    if flags[position] & Self.flagLeft == 0 { activeCount -= 1 }
-    let isIndexed = indexIsBuilt && users[position] == user.rawValue
-    if indexIsBuilt, !isIndexed, users[position] != 0 {
-      index.remove(Self.hash(users[position]), row.rawValue)
+    if isActive(row) {
+      activeCount -= 1
+      if indexIsBuilt { index.remove(Self.hash(users[position]), row.rawValue) }
     }
     users[position] = user.rawValue
     joined[position] = record.joined.rawValue
@@ -91,17 +91,18 @@ package struct ReadVector: Sendable {
     markers[position] = record.marker?.rawValue ?? Self.noMarker
     epochs[position] = record.unreadEpoch
     roles[row.rawValue] = record.role.isEmpty ? nil : record.role
-    if !record.hasLeft { activeCount += 1 }
-    if indexIsBuilt {
-      if !isIndexed { index.insert(Self.hash(user.rawValue), row.rawValue) }
-    } else if users.count > Self.scanMax {
-      buildIndex()
+    if !record.hasLeft {
+      activeCount += 1
+      if indexIsBuilt { index.insert(Self.hash(user.rawValue), row.rawValue) }
     }
+    if !indexIsBuilt, users.count > Self.scanMax { buildIndex() }
   }
 
   mutating func leave(_ row: MemberOrdinal) {
     let position = Int(row.rawValue)
     guard flags[position] & Self.flagLeft == 0 else { return }
+    // Out of the index, or a user who joins and leaves all day would make one long run of equal hashes in it.
+    if indexIsBuilt { index.remove(Self.hash(users[position]), row.rawValue) }
     flags[position] |= Self.flagLeft
     activeCount -= 1
     read[position] = 0
@@ -228,8 +229,11 @@ package struct ReadVector: Sendable {
     deliveredAt.append(0)
   }
 
+  /// Rows in the index; nil before it is built.
+  var indexedCount: Int? { indexIsBuilt ? index.count : nil }
+
   private mutating func buildIndex() {
-    for position in 0..<users.count where users[position] != 0 {
+    for position in 0..<users.count where flags[position] & Self.flagLeft == 0 {
       index.insert(Self.hash(users[position]), UInt32(position))
     }
     indexIsBuilt = true

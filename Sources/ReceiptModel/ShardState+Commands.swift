@@ -185,8 +185,9 @@ extension ShardState {
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) {
+    let start = effects.count
     let inForce = channelType(String(cid.prefix { $0 != ":" })).options.applying(options)
-    effects.append(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1)))
+    effects.append(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
     effects.append(.channelAssigned(nextChannel, cid: cid, created: time, own: options))
     try decideJoin(
       nextChannel,
@@ -195,6 +196,7 @@ extension ShardState {
       newest: .zero,
       history: inForce.history,
       at: time,
+      undoingTo: start,
       into: &effects
     )
   }
@@ -207,6 +209,7 @@ extension ShardState {
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) {
+    let start = effects.count
     let channel = self[slot]
     let merged = channel.ownOptions.merging(options)
     if merged != channel.ownOptions {
@@ -221,6 +224,7 @@ extension ShardState {
       newest: channel.messages.newest,
       history: history,
       at: time,
+      undoingTo: start,
       into: &effects
     )
   }
@@ -233,6 +237,7 @@ extension ShardState {
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) {
+    let start = effects.count
     let channel = self[slot]
     var removed: Set<String> = []
     for user in remove where removed.insert(user).inserted {
@@ -246,10 +251,12 @@ extension ShardState {
       newest: channel.messages.newest,
       history: options(slot).history,
       at: time,
+      undoingTo: start,
       into: &effects
     )
   }
 
+  /// - Parameter start: how many effects there were before this command.
   private func decideJoin(
     _ number: ChannelNumber,
     _ members: [NewMember],
@@ -258,6 +265,7 @@ extension ShardState {
     newest: SequenceNumber,
     history: HistoryOption,
     at time: Timestamp,
+    undoingTo start: Int,
     into effects: inout [Effect]
   ) throws(Refusal) {
     var next = UInt32(rows.rowCount)
@@ -272,7 +280,11 @@ extension ShardState {
         }
         continue
       }
-      guard next < ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
+      guard next < ReadVector.rowsMax else {
+        // Refused as a whole: what was decided so far, leaves and options too, is not carried out.
+        effects.removeSubrange(start...)
+        throw .limitReached(.membersPerChannel)
+      }
       let record = RowRecord(
         user: member.user,
         role: member.role,

@@ -16,7 +16,7 @@ package struct ShardState: Sendable {
   package private(set) var types: [ChannelTypeRecord] = []
   private var typePositions: [String: Int] = [:]
   var users = UserTable()
-  private var channels: [ChannelState?] = []
+  private(set) var channels: [ChannelState?] = []
   private var freeSlots: [UInt32] = []
   private var directory = HashIndex()
 
@@ -113,8 +113,9 @@ package struct ShardState: Sendable {
     switch effect {
     case .channelTypeAssigned(let record):
       types[typePosition(record.name)] = record
-    case .countersAssigned(let next):
+    case .countersAssigned(let next, let time):
       nextChannel = next
+      assign(time: time)
     case .sessionAssigned:
       // Sessions belong to the log, not to the model.
       break

@@ -71,8 +71,11 @@ extension ByteBuffer {
       }
     case .channelTypeAssigned(let record):
       writeEffect(.channelTypeAssigned) { $0.writeChannelTypeRecord(record) }
-    case .countersAssigned(let next):
-      writeEffect(.countersAssigned) { $0.writeVarint(next.rawValue) }
+    case .countersAssigned(let next, let time):
+      writeEffect(.countersAssigned) { buffer in
+        buffer.writeVarint(next.rawValue)
+        buffer.writeTime(time)
+      }
     case .sessionAssigned(let record):
       writeEffect(.sessionAssigned) { $0.writeSessionRecord(record) }
     }
@@ -223,7 +226,8 @@ extension FieldReader {
     case .channelTypeAssigned:
       return .channelTypeAssigned(try channelTypeRecord())
     case .countersAssigned:
-      return .countersAssigned(nextChannel: try channel())
+      let next = try channel()
+      return .countersAssigned(nextChannel: next, time: try time())
     case .sessionAssigned:
       return .sessionAssigned(try sessionRecord())
     }

@@ -1,0 +1,141 @@
+#if DEBUG
+  /// What has to hold between commands (STYLE.md, habit 10). Each check answers with the first thing that does not, in words, or nil.
+  ///
+  /// While a channel is being loaded page by page they do not hold yet: a row may name a message whose segment is still to come.
+  extension ShardState {
+    /// All of this shard's memory, channel by channel. Slow: every message is looked up by its id.
+    package func checkInvariants() -> String? {
+      var loaded = 0
+      for position in channels.indices {
+        guard let channel = channels[position] else { continue }
+        loaded += 1
+        let cid = String(decoding: channel.cid, as: UTF8.self)
+        if slot(of: channel.cid.span.bytes) != ChannelSlot(UInt32(position)) {
+          return "\(cid): the directory does not lead to its slot"
+        }
+        if channel.number >= nextChannel { return "\(cid): its number was not given yet" }
+        if types[channel.type].name != String(cid.prefix { $0 != ":" }) {
+          return "\(cid): its type is \(types[channel.type].name)"
+        }
+        if let fault = channel.checkInvariants() { return "\(cid): \(fault)" }
+      }
+      return loaded == loadedCount ? nil : "\(loaded) channels in memory, \(loadedCount) in the directory"
+    }
+  }
+
+  extension ChannelState {
+    /// The whole channel.
+    package func checkInvariants() -> String? {
+      rows.checkColumns() ?? checkRows() ?? messages.checkInvariants()
+    }
+
+    /// Only what an effect touched: a few comparisons, cheap enough to follow every assignment of a running shard.
+    package func checkInvariants(touchedBy effect: Effect) -> String? {
+      switch effect {
+      case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
+        .readMoved(_, let row, _, _), .deliveredMoved(_, let row, _, _), .markerAssigned(_, let row, _, _):
+        return checkRow(row)
+      case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _):
+        return messages.checkMessage(sequence)
+      case .channelAssigned, .channelTypeAssigned, .countersAssigned, .sessionAssigned:
+        return nil
+      }
+    }
+
+    private func checkRows() -> String? {
+      var seen: Set<UInt32> = []
+      var active = 0
+      for position in 0..<rows.rowCount {
+        let row = MemberOrdinal(UInt32(position))
+        if let fault = checkRow(row) { return fault }
+        guard rows.isActive(row) else { continue }
+        active += 1
+        if !seen.insert(rows.users[position]).inserted { return "row \(position): a member has two rows" }
+      }
+      if let indexed = rows.indexedCount, indexed != active {
+        return "\(active) rows are active, \(indexed) indexed"
+      }
+      return active == rows.activeCount ? nil : "\(active) rows are active, \(rows.activeCount) are counted"
+    }
+
+    private func checkRow(_ row: MemberOrdinal) -> String? {
+      let position = Int(row.rawValue)
+      let newest = messages.newest.rawValue
+      let marker = rows.marker(row)?.rawValue
+      if rows.joined[position] > newest { return "row \(position): joined after the newest message" }
+      if position > 0, rows.joined[position - 1] > rows.joined[position] {
+        return "row \(position): joined before the row before it"
+      }
+      guard rows.isActive(row) else {
+        let isClear =
+          rows.read[position] == 0 && rows.delivered[position] == 0 && rows.readAt[position] == 0
+          && rows.deliveredAt[position] == 0 && rows.epochs[position] == 0 && marker == nil
+        return isClear && rows.roles[row.rawValue] == nil ? nil : "row \(position): left, but not cleared"
+      }
+      if rows.user(row) == .nobody { return "row \(position): nobody's" }
+      if rows.row(of: rows.user(row)) != row { return "row \(position): not found by its user" }
+      if rows.read[position] > newest { return "row \(position): has read past the newest message" }
+      if rows.delivered[position] > newest { return "row \(position): has received past the newest message" }
+      if let marker, marker >= rows.read[position] {
+        return "row \(position): marker not below the watermark"
+      }
+      if marker != nil, rows.epochs[position] == 0 { return "row \(position): a marker without an epoch" }
+      for time in [rows.readAt[position], rows.deliveredAt[position]]
+      where time != 0 && time < rows.joinedAt[position] {
+        return "row \(position): moved before it joined"
+      }
+      // Unmoved, a row stands where joining put it (R6).
+      let start = rows.hidesHistory(row) ? 0 : rows.joined[position]
+      if rows.read[position] < start { return "row \(position): read watermark below where it joined" }
+      if rows.readAt[position] == 0, rows.read[position] != start {
+        return "row \(position): read without a time"
+      }
+      if rows.deliveredAt[position] == 0, rows.delivered[position] != 0 {
+        return "row \(position): delivered without a time"
+      }
+      return nil
+    }
+  }
+
+  extension ReadVector {
+    /// A structure of arrays is one table only while its columns are of one length.
+    func checkColumns() -> String? {
+      let lengths = [
+        joined.count, read.count, delivered.count, markers.count, epochs.count, flags.count, joinedAt.count,
+        readAt.count, deliveredAt.count,
+      ]
+      if lengths.contains(where: { $0 != users.count }) { return "columns of different lengths" }
+      return roles.keys.contains { $0 >= UInt32(users.count) } ? "a role without a row" : nil
+    }
+  }
+
+  extension MessageTable {
+    /// All messages: segments filled one after the other, prefix counts, bits and ids.
+    func checkInvariants() -> String? {
+      if segments.count != (Int(newest.rawValue) + 255) / 256 { return "wrong number of segments" }
+      var countable: UInt32 = 0
+      for position in 0..<newest.rawValue {
+        let sequence = SequenceNumber(position + 1)
+        if let fault = checkMessage(sequence) { return fault }
+        if flags(sequence).isEmpty { countable += 1 }
+        if self.countable(through: sequence) != countable {
+          return "message \(sequence.rawValue): not \(countable) countable up to here"
+        }
+      }
+      return nil
+    }
+
+    /// One message.
+    func checkMessage(_ sequence: SequenceNumber) -> String? {
+      guard sequence > .zero, sequence <= newest else { return "message \(sequence.rawValue): not there" }
+      if withID(sequence, { find($0) }) != sequence {
+        return "message \(sequence.rawValue): not found by its id"
+      }
+      let before = countable(through: SequenceNumber(sequence.rawValue - 1))
+      if countable(through: sequence) - before != (flags(sequence).isEmpty ? 1 : 0) {
+        return "message \(sequence.rawValue): its bit and its flags disagree"
+      }
+      return nil
+    }
+  }
+#endif

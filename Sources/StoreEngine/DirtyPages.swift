@@ -1,0 +1,110 @@
+import DequeModule
+import ReceiptModel
+
+/// Which pages of a shard have effects that are in the log but not yet on storage as part of their page; the oldest of them holds the log.
+struct DirtyPages {
+  struct Entry {
+    /// nil for the shard's own pages.
+    var slot: ChannelSlot?
+    var page: PageID
+    /// The first effect's place in the log.
+    var since: LogIndex
+    /// When that was, and how many bytes the shard had logged: a page is written after a time or an amount.
+    var time: Timestamp
+    var loggedBytes: UInt64
+  }
+
+  /// What is known of one loaded channel's pages: the log index since which each is dirty, 0 for clean.
+  private struct Tracker {
+    var head: UInt64 = 0
+    var rows: [UInt64] = []
+    var segments: [UInt64] = []
+    /// The last effect of all.
+    var last: UInt64 = 0
+  }
+
+  private var trackers: [Tracker] = []
+  private var shardHead: UInt64 = 0
+  private var types: UInt64 = 0
+  private(set) var typesLast = LogIndex.zero
+  private var queue: Deque<Entry> = []
+  /// Pages whose first effect was found in the log at recovery: older than all of `queue`, in no order among themselves.
+  private var recovered: Deque<Entry> = []
+
+  var isEmpty: Bool { queue.isEmpty && recovered.isEmpty }
+  var count: Int { queue.count + recovered.count }
+  var hasRecovered: Bool { !recovered.isEmpty }
+
+  /// The oldest effect that is not part of a page on storage, those of ``hasRecovered`` aside.
+  var oldest: LogIndex? { queue.first?.since }
+
+  /// The log index of the last effect on a channel.
+  func last(_ slot: ChannelSlot) -> LogIndex { LogIndex(trackers[Int(slot.rawValue)].last) }
+
+  mutating func insert(_ slot: ChannelSlot) {
+    while trackers.count <= Int(slot.rawValue) { trackers.append(Tracker()) }
+    trackers[Int(slot.rawValue)] = Tracker()
+  }
+
+  /// Notes an effect on a page.
+  mutating func touch(
+    _ slot: ChannelSlot?,
+    _ page: PageID,
+    at index: LogIndex,
+    time: Timestamp,
+    loggedBytes: UInt64,
+    isRecovered: Bool = false
+  ) {
+    var isNew = false
+    switch page {
+    case .rows(let number):
+      isNew = Self.mark(&trackers[Int(slot!.rawValue)].rows, Int(number), index)
+    case .segment(let number):
+      isNew = Self.mark(&trackers[Int(slot!.rawValue)].segments, Int(number), index)
+    case .head:
+      isNew = Self.mark(&trackers[Int(slot!.rawValue)].head, index)
+    case .types:
+      isNew = Self.mark(&types, index)
+      typesLast = max(typesLast, index)
+    case .shardHead:
+      isNew = Self.mark(&shardHead, index)
+    }
+    if let slot { trackers[Int(slot.rawValue)].last = max(trackers[Int(slot.rawValue)].last, index.rawValue) }
+    guard isNew else { return }
+    let entry = Entry(slot: slot, page: page, since: index, time: time, loggedBytes: loggedBytes)
+    if isRecovered { recovered.append(entry) } else { queue.append(entry) }
+  }
+
+  /// The next page to write, if `isDue` says so of it; it counts as clean from here on.
+  mutating func popDue(_ isDue: (Entry) -> Bool) -> Entry? {
+    let entry: Entry
+    if let first = recovered.first {
+      entry = first
+      recovered.removeFirst()
+    } else if let first = queue.first, isDue(first) {
+      entry = first
+      queue.removeFirst()
+    } else {
+      return nil
+    }
+    switch entry.page {
+    case .rows(let number): trackers[Int(entry.slot!.rawValue)].rows[Int(number)] = 0
+    case .segment(let number): trackers[Int(entry.slot!.rawValue)].segments[Int(number)] = 0
+    case .head: trackers[Int(entry.slot!.rawValue)].head = 0
+    case .types: types = 0
+    case .shardHead: shardHead = 0
+    }
+    return entry
+  }
+
+  private static func mark(_ since: inout UInt64, _ index: LogIndex) -> Bool {
+    guard since == 0 else { return false }
+    since = index.rawValue
+    return true
+  }
+
+  private static func mark(_ column: inout [UInt64], _ number: Int, _ index: LogIndex) -> Bool {
+    while column.count <= number { column.append(0) }
+    return mark(&column[number], index)
+  }
+}

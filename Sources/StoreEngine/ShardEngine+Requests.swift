@@ -1,0 +1,506 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Requests: fields are read whole, then decided, carried out and answered from the state (Proto/frames.md, "Requests").
+extension ShardEngine {
+  /// A request has come in. Throws where its payload does not parse: the connection ends.
+  func receive(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
+    switch header.kind {
+    case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes:
+      try performType(header, payload, lane)
+    default:
+      var reader = FieldReader(payload)
+      let cid = try reader.string()
+      if let slot = state.slot(of: cid) {
+        try perform(header, &reader, slot, lane)
+      } else if !Identifier.isCID(cid) {
+        refuse(
+          header,
+          .invalidField,
+          "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 128 of those and !",
+          lane
+        )
+      } else if ShardID.owning(cid, count: shardCount) != state.id {
+        refuse(header, .wrongShard, "the cid is of another shard", lane)
+      } else {
+        try wait(header, payload, cid: cid, lane: lane)
+      }
+    }
+  }
+
+  /// A request whose channel was looked for: it is in memory, or there is none.
+  func perform(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
+    var reader = FieldReader(payload)
+    let cid = try reader.string()
+    if let slot = state.slot(of: cid) {
+      try perform(header, &reader, slot, lane)
+    } else if header.kind == .putChannel {
+      try putChannel(header, &reader, cid: cid, nil, lane)
+    } else {
+      if header.kind.isCommand { sessions.decided(try reader.varint(), at: sessionPosition(lane)) }
+      refuse(header, .channelNotFound, "", lane)
+    }
+  }
+
+  private func perform(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane
+  ) throws(WireError) {
+    switch header.kind {
+    case .markRead, .markUnread, .markDelivered: try mark(header, &reader, slot, lane)
+    case .registerMessage: try register(header, &reader, slot, lane)
+    case .deleteMessage: try deleteMessage(header, &reader, slot, lane)
+    case .putChannel: try putChannel(header, &reader, cid: RawSpan(), slot, lane)
+    case .changeMembers: try changeMembers(header, &reader, slot, lane)
+    case .getChannel:
+      try reader.end()
+      reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
+    case .readState: try readState(header, &reader, slot, lane)
+    case .statuses: try statuses(header, &reader, slot, lane)
+    default: throw .unknownKind(header.kind.rawValue)
+    }
+  }
+
+  // MARK: Positions
+
+  private func mark(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane
+  ) throws(WireError) {
+    let counter = try reader.varint()
+    let user = try reader.string()
+    let message = try reader.string()
+    let epoch = header.kind == .markDelivered ? nil : try reader.optional32()
+    try reader.end()
+    let session = sessionPosition(lane)
+    let isCovered = takeUp(counter, session)
+    let row: MemberOrdinal
+    do throws(Refusal) {
+      let time = state.advance(clock: loop.clock)
+      switch header.kind {
+      case .markRead:
+        row = try state.decideRead(slot, user: user, message: message, epoch: epoch, at: time, into: &effects)
+      case .markDelivered:
+        row = try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
+      default:
+        row = try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
+      }
+    } catch {
+      return refuse(header, error, slot, lane)
+    }
+    finish(slot, session, isCovered)
+    reply(header, departure(slot), lane) { $0.writeRow(state.ownRow(slot, row), slot, in: state) }
+  }
+
+  // MARK: Messages
+
+  private func register(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane
+  ) throws(WireError) {
+    let counter = try reader.varint()
+    let id = try reader.string()
+    let sender = try reader.string()
+    let created = try reader.time()
+    let flags = try reader.varint()
+    try reader.end()
+    let session = sessionPosition(lane)
+    let isCovered = takeUp(counter, session)
+    guard Identifier.isMessage(id) else {
+      return refuse(
+        header,
+        .invalidField,
+        "message: 1 to 128 printable ASCII characters, no space or slash",
+        lane
+      )
+    }
+    guard sender.isEmpty || Identifier.isUser(sender) else {
+      return refuse(header, .invalidField, "user: 1 to 128 of A-Z a-z 0-9 @ _ . -", lane)
+    }
+    guard flags <= 1 else { return refuse(header, .notImplemented, "flags: 1 (silent) only", lane) }
+    let registration: ShardState.Registration
+    do {
+      registration = try state.decideRegister(
+        slot,
+        id: id,
+        sender: sender,
+        created: created,
+        isSilent: flags & 1 != 0,
+        at: state.advance(clock: loop.clock),
+        into: &effects
+      )
+    } catch {
+      return refuse(header, error, slot, lane)
+    }
+    finish(slot, session, isCovered)
+    let status = state.status(slot, registration.sequence).status
+    var isNew = false
+    if case .created = registration { isNew = true }
+    reply(header, departure(slot), lane) { buffer in
+      buffer.writeInteger(UInt8(isNew ? 1 : 0))
+      buffer.writeSequence(registration.sequence)
+      buffer.writeInteger(status.rawValue)
+    }
+  }
+
+  private func deleteMessage(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane
+  ) throws(WireError) {
+    let counter = try reader.varint()
+    let id = try reader.string()
+    try reader.end()
+    let session = sessionPosition(lane)
+    let isCovered = takeUp(counter, session)
+    let sequence: SequenceNumber
+    do {
+      sequence = try state.decideDelete(slot, id: id, at: state.advance(clock: loop.clock), into: &effects)
+    } catch {
+      return refuse(header, error, slot, lane)
+    }
+    finish(slot, session, isCovered)
+    reply(header, departure(slot), lane) { $0.writeSequence(sequence) }
+  }
+
+  // MARK: Channels
+
+  private func putChannel(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    cid: RawSpan,
+    _ slot: ChannelSlot?,
+    _ lane: ReplyLane
+  ) throws(WireError) {
+    let counter = try reader.varint()
+    let patch = try reader.optionPatch()
+    let members = try newMembers(&reader)
+    try reader.end()
+    let session = sessionPosition(lane)
+    let isCovered = takeUp(counter, session)
+    if let invalid = Self.invalid(members) { return refuse(header, .invalidField, invalid, lane) }
+    let time = state.advance(clock: loop.clock)
+    var slot = slot
+    let isNew = slot == nil
+    do throws(Refusal) {
+      if let slot {
+        try state.decideUpdate(slot, options: patch, members: members, at: time, into: &effects)
+      } else if isCovered {
+        // It was carried out, and the channel is gone since.
+        throw Refusal.channelNotFound
+      } else {
+        let cid = cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+        try state.decideCreate(cid: cid, options: patch, members: members, at: time, into: &effects)
+      }
+    } catch {
+      return refuse(header, error, slot, lane)
+    }
+    slot = finish(slot, session, isCovered)
+    guard let slot else { preconditionFailure("a created channel has a slot") }
+    reply(header, departure(slot), lane) { buffer in
+      buffer.writeInteger(UInt8(isNew ? 1 : 0))
+      buffer.writeChannel(slot, in: state)
+    }
+  }
+
+  private func changeMembers(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane
+  ) throws(WireError) {
+    let counter = try reader.varint()
+    let add = try newMembers(&reader)
+    var remove: [String] = []
+    for _ in 0..<(try reader.count()) { remove.append(try reader.text()) }
+    try reader.end()
+    let session = sessionPosition(lane)
+    let isCovered = takeUp(counter, session)
+    if let invalid = Self.invalid(add) { return refuse(header, .invalidField, invalid, lane) }
+    do {
+      try state.decideMembers(
+        slot,
+        add: add,
+        remove: remove,
+        at: state.advance(clock: loop.clock),
+        into: &effects
+      )
+    } catch {
+      return refuse(header, error, slot, lane)
+    }
+    finish(slot, session, isCovered)
+    reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
+  }
+
+  private func newMembers(_ reader: inout FieldReader) throws(WireError) -> [ShardState.NewMember] {
+    var members: [ShardState.NewMember] = []
+    for _ in 0..<(try reader.count(elementBytesMin: 2)) {
+      let user = try reader.text()
+      members.append(ShardState.NewMember(user: user, role: try reader.text()))
+    }
+    return members
+  }
+
+  private static func invalid(_ members: [ShardState.NewMember]) -> String? {
+    for member in members {
+      if !isValid(member.user, Identifier.isUser) { return "user: 1 to 128 of A-Z a-z 0-9 @ _ . -" }
+      if !member.role.isEmpty, !isValid(member.role, Identifier.isRole) {
+        return "role: 1 to 64 of A-Z a-z 0-9 _ . -"
+      }
+    }
+    return nil
+  }
+
+  private static func isValid(_ text: String, _ check: (RawSpan) -> Bool) -> Bool {
+    var text = text
+    return text.withUTF8 { check($0.span.bytes) }
+  }
+
+  // MARK: Queries
+
+  private func readState(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane
+  ) throws(WireError) {
+    let viewerFlags = try reader.varint()
+    let viewer = try reader.string()
+    let limit = try reader.varint()
+    let cursor = try reader.optional32()
+    try reader.end()
+    guard viewerFlags <= 1 else { return refuse(header, .invalidField, "viewer flags: 0 or 1", lane) }
+    guard (1...100).contains(limit) else { return refuse(header, .invalidField, "limit: 1 to 100", lane) }
+    let page: (rows: [RowAnswer], next: UInt32?)
+    do {
+      page = try state.readState(
+        slot,
+        viewer: viewer,
+        isServer: viewerFlags == 1,
+        limit: Int(limit),
+        cursor: cursor
+      )
+    } catch {
+      return refuse(header, error, slot, lane)
+    }
+    reply(header, departure(slot), lane) { buffer in
+      buffer.writeVarint(page.rows.count)
+      for row in page.rows { buffer.writeRow(row, slot, in: state) }
+      buffer.writeOptional(page.next.map(UInt64.init))
+    }
+  }
+
+  private func statuses(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane
+  ) throws(WireError) {
+    let viewerFlags = try reader.varint()
+    let viewer = try reader.string()
+    let count = try reader.count()
+    guard viewerFlags <= 1 else { return refuse(header, .invalidField, "viewer flags: 0 or 1", lane) }
+    guard (1...100).contains(count) else { return refuse(header, .invalidField, "messages: 1 to 100", lane) }
+    var answers: [Result<StatusAnswer, Refusal>] = []
+    answers.reserveCapacity(count)
+    for _ in 0..<count {
+      let message = try reader.string()
+      do { answers.append(.success(try state.status(slot, message: message))) } catch {
+        answers.append(.failure(error))
+      }
+    }
+    try reader.end()
+    do {
+      if !viewer.isEmpty { _ = try state.member(viewer, in: slot) }
+    } catch {
+      return refuse(header, error, slot, lane)
+    }
+    reply(header, departure(slot), lane) { buffer in
+      buffer.writeVarint(count)
+      for answer in answers {
+        switch answer {
+        case .success(let status):
+          buffer.writeInteger(UInt8(0))
+          buffer.writeStatus(status)
+        case .failure(let refusal):
+          buffer.writeInteger(UInt8(Self.code(refusal).rawValue))
+        }
+      }
+    }
+  }
+
+  // MARK: Channel types
+
+  private func performType(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
+    var reader = FieldReader(payload)
+    if header.kind == .listChannelTypes {
+      try reader.end()
+      let records = state.types.filter { $0.version > 0 }.sorted { $0.name < $1.name }
+      reply(header, departure(dirty.typesLast), lane) { buffer in
+        buffer.writeVarint(records.count)
+        for record in records { buffer.writeChannelTypeRecord(record) }
+      }
+      return
+    }
+    let name = try reader.text()
+    guard Self.isValid(name, Identifier.isType) else {
+      return refuse(header, .invalidField, "type: 1 to 64 of A-Z a-z 0-9 _ -", lane)
+    }
+    if header.kind.isCommand {
+      let counter = try reader.varint()
+      let session = sessionPosition(lane)
+      if header.kind == .patchChannelType {
+        let patch = try reader.optionPatch()
+        try reader.end()
+        state.decidePatch(type: name, patch, into: &effects)
+      } else {
+        let version = try reader.varint()
+        let options = try reader.options()
+        try reader.end()
+        state.decideAssign(
+          type: ChannelTypeRecord(name: name, version: version, options: options),
+          into: &effects
+        )
+      }
+      finish(nil, session, takeUp(counter, session))
+    } else {
+      try reader.end()
+    }
+    reply(header, departure(dirty.typesLast), lane) { $0.writeChannelTypeRecord(state.channelType(name)) }
+  }
+
+  // MARK: Sessions
+
+  func sessionPosition(_ lane: ReplyLane) -> Int32 {
+    let known = lane.sessionPositions[position]
+    if known >= 0 { return known }
+    let found = sessions.position(of: lane.session)
+    lane.sessionPositions[position] = found
+    return found
+  }
+
+  /// Whether the command was decided before; if not, it is from now on.
+  private func takeUp(_ counter: UInt64, _ session: Int32) -> Bool {
+    effects.removeAll(keepingCapacity: true)
+    if sessions.covers(counter, at: session) { return true }
+    sessions.decided(counter, at: session)
+    return false
+  }
+
+  /// Carries out what was decided, unless it had been before.
+  @discardableResult
+  private func finish(_ slot: ChannelSlot?, _ session: Int32, _ isCovered: Bool) -> ChannelSlot? {
+    guard !effects.isEmpty, !isCovered else { return slot }
+    return carryOut(slot, session: session)
+  }
+
+  // MARK: Replies
+
+  @inline(__always)
+  private func reply(
+    _ header: FrameHeader,
+    _ departure: ReplyLane.Departure,
+    _ lane: ReplyLane,
+    _ fields: (inout ByteBuffer) -> Void
+  ) {
+    let isFirst = lane.add(departure) { buffer in
+      let start = buffer.beginFrame(
+        FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)
+      )
+      fields(&buffer)
+      buffer.endFrame(start)
+    }
+    if isFirst { loop.note(lane, departure) }
+  }
+
+  func refuse(
+    _ header: FrameHeader,
+    _ code: ErrorCode,
+    retryAfterMilliseconds: UInt32 = 0,
+    _ detail: String,
+    _ lane: ReplyLane
+  ) {
+    let isFirst = lane.add(.now) { buffer in
+      buffer.writeError(
+        code,
+        shard: header.shard,
+        correlation: header.correlation,
+        retryAfterMilliseconds: retryAfterMilliseconds,
+        detail: detail
+      )
+    }
+    if isFirst { loop.note(lane, .now) }
+  }
+
+  /// A refusal is an answer from the state too, and leaves when that state is durable.
+  private func refuse(_ header: FrameHeader, _ refusal: Refusal, _ slot: ChannelSlot?, _ lane: ReplyLane) {
+    var detail = ""
+    if case .limitReached(let limit) = refusal { detail = limit.rawValue }
+    let departure = slot.map { self.departure($0) } ?? .now
+    let isFirst = lane.add(departure) { buffer in
+      buffer.writeError(
+        Self.code(refusal),
+        shard: header.shard,
+        correlation: header.correlation,
+        detail: detail
+      )
+    }
+    if isFirst { loop.note(lane, departure) }
+  }
+
+  private static func code(_ refusal: Refusal) -> ErrorCode {
+    switch refusal {
+    case .channelNotFound: .channelNotFound
+    case .notAMember: .notAMember
+    case .messageNotFound: .messageNotFound
+    case .messageDeleted: .messageDeleted
+    case .markUnreadOff: .markUnreadOff
+    case .limitReached: .limitReached
+    }
+  }
+}
+
+extension ByteBuffer {
+  /// *row* of Proto/frames.md.
+  fileprivate mutating func writeRow(_ row: RowAnswer, _ slot: ChannelSlot, in state: ShardState) {
+    state.withUser(slot, row.row) { writeField($0) }
+    writeTime(row.lastRead)
+    state.withMessage(slot, row.lastReadSequence) { writeField($0) }
+    writeSequence(row.lastReadSequence)
+    writeTime(row.lastDelivered)
+    state.withMessage(slot, row.lastDeliveredSequence) { writeField($0) }
+    writeSequence(row.lastDeliveredSequence)
+    guard let own = row.own else {
+      writeInteger(UInt8(0))
+      return
+    }
+    writeInteger(UInt8(1))
+    writeVarint(own.unreadMessages)
+    state.withMessage(slot, own.firstUnread) { writeField($0) }
+    writeVarint(own.unreadEpoch)
+  }
+
+  /// *channel* of Proto/frames.md.
+  fileprivate mutating func writeChannel(_ slot: ChannelSlot, in state: ShardState) {
+    let channel = state[slot]
+    let newest = channel.messages.newest
+    ChannelFields(
+      cid: String(decoding: channel.cid, as: UTF8.self),
+      created: channel.created,
+      options: state.options(slot),
+      memberCount: UInt32(channel.rows.activeCount),
+      newest: newest,
+      newestMessage: channel.messages.text(newest),
+      newestRegistered: newest == .zero ? .none : channel.messages.registeredAt(newest)
+    )
+    .write(into: &self)
+  }
+}

@@ -1,0 +1,123 @@
+package import NIOCore
+package import ReceiptModel
+
+/// The seam between the shards and what keeps their log and pages (DESIGN.md section 3, "Shard log"). Every call blocks, and is made
+/// on a thread that may block; never on an event loop.
+package protocol StorageEngine: Sendable {
+  /// Makes a group durable: its batches are on stable storage when this returns. Pages and cuts may be durable later than the batches, never before
+  /// them, and a cut never before the pages written by earlier groups.
+  ///
+  /// Throws where that failed or may have failed; what the storage holds is then unknown until ``recover(_:)``.
+  func commit(_ group: CommitGroup) throws(StorageError)
+
+  /// A channel's pages as they are on storage, by name or by number; nil where there is none.
+  func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel?
+
+  /// A shard's own pages and its log, as they are on storage.
+  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard
+}
+
+/// The storage under a server, which can be opened again after a failed append.
+package protocol ReopenableStorage: Sendable {
+  /// Opens the storage; nobody holds it open.
+  func open() throws(StorageError) -> any StorageEngine
+  /// Closes it; nothing is under way.
+  func close(_ storage: any StorageEngine)
+  var shardCount: Int { get }
+  var store: SessionID { get }
+}
+
+/// How a channel on storage is asked for.
+package enum ChannelReference: Hashable, Sendable {
+  case cid([UInt8])
+  case number(ChannelNumber)
+}
+
+/// A page's place on storage.
+package struct PageKey: Hashable, Sendable {
+  package var shard: ShardID
+  /// 0 for the shard's own pages.
+  package var channel: ChannelNumber
+  package var page: PageID
+
+  package init(shard: ShardID, channel: ChannelNumber, page: PageID) {
+    self.shard = shard
+    self.channel = channel
+    self.page = page
+  }
+}
+
+/// What one event loop commits at once: one append in flight per loop.
+package struct CommitGroup: Sendable {
+  /// A shard's log batch, encoded.
+  package struct Batch: Sendable {
+    package var shard: ShardID
+    package var index: LogIndex
+    package var bytes: ByteBuffer
+  }
+
+  /// A page, encoded. A channel's head brings its cid, under which it is found.
+  package struct PageWrite: Sendable {
+    package var key: PageKey
+    package var cid: [UInt8]?
+    package var bytes: ByteBuffer
+  }
+
+  /// The log of a shard is not needed any more up to here, inclusive.
+  package struct Cut: Sendable {
+    package var shard: ShardID
+    package var through: LogIndex
+  }
+
+  package var batches: [Batch] = []
+  package var pages: [PageWrite] = []
+  package var cuts: [Cut] = []
+
+  package init() {}
+
+  package var isEmpty: Bool { batches.isEmpty && pages.isEmpty && cuts.isEmpty }
+}
+
+/// A channel as it stands on storage.
+package struct StoredChannel: Sendable {
+  package var number: ChannelNumber
+  /// The pages' bytes, in the order of their keys: head, rows, segments.
+  package var pages: [(page: PageID, bytes: ByteBuffer)]
+
+  package init(number: ChannelNumber, pages: [(page: PageID, bytes: ByteBuffer)]) {
+    self.number = number
+    self.pages = pages
+  }
+}
+
+/// What a shard starts from.
+package struct StoredShard: Sendable {
+  package var head: ByteBuffer?
+  package var types: ByteBuffer?
+  /// Batches in rising order of index.
+  package var log: [(index: LogIndex, bytes: ByteBuffer)]
+
+  package init(head: ByteBuffer?, types: ByteBuffer?, log: [(index: LogIndex, bytes: ByteBuffer)]) {
+    self.head = head
+    self.types = types
+    self.log = log
+  }
+}
+
+/// What storage can fail with.
+package enum StorageError: Error, Hashable, Sendable, CustomStringConvertible {
+  /// The operation failed, or may have; what is on storage is unknown until it is read again.
+  case failed(String)
+  /// What was read cannot be what was written. Names the place.
+  case corrupt(String)
+  /// The data directory cannot be used as asked: the text says why and what helps.
+  case unusable(String)
+
+  package var description: String {
+    switch self {
+    case .failed(let text): "storage failed: \(text)"
+    case .corrupt(let text): "stored data is damaged: \(text)"
+    case .unusable(let text): text
+    }
+  }
+}

@@ -1,0 +1,235 @@
+package import ReceiptModel
+package import ReceiptWire
+
+/// The sizes and times that a loop's shards work with.
+package struct StoreLoopConfiguration: Sendable {
+  /// A page is written this long after its first effect, at the latest a commit later.
+  package var checkpointAgeMilliseconds: Int64 = 5_000
+  /// Or when a shard has logged this much since.
+  package var checkpointLogBytes: UInt64 = 16 << 20
+  /// Pages written with one commit, in bytes: the slice that a checkpoint may take of a turn.
+  package var checkpointSliceBytes = 256 << 10
+  /// Between ticks a shard's log is cut only when this many batches can go: a cut leaves a mark behind on storage.
+  package var cutBatchesMin: UInt64 = 4_096
+  /// Sessions are forgotten this long after they were last heard of.
+  package var sessionLifetimeMilliseconds: Int64 = 600_000
+  /// Channels that may be loading at once, per shard.
+  package var loadsMax = 1_024
+  /// Requests that may wait for one channel.
+  package var waitingPerLoadMax = 1_024
+  /// Channels of the log's tail that are loaded at once, per shard, to get the log cut.
+  package var tailLoadsMax = 8
+
+  package init() {}
+}
+
+/// What a loop needs done. Each is asked for on the loop and answered there later.
+package protocol StoreLoopDriver: AnyObject {
+  /// Make this durable, then call ``StoreLoop/committed(_:)``.
+  func commit(_ group: CommitGroup)
+  /// Read this channel, then call ``StoreLoop/loaded(_:as:_:)``.
+  func load(_ request: LoadRequest, as reference: ChannelReference)
+  /// Something on storage cannot be read; the rest goes on.
+  func reports(_ error: StorageError)
+  /// A commit failed: the loop has dropped everything and takes no more requests. Connections have to be closed, and a new loop be made from storage.
+  func halted(_ error: StorageError)
+}
+
+/// All shards of one event loop, and their group commit: one append in flight, the next one gathering behind it. Not thread-safe: everything
+/// is called on the loop.
+package final class StoreLoop {
+  /// Wall-clock time of this turn, set by the driver before it hands requests in; it never falls here.
+  package var clock = Timestamp.none {
+    didSet { if clock < oldValue { clock = oldValue } }
+  }
+  /// Set when a commit has failed.
+  package private(set) var isHalted = false
+  private unowned let driver: any StoreLoopDriver
+  private let configuration: StoreLoopConfiguration
+  private var shards: [ShardEngine] = []
+  /// From a shard's id to its place in `shards`; −1: another loop's.
+  private var positions: [Int16]
+  private var gatheringShards: [ShardEngine] = []
+  private var inFlightShards: [ShardEngine] = []
+  private var isCommitting = false
+  private var nowLanes: [ReplyLane] = []
+  private var inFlightLanes: [ReplyLane] = []
+  private var gatheringLanes: [ReplyLane] = []
+
+  /// Counts since start, for metrics.
+  package struct Counters: Sendable {
+    package var requests: UInt64 = 0
+    package var commits: UInt64 = 0
+    package var batches: UInt64 = 0
+    package var pagesWritten: UInt64 = 0
+    package var channelsLoaded: UInt64 = 0
+
+    package init() {}
+  }
+  package private(set) var counters = Counters()
+
+  /// - Parameters:
+  ///   - shardCount: of the whole store, which the hash is taken modulo.
+  ///   - stored: what each shard of this loop starts from.
+  package init(
+    configuration: StoreLoopConfiguration,
+    shardCount: Int,
+    stored: [(shard: ShardID, state: StoredShard)],
+    driver: any StoreLoopDriver
+  ) throws(StorageError) {
+    self.configuration = configuration
+    self.driver = driver
+    self.positions = Array(repeating: -1, count: shardCount)
+    for (shard, state) in stored {
+      positions[Int(shard.rawValue)] = Int16(shards.count)
+      shards.append(
+        try ShardEngine(
+          id: shard,
+          shardCount: shardCount,
+          position: shards.count,
+          configuration: configuration,
+          loop: self,
+          stored: state
+        )
+      )
+    }
+  }
+
+  /// Shards of this loop.
+  package var shardCount: Int { shards.count }
+
+  /// Channels in memory, dirty pages and channels of the log's tail that are not in memory yet, for metrics.
+  package var gauges: (loadedChannels: Int, dirtyPages: Int, tailChannels: Int) {
+    shards.reduce(into: (0, 0, 0)) { sum, shard in
+      sum.0 += shard.state.loadedCount
+      sum.1 += shard.dirty.count
+      sum.2 += shard.tail.count
+    }
+  }
+
+  /// Whether a commit is under way or something waits for one.
+  package var isBusy: Bool { isCommitting || !gatheringShards.isEmpty }
+
+  // MARK: Requests
+
+  /// Takes a request. Its reply goes to `lane`, now or when what it tells of is durable. Throws where the payload does not parse: the
+  /// connection has to end with an error frame.
+  package func receive(_ header: FrameHeader, _ payload: RawSpan, lane: ReplyLane) throws(WireError) {
+    guard !isHalted else { return }
+    counters.requests += 1
+    let position = Int(header.shard.rawValue) < positions.count ? positions[Int(header.shard.rawValue)] : -1
+    guard position >= 0 else {
+      let isFirst = lane.add(.now) { buffer in
+        buffer.writeError(
+          .wrongShard,
+          shard: header.shard,
+          correlation: header.correlation,
+          detail: "this store has no such shard"
+        )
+      }
+      if isFirst { note(lane, .now) }
+      return
+    }
+    try shards[Int(position)].receive(header, payload, lane)
+  }
+
+  /// The requests that came in together have been handed in: what may leave leaves, and what gathers is committed unless a commit is under way.
+  package func endTurn() {
+    guard !isHalted else { return }
+    if !gatheringShards.isEmpty { startCommit() }
+    for lane in nowLanes { lane.deliverNow() }
+    nowLanes.removeAll(keepingCapacity: true)
+  }
+
+  /// Call at least every second: pages that are due, cuts, and the log's tail go on without requests too.
+  package func tick() {
+    guard !isHalted else { return }
+    for shard in shards { shard.drainTail(inFlightMax: configuration.tailLoadsMax) }
+    startCommit(isTick: true)
+  }
+
+  // MARK: Group commit
+
+  private func startCommit(isTick: Bool = false) {
+    guard !isCommitting else { return }
+    var group = CommitGroup()
+    // Cuts first: pages that leave with this group are not on storage yet.
+    for shard in shards {
+      if let cut = shard.takeCut(batchesMin: isTick ? 1 : configuration.cutBatchesMin) {
+        group.cuts.append(cut)
+      }
+    }
+    for shard in gatheringShards { group.batches.append(shard.closeBatch()) }
+    var budget = configuration.checkpointSliceBytes
+    for shard in shards where budget > 0 { budget -= shard.addDuePages(to: &group, budget: budget) }
+    guard !group.isEmpty else { return }
+    swap(&gatheringShards, &inFlightShards)
+    swap(&gatheringLanes, &inFlightLanes)
+    for lane in inFlightLanes { lane.gatheringLeaves() }
+    isCommitting = true
+    counters.commits += 1
+    counters.batches += UInt64(group.batches.count)
+    counters.pagesWritten += UInt64(group.pages.count)
+    driver.commit(group)
+  }
+
+  /// The commit that was asked for is durable, or has failed.
+  package func committed(_ result: Result<Void, StorageError>) {
+    guard !isHalted else { return }
+    precondition(isCommitting, "no commit was asked for")
+    isCommitting = false
+    if case .failure(let error) = result {
+      halt(error)
+      return
+    }
+    for shard in inFlightShards { shard.committed() }
+    inFlightShards.removeAll(keepingCapacity: true)
+    for lane in inFlightLanes { lane.deliverInFlight() }
+    inFlightLanes.removeAll(keepingCapacity: true)
+    if !gatheringShards.isEmpty { startCommit() }
+  }
+
+  /// What waits is dropped, never answered: whether the append is on storage is not known (DESIGN.md section 3).
+  private func halt(_ error: StorageError) {
+    isHalted = true
+    for lane in nowLanes + inFlightLanes + gatheringLanes { lane.isClosed = true }
+    nowLanes = []
+    inFlightLanes = []
+    gatheringLanes = []
+    gatheringShards = []
+    inFlightShards = []
+    driver.halted(error)
+  }
+
+  // MARK: Channels on storage
+
+  /// A channel was read, or could not be. What waited for it is carried out in this turn.
+  package func loaded(
+    _ request: LoadRequest,
+    as reference: ChannelReference,
+    _ result: Result<StoredChannel?, StorageError>
+  ) {
+    guard !isHalted else { return }
+    counters.channelsLoaded += 1
+    let position = Int(positions[Int(request.shard.rawValue)])
+    shards[position].loaded(reference, result)
+    if case .number = reference { shards[position].drainTail(inFlightMax: configuration.tailLoadsMax) }
+    endTurn()
+  }
+
+  // MARK: For the shards
+
+  func gathers(_ shard: ShardEngine) { gatheringShards.append(shard) }
+
+  func note(_ lane: ReplyLane, _ departure: ReplyLane.Departure) {
+    switch departure {
+    case .now: nowLanes.append(lane)
+    case .withInFlight: inFlightLanes.append(lane)
+    case .withGathering: gatheringLanes.append(lane)
+    }
+  }
+
+  func load(_ request: LoadRequest, as reference: ChannelReference) { driver.load(request, as: reference) }
+
+  func reports(_ error: StorageError) { driver.reports(error) }
+}

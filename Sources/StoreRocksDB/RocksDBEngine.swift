@@ -1,0 +1,317 @@
+internal import CRocksDB
+import Foundation
+import NIOCore
+package import ReceiptModel
+package import StoreEngine
+
+/// The embedded engine: log and pages of all shards in one RocksDB, in a column family each (DESIGN.md section 3).
+///
+/// A commit is one write batch, synced: the batches of the log, the pages and the cuts of a group become durable together or not at all, and the write-ahead log
+/// keeps the order of groups. So pages can never be ahead of the log, nor a cut ahead of the pages that allow it.
+///
+/// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and the pointers never change between `init` and `close`, which
+/// the owner calls when no other call is under way.
+package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
+  /// How the directory was created.
+  package struct Identity: Hashable, Sendable {
+    package var shardCount: Int
+    package var store: SessionID
+  }
+
+  package let identity: Identity
+  private let directory: String
+  private let database: OpaquePointer
+  private let meta: OpaquePointer
+  private let log: OpaquePointer
+  private let pages: OpaquePointer
+  private let options: OpaquePointer
+  private let syncedWrite: OpaquePointer
+  private let read: OpaquePointer
+  private var isClosed = false
+
+  /// Opens a data directory, creating it where there is none.
+  ///
+  /// - Parameters:
+  ///   - shardCount: at creation the number of shards; later it has to be nil or the same number.
+  ///   - newStore: the identity to give a directory that is created now.
+  package init(directory: String, shardCount: Int?, newStore: SessionID) throws(StorageError) {
+    self.directory = directory
+    do {
+      try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+    } catch {
+      throw .unusable("--data \(directory): cannot be created (\(error.localizedDescription))")
+    }
+    options = Self.options(writeBufferBytes: 64 << 20)
+    let names = ["default", "log", "pages"]
+    // The log is written once, read at start and cut away: a large buffer lets most of it go before it reaches a table.
+    let familyOptions = [
+      options, Self.options(writeBufferBytes: 128 << 20),
+      Self.options(writeBufferBytes: 64 << 20, bloomBits: 10),
+    ]
+    defer { for family in familyOptions.dropFirst() { rocksdb_options_destroy(family) } }
+    var handles = [OpaquePointer?](repeating: nil, count: names.count)
+    var failure: UnsafeMutablePointer<CChar>?
+    let cNames = names.map { strdup($0) }
+    defer { for name in cNames { free(name) } }
+    let opened = rocksdb_open_column_families(
+      options,
+      directory,
+      Int32(names.count),
+      cNames.map { UnsafePointer($0) },
+      familyOptions.map { Optional($0) },
+      &handles,
+      &failure
+    )
+    guard let opened, let meta = handles[0], let log = handles[1], let pages = handles[2] else {
+      let text = Self.take(&failure) ?? "unknown error"
+      rocksdb_options_destroy(options)
+      if text.contains("LOCK") {
+        throw .unusable(
+          "--data \(directory): another tidemark-store has this directory open; stop it, or name another directory"
+        )
+      }
+      if text.hasPrefix("Corruption") {
+        throw .corrupt("\(directory): \(text)")
+      }
+      throw .unusable("--data \(directory): cannot be opened (\(text))")
+    }
+    self.database = opened
+    self.meta = meta
+    self.log = log
+    self.pages = pages
+    syncedWrite = rocksdb_writeoptions_create()
+    rocksdb_writeoptions_set_sync(syncedWrite, 1)
+    read = rocksdb_readoptions_create()
+    let identity: Identity
+    do throws(StorageError) {
+      identity = try Self.identity(
+        directory: directory,
+        asked: shardCount,
+        newStore: newStore,
+        database: opened,
+        meta: meta,
+        write: syncedWrite,
+        read: read
+      )
+    } catch {
+      Self.destroy(
+        database: opened,
+        families: [meta, log, pages],
+        options: options,
+        write: syncedWrite,
+        read: read
+      )
+      throw error
+    }
+    self.identity = identity
+  }
+
+  deinit { close() }
+
+  /// Closes the database; nothing may be under way. Column families go first, or RocksDB aborts.
+  package func close() {
+    guard !isClosed else { return }
+    isClosed = true
+    Self.destroy(
+      database: database,
+      families: [meta, log, pages],
+      options: options,
+      write: syncedWrite,
+      read: read
+    )
+  }
+
+  // MARK: StorageEngine
+
+  package func commit(_ group: CommitGroup) throws(StorageError) {
+    let batch = rocksdb_writebatch_create()
+    defer { rocksdb_writebatch_destroy(batch) }
+    for item in group.batches {
+      put(batch, log, StorageKey.log(item.shard, item.index), item.bytes)
+    }
+    for page in group.pages {
+      put(batch, pages, StorageKey.page(page.key), page.bytes)
+      if let cid = page.cid {
+        put(
+          batch,
+          pages,
+          StorageKey.directory(page.key.shard, cid),
+          ByteBuffer(integer: page.key.channel.rawValue)
+        )
+      }
+    }
+    for cut in group.cuts {
+      let first = StorageKey.log(cut.shard, .zero)
+      let end = StorageKey.log(cut.shard, cut.through.next)
+      first.withBytes { first in
+        end.withBytes { end in
+          rocksdb_writebatch_delete_range_cf(batch, log, first.base, first.count, end.base, end.count)
+        }
+      }
+    }
+    var failure: UnsafeMutablePointer<CChar>?
+    rocksdb_write(database, syncedWrite, batch, &failure)
+    if let text = Self.take(&failure) { throw .failed("\(directory): \(text)") }
+  }
+
+  package func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
+    let number: ChannelNumber
+    switch channel {
+    case .number(let known):
+      number = known
+    case .cid(let cid):
+      guard let value = try get(pages, StorageKey.directory(shard, cid)) else { return nil }
+      guard let raw = value.getInteger(at: 0, as: UInt64.self), value.readableBytes == 8 else {
+        throw .corrupt(
+          "\(directory): directory entry of shard \(shard.rawValue) has \(value.readableBytes) bytes"
+        )
+      }
+      number = ChannelNumber(raw)
+    }
+    var found: [(page: PageID, bytes: ByteBuffer)] = []
+    try scan(
+      pages,
+      from: StorageKey.pages(shard, number),
+      to: StorageKey.pages(shard, ChannelNumber(number.rawValue + 1))
+    ) {
+      key,
+      value throws(StorageError) in
+      guard let sortKey = key.getInteger(at: key.readerIndex + key.readableBytes - 8, as: UInt64.self),
+        let page = PageID(sortKey: sortKey)
+      else {
+        throw .corrupt("\(directory): a page key of shard \(shard.rawValue), channel \(number.rawValue)")
+      }
+      found.append((page, value))
+    }
+    return found.isEmpty ? nil : StoredChannel(number: number, pages: found)
+  }
+
+  package func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
+    let head = try get(
+      pages,
+      StorageKey.page(PageKey(shard: shard, channel: ChannelNumber(0), page: .shardHead))
+    )
+    let types = try get(
+      pages,
+      StorageKey.page(PageKey(shard: shard, channel: ChannelNumber(0), page: .types))
+    )
+    var batches: [(index: LogIndex, bytes: ByteBuffer)] = []
+    try scan(log, from: StorageKey.log(shard, .zero), to: StorageKey.logEnd(shard)) {
+      key,
+      value throws(StorageError) in
+      guard let index = key.getInteger(at: key.readerIndex + 2, as: UInt64.self) else {
+        throw .corrupt("\(directory): a log key of shard \(shard.rawValue)")
+      }
+      batches.append((LogIndex(index), value))
+    }
+    return StoredShard(head: head, types: types, log: batches)
+  }
+
+  // MARK: Details
+
+  private func put(_ batch: OpaquePointer?, _ family: OpaquePointer, _ key: StorageKey, _ value: ByteBuffer) {
+    key.withBytes { key in
+      value.withUnsafeReadableBytes { value in
+        rocksdb_writebatch_put_cf(
+          batch,
+          family,
+          key.base,
+          key.count,
+          value.baseAddress?.assumingMemoryBound(to: CChar.self),
+          value.count
+        )
+      }
+    }
+  }
+
+  private func get(_ family: OpaquePointer, _ key: StorageKey) throws(StorageError) -> ByteBuffer? {
+    var failure: UnsafeMutablePointer<CChar>?
+    let pinned = key.withBytes { rocksdb_get_pinned_cf(database, read, family, $0.base, $0.count, &failure) }
+    defer { if let pinned { rocksdb_pinnableslice_destroy(pinned) } }
+    if let text = Self.take(&failure) { throw Self.error(text, directory) }
+    guard let pinned else { return nil }
+    var count = 0
+    guard let bytes = rocksdb_pinnableslice_value(pinned, &count) else { return nil }
+    return ByteBuffer(bytes: UnsafeRawBufferPointer(start: bytes, count: count))
+  }
+
+  private func scan(
+    _ family: OpaquePointer,
+    from first: StorageKey,
+    to end: StorageKey,
+    _ body: (ByteBuffer, ByteBuffer) throws(StorageError) -> Void
+  ) throws(StorageError) {
+    let bound = rocksdb_readoptions_create()
+    defer { rocksdb_readoptions_destroy(bound) }
+    // The bound is used until the iterator is gone, so it stays where it is.
+    let endBytes = UnsafeMutableBufferPointer<CChar>.allocate(capacity: end.count)
+    defer { endBytes.deallocate() }
+    end.withBytes { _ = endBytes.initialize(from: UnsafeBufferPointer(start: $0.base, count: $0.count)) }
+    rocksdb_readoptions_set_iterate_upper_bound(bound, endBytes.baseAddress, endBytes.count)
+    let iterator = rocksdb_create_iterator_cf(database, bound, family)
+    defer { rocksdb_iter_destroy(iterator) }
+    first.withBytes { rocksdb_iter_seek(iterator, $0.base, $0.count) }
+    while rocksdb_iter_valid(iterator) != 0 {
+      var keyCount = 0
+      var valueCount = 0
+      guard let key = rocksdb_iter_key(iterator, &keyCount),
+        let value = rocksdb_iter_value(iterator, &valueCount)
+      else { break }
+      try body(
+        ByteBuffer(bytes: UnsafeRawBufferPointer(start: key, count: keyCount)),
+        ByteBuffer(bytes: UnsafeRawBufferPointer(start: value, count: valueCount))
+      )
+      rocksdb_iter_next(iterator)
+    }
+    var failure: UnsafeMutablePointer<CChar>?
+    rocksdb_iter_get_error(iterator, &failure)
+    if let text = Self.take(&failure) { throw Self.error(text, directory) }
+  }
+
+  private static func error(_ text: String, _ directory: String) -> StorageError {
+    text.hasPrefix("Corruption") ? .corrupt("\(directory): \(text)") : .failed("\(directory): \(text)")
+  }
+
+  /// Takes an error text that RocksDB has allocated.
+  static func take(_ failure: inout UnsafeMutablePointer<CChar>?) -> String? {
+    guard let text = failure else { return nil }
+    failure = nil
+    defer { rocksdb_free(text) }
+    return String(cString: text)
+  }
+
+  private static func options(writeBufferBytes: Int, bloomBits: Double? = nil) -> OpaquePointer {
+    let options = rocksdb_options_create()!
+    rocksdb_options_set_create_if_missing(options, 1)
+    rocksdb_options_set_create_missing_column_families(options, 1)
+    rocksdb_options_set_write_buffer_size(options, writeBufferBytes)
+    // Point in time: recovery ends at the first record that is not whole, and keeps everything before it.
+    rocksdb_options_set_wal_recovery_mode(options, 2)
+    rocksdb_options_set_max_total_wal_size(options, 512 << 20)
+    rocksdb_options_set_info_log_level(options, 2)
+    rocksdb_options_set_keep_log_file_num(options, 2)
+    rocksdb_options_set_stats_dump_period_sec(options, 0)
+    rocksdb_options_set_max_background_jobs(options, 2)
+    if let bloomBits {
+      let table = rocksdb_block_based_options_create()
+      rocksdb_block_based_options_set_filter_policy(table, rocksdb_filterpolicy_create_bloom_full(bloomBits))
+      rocksdb_options_set_block_based_table_factory(options, table)
+      rocksdb_block_based_options_destroy(table)
+    }
+    return options
+  }
+
+  private static func destroy(
+    database: OpaquePointer,
+    families: [OpaquePointer],
+    options: OpaquePointer,
+    write: OpaquePointer,
+    read: OpaquePointer
+  ) {
+    rocksdb_readoptions_destroy(read)
+    rocksdb_writeoptions_destroy(write)
+    for family in families { rocksdb_column_family_handle_destroy(family) }
+    rocksdb_close(database)
+    rocksdb_options_destroy(options)
+  }
+}

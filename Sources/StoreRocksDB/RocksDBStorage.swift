@@ -1,0 +1,68 @@
+import Foundation
+import NIOConcurrencyHelpers
+package import ReceiptModel
+package import StoreEngine
+
+/// A data directory with RocksDB in it, opened now and again after a failed append.
+package final class RocksDBStorage: ReopenableStorage {
+  /// Kept free on the disk, so that a store whose disk has filled up can still be opened, and what it holds be written out.
+  package static let reserveBytes = 16 << 20
+
+  private let directory: String
+  private let identity: RocksDBEngine.Identity
+  private let engine: NIOLockedValueBox<RocksDBEngine?>
+
+  /// Opens the directory, and creates it where there is none; see ``RocksDBEngine/init(directory:shardCount:newStore:)``.
+  package init(directory: String, shardCount: Int?, newStore: SessionID) throws(StorageError) {
+    self.directory = directory
+    let engine = try RocksDBEngine(directory: directory, shardCount: shardCount, newStore: newStore)
+    identity = engine.identity
+    self.engine = NIOLockedValueBox(engine)
+    try Self.reserve(directory)
+  }
+
+  package var shardCount: Int { identity.shardCount }
+  package var store: SessionID { identity.store }
+
+  package func open() throws(StorageError) -> any StorageEngine {
+    if let opened = engine.withLockedValue({ $0 }) { return opened }
+    try? FileManager.default.removeItem(atPath: Self.reservePath(directory))
+    let opened = try RocksDBEngine(
+      directory: directory,
+      shardCount: identity.shardCount,
+      newStore: identity.store
+    )
+    do throws(StorageError) {
+      // Without the reserve the next append would fail as the last one did.
+      try Self.reserve(directory)
+    } catch {
+      opened.close()
+      throw error
+    }
+    engine.withLockedValue { $0 = opened }
+    return opened
+  }
+
+  package func close(_ storage: any StorageEngine) {
+    engine.withLockedValue { engine in
+      engine?.close()
+      engine = nil
+    }
+  }
+
+  private static func reservePath(_ directory: String) -> String { directory + "/reserve" }
+
+  private static func reserve(_ directory: String) throws(StorageError) {
+    let file = Foundation.open(reservePath(directory), O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+    guard file >= 0 else {
+      throw .unusable("--data \(directory): cannot be written to (\(String(cString: strerror(errno))))")
+    }
+    defer { _ = Foundation.close(file) }
+    let code = posix_fallocate(file, 0, reserveBytes)
+    guard code == 0 else {
+      throw .unusable(
+        "--data \(directory): \(reserveBytes >> 20) MiB of free space are needed (\(String(cString: strerror(code))))"
+      )
+    }
+  }
+}

@@ -1,0 +1,62 @@
+import ReceiptModel
+import StoreEngine
+
+/// Keys of the two column families, big-endian so that RocksDB's order is ours.
+///
+/// | family | key | value |
+/// | --- | --- | --- |
+/// | log | shard (2 bytes), log index (8) | a batch |
+/// | pages | `P`, shard (2), channel number (8), page (8) | a page |
+/// | pages | `D`, shard (2), cid | channel number (8) |
+struct StorageKey {
+  private var bytes: [UInt8] = []
+
+  var count: Int { bytes.count }
+
+  static func log(_ shard: ShardID, _ index: LogIndex) -> StorageKey {
+    var key = StorageKey()
+    key.append(shard.rawValue)
+    key.append(index.rawValue)
+    return key
+  }
+
+  /// Behind the last key of a shard's log.
+  static func logEnd(_ shard: ShardID) -> StorageKey {
+    var key = log(shard, LogIndex(.max))
+    key.bytes.append(0)
+    return key
+  }
+
+  static func page(_ page: PageKey) -> StorageKey {
+    var key = pages(page.shard, page.channel)
+    key.append(page.page.sortKey)
+    return key
+  }
+
+  /// Before the first page of a channel.
+  static func pages(_ shard: ShardID, _ channel: ChannelNumber) -> StorageKey {
+    var key = StorageKey()
+    key.bytes.append(UInt8(ascii: "P"))
+    key.append(shard.rawValue)
+    key.append(channel.rawValue)
+    return key
+  }
+
+  static func directory(_ shard: ShardID, _ cid: [UInt8]) -> StorageKey {
+    var key = StorageKey()
+    key.bytes.append(UInt8(ascii: "D"))
+    key.append(shard.rawValue)
+    key.bytes.append(contentsOf: cid)
+    return key
+  }
+
+  func withBytes<Result>(_ body: ((base: UnsafePointer<CChar>, count: Int)) -> Result) -> Result {
+    bytes.withUnsafeBufferPointer { bytes in
+      bytes.withMemoryRebound(to: CChar.self) { body(($0.baseAddress!, $0.count)) }
+    }
+  }
+
+  private mutating func append(_ value: some FixedWidthInteger) {
+    withUnsafeBytes(of: value.bigEndian) { bytes.append(contentsOf: $0) }
+  }
+}

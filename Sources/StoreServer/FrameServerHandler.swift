@@ -1,0 +1,292 @@
+import Logging
+import NIOCore
+import NIOPosix
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+
+/// One gateway's connection: bytes to frames, the opening, then each request to the loop that owns its shard, and replies back.
+final class FrameServerHandler: ChannelInboundHandler {
+  typealias InboundIn = ByteBuffer
+  typealias OutboundOut = ByteBuffer
+
+  private let runtime: ServingState
+  private let terms: ServerOpening.Terms
+  private let registry: ConnectionRegistry
+  private let counters: ConnectionCounters
+  private var logger: Logger
+  private var decoder: FrameDecoder
+  private var opening: ServerOpening?
+  private var leftover: ByteBuffer?
+  private var context: ChannelHandlerContext?
+  private var openingTimeout: Scheduled<Void>?
+  private var session: SessionID?
+  private var isClosing = false
+  private var unanswered = 0
+  private var serial: UInt64 = 0
+
+  /// A loop that has shards, and this connection's lane there.
+  private struct Route {
+    var host: LoopHost
+    var lane: ReplyLane
+    /// For another loop: frames of this read that are handed over at its end.
+    var forward: ByteBuffer?
+  }
+  private var routes: [Route] = []
+  private var routeOfShard: [UInt8] = []
+
+  init(
+    runtime: ServingState,
+    terms: ServerOpening.Terms,
+    registry: ConnectionRegistry,
+    counters: ConnectionCounters,
+    logger: Logger
+  ) {
+    self.runtime = runtime
+    self.terms = terms
+    self.registry = registry
+    self.counters = counters
+    self.logger = logger
+    self.decoder = FrameDecoder(lengthLimit: terms.frameLengthMax)
+    self.opening = ServerOpening(terms: terms)
+  }
+
+  func channelActive(context: ChannelHandlerContext) {
+    self.context = context
+    counters.opened()
+    let channel = context.channel
+    openingTimeout = context.eventLoop.assumeIsolated().scheduleTask(in: .seconds(10)) { [weak self] in
+      guard let self, self.opening != nil, channel.isActive else { return }
+      self.end(.handshakeTimeout, "the opening was not done in 10 s")
+    }
+    context.fireChannelActive()
+  }
+
+  func channelInactive(context: ChannelHandlerContext) {
+    counters.closed()
+    openingTimeout?.cancel()
+    close()
+    if let session { registry.remove(session, serial: serial) }
+    self.context = nil
+    context.fireChannelInactive()
+  }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    guard !isClosing else { return }
+    var buffer = unwrapInboundIn(data)
+    if var rest = leftover {
+      rest.writeBuffer(&buffer)
+      leftover = nil
+      buffer = rest
+    }
+    for route in routes where route.host.eventLoop === context.eventLoop {
+      route.host.loop.clock = LoopHost.now()
+    }
+    let consumed: Int
+    do throws(WireError) {
+      consumed = try receive(buffer.readableBytesSpan)
+    } catch {
+      refuse(error)
+      return
+    }
+    buffer.moveReaderIndex(forwardBy: consumed)
+    if !isClosing, buffer.readableBytes > 0 { leftover = buffer }
+  }
+
+  func channelReadComplete(context: ChannelHandlerContext) {
+    for position in routes.indices {
+      if routes[position].host.eventLoop === context.eventLoop {
+        routes[position].host.loop.endTurn()
+      } else if let frames = routes[position].forward {
+        routes[position].forward = nil
+        let host = routes[position].host
+        Self.forward(frames, to: host, lane: UncheckedLane(lane: routes[position].lane))
+      }
+    }
+    context.fireChannelReadComplete()
+  }
+
+  func channelWritabilityChanged(context: ChannelHandlerContext) {
+    // A gateway that does not read its replies is not read from either; what is under way is bounded by the window.
+    context.channel.setOption(.autoRead, value: context.channel.isWritable).whenFailure { _ in }
+    context.fireChannelWritabilityChanged()
+  }
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    logger.info("connection failed", metadata: ["error": "\(error)"])
+    context.close(promise: nil)
+  }
+
+  // MARK: Frames
+
+  /// Takes the whole frames at the start of `bytes`; returns how many bytes they had.
+  private func receive(_ bytes: RawSpan) throws(WireError) -> Int {
+    var offset = 0
+    while !isClosing {
+      guard case .frame(let header, let payloadCount) = try decoder.next(bytes, at: offset) else { break }
+      let start = offset + FrameHeader.byteCount
+      let payload = bytes.extracting(start..<(start + payloadCount))
+      if opening == nil, header.kind.isRequest {
+        try request(header, payload, frame: bytes.extracting(offset..<(start + payloadCount)))
+      } else {
+        try frameOfConnection(header, payload)
+      }
+      offset = start + payloadCount
+    }
+    return offset
+  }
+
+  private func request(_ header: FrameHeader, _ payload: RawSpan, frame: RawSpan) throws(WireError) {
+    guard unanswered < Int(terms.window) else {
+      var buffer = ByteBuffer()
+      buffer.writeError(
+        .busy,
+        shard: header.shard,
+        correlation: header.correlation,
+        retryAfterMilliseconds: 100,
+        detail: "the window of \(terms.window) unanswered requests is full"
+      )
+      write(buffer)
+      return
+    }
+    unanswered += 1
+    let shard = Int(header.shard.rawValue)
+    // A shard that does not exist is refused by whichever loop is asked.
+    let position = shard < routeOfShard.count ? Int(routeOfShard[shard]) : 0
+    if routes[position].host.eventLoop === context?.eventLoop {
+      try routes[position].host.loop.receive(header, payload, lane: routes[position].lane)
+    } else {
+      var forward = routes[position].forward ?? ByteBuffer()
+      routes[position].forward = nil
+      forward.writeRaw(frame)
+      routes[position].forward = forward
+    }
+  }
+
+  private func frameOfConnection(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
+    if header.kind == .ping, opening == nil {
+      guard payload.byteCount == 8 else { throw .badValue(.text) }
+      var buffer = ByteBuffer()
+      buffer.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeRaw(payload) }
+      write(buffer)
+      return
+    }
+    guard var machine = opening else {
+      throw .unknownKind(header.kind.rawValue)
+    }
+    let action = try machine.frameReceived(header.kind, payload, nonce: Nonce.random)
+    opening = machine
+    switch action {
+    case .send(let challenge):
+      var buffer = ByteBuffer()
+      challenge.write(into: &buffer)
+      write(buffer)
+    case .open(let ready, let session, let name, _):
+      open(ready, session: session, name: name)
+    case .refuse(let code, let detail):
+      end(code, detail)
+    }
+  }
+
+  private func open(_ ready: Ready, session: SessionID, name: String) {
+    guard let context else { return }
+    guard let serving = runtime.current() else {
+      end(.unavailable, "the store is reading its data; try again")
+      return
+    }
+    openingTimeout?.cancel()
+    opening = nil
+    self.session = session
+    logger[metadataKey: "gateway"] = "\(name)"
+    serial = registry.insert(session, context.channel)
+    routeOfShard = serving.hostOfShard
+    let bound = NIOLoopBound(self, eventLoop: context.eventLoop)
+    routes = serving.hosts.map { host in
+      let eventLoop = context.eventLoop
+      let isLocal = host.eventLoop === eventLoop
+      let lane = ReplyLane(
+        session: session,
+        shards: host.shardCount,
+        deliver: { buffer, count in
+          if isLocal {
+            bound.value.deliver(buffer, count)
+          } else {
+            eventLoop.execute { bound.value.deliver(buffer, count) }
+          }
+        },
+        end: { error in
+          if isLocal { bound.value.refuse(error) } else { eventLoop.execute { bound.value.refuse(error) } }
+        }
+      )
+      return Route(host: host, lane: lane)
+    }
+    var buffer = ByteBuffer()
+    ready.write(into: &buffer)
+    write(buffer)
+    logger.info("gateway connected", metadata: ["resumed": "\(ready.isResumed)"])
+  }
+
+  // MARK: Out
+
+  private func deliver(_ buffer: ByteBuffer, _ count: Int) {
+    unanswered -= count
+    write(buffer)
+  }
+
+  private func write(_ buffer: ByteBuffer) {
+    guard let context, !isClosing else { return }
+    context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+  }
+
+  private func refuse(_ error: WireError) {
+    switch error {
+    case .lengthTooLarge(let length):
+      end(.frameTooLarge, "length \(length), at most \(terms.frameLengthMax)")
+    case .unknownKind(let kind):
+      end(.unknownKind, "kind \(kind)")
+    case .truncated, .trailingBytes, .badVarint, .badValue, .lengthTooSmall, .badFlags:
+      end(.malformedFrame, "\(error)")
+    }
+  }
+
+  /// An error frame of the connection, then close.
+  private func end(_ code: ErrorCode, _ detail: String) {
+    guard let context, !isClosing else { return }
+    logger.info("connection refused", metadata: ["code": "\(code.name)", "detail": "\(detail)"])
+    var buffer = ByteBuffer()
+    buffer.writeError(code, retryAfterMilliseconds: code == .unavailable ? 500 : 0, detail: detail)
+    let context2 = NIOLoopBound(context, eventLoop: context.eventLoop)
+    context.writeAndFlush(wrapOutboundOut(buffer)).whenComplete { _ in context2.value.close(promise: nil) }
+    close()
+  }
+
+  private func close() {
+    isClosing = true
+    leftover = nil
+    for route in routes {
+      if route.host.eventLoop === context?.eventLoop {
+        route.lane.isClosed = true
+      } else {
+        Self.closeLane(UncheckedLane(lane: route.lane), on: route.host)
+      }
+    }
+    routes = []
+  }
+
+  // MARK: Other loops
+
+  /// A lane is made here and used only on its host's loop from then on.
+  ///
+  /// `@unchecked Sendable`: that hand-over is the reason.
+  private struct UncheckedLane: @unchecked Sendable {
+    var lane: ReplyLane
+  }
+
+  private static func forward(_ frames: ByteBuffer, to host: LoopHost, lane: UncheckedLane) {
+    host.eventLoop.execute { host.receive(frames, lane: lane.lane) }
+  }
+
+  private static func closeLane(_ lane: UncheckedLane, on host: LoopHost) {
+    host.eventLoop.execute { lane.lane.isClosed = true }
+  }
+}

@@ -1,0 +1,133 @@
+import Glibc
+import NIOCore
+import NIOPosix
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+
+/// One event loop's shards and what drives them: the clock, the thread that commits, the threads that read.
+///
+/// `@unchecked Sendable`: everything but the immutable properties is touched on `eventLoop` only.
+final class LoopHost: StoreLoopDriver, @unchecked Sendable {
+  let eventLoop: any EventLoop
+  private let storage: any StorageEngine
+  /// One thread: commits of a loop are in order, one at a time.
+  private let committer: NIOThreadPool
+  private let readers: NIOThreadPool
+  private let events: HostEvents
+  /// Shards of this host.
+  let shardCount: Int
+  private(set) var loop: StoreLoop!
+  private var ticker: RepeatedTask?
+
+  /// What a host tells its runtime, from its event loop.
+  struct HostEvents: Sendable {
+    var halted: @Sendable (StorageError) -> Void
+    var reported: @Sendable (StorageError) -> Void
+  }
+
+  /// Call on `eventLoop`.
+  init(
+    eventLoop: any EventLoop,
+    storage: any StorageEngine,
+    committer: NIOThreadPool,
+    readers: NIOThreadPool,
+    configuration: StoreLoopConfiguration,
+    shardCount: Int,
+    stored: [(shard: ShardID, state: StoredShard)],
+    events: HostEvents
+  ) throws(StorageError) {
+    eventLoop.preconditionInEventLoop()
+    self.eventLoop = eventLoop
+    self.storage = storage
+    self.committer = committer
+    self.readers = readers
+    self.events = events
+    self.shardCount = stored.count
+    self.loop = try StoreLoop(
+      configuration: configuration,
+      shardCount: shardCount,
+      stored: stored,
+      driver: self
+    )
+    loop.clock = Self.now()
+    ticker = eventLoop.scheduleRepeatedTask(initialDelay: .milliseconds(100), delay: .milliseconds(100)) {
+      [weak self] _ in
+      guard let self else { return }
+      self.loop.clock = Self.now()
+      self.loop.tick()
+    }
+  }
+
+  /// Wall-clock time; the shards make it rise (R20).
+  static func now() -> Timestamp {
+    var time = timespec()
+    clock_gettime(CLOCK_REALTIME, &time)
+    return Timestamp(milliseconds: Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000)
+  }
+
+  /// No more ticks; call on the loop.
+  func stop() {
+    ticker?.cancel()
+    ticker = nil
+  }
+
+  // MARK: Requests of connections on other loops
+
+  /// Whole frames of one connection, for shards of this host.
+  func receive(_ frames: ByteBuffer, lane: ReplyLane) {
+    loop.clock = Self.now()
+    let decoder = FrameDecoder(lengthLimit: .max)
+    let bytes = frames.readableBytesSpan
+    var offset = 0
+    do {
+      while case .frame(let header, let payloadCount) = try decoder.next(bytes, at: offset) {
+        let start = offset + FrameHeader.byteCount
+        offset = start + payloadCount
+        try loop.receive(header, bytes.extracting(start..<offset), lane: lane)
+      }
+    } catch {
+      lane.fail(error)
+    }
+    loop.endTurn()
+  }
+
+  // MARK: StoreLoopDriver
+
+  func commit(_ group: CommitGroup) {
+    committer.submit { [storage, eventLoop] _ in
+      let result: Result<Void, StorageError>
+      do throws(StorageError) {
+        try storage.commit(group)
+        result = .success(())
+      } catch {
+        result = .failure(error)
+      }
+      eventLoop.execute { [weak self] in
+        guard let self else { return }
+        self.loop.clock = Self.now()
+        self.loop.committed(result)
+      }
+    }
+  }
+
+  func load(_ request: LoadRequest, as reference: ChannelReference) {
+    readers.submit { [storage, eventLoop] _ in
+      let result: Result<StoredChannel?, StorageError>
+      do throws(StorageError) {
+        result = .success(try storage.read(request.shard, request.channel))
+      } catch {
+        result = .failure(error)
+      }
+      eventLoop.execute { [weak self] in
+        guard let self else { return }
+        self.loop.clock = Self.now()
+        self.loop.loaded(request, as: reference, result)
+      }
+    }
+  }
+
+  func reports(_ error: StorageError) { events.reported(error) }
+
+  func halted(_ error: StorageError) { events.halted(error) }
+}

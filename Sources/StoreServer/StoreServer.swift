@@ -1,0 +1,287 @@
+package import Logging
+import NIOConcurrencyHelpers
+package import NIOCore
+import NIOPosix
+import ReceiptModel
+import ReceiptWire
+package import StoreEngine
+
+/// What a store server is told at start.
+package struct StoreServerConfiguration: Sendable {
+  package var host: String
+  package var port: Int
+  /// Event loops; each owns a part of the shards.
+  package var loops: Int
+  /// The shared secret, then the previous one. None: gateways are not authenticated.
+  package var secrets: [[UInt8]] = []
+  /// Requests of one connection that may be unanswered.
+  package var window: UInt32 = 32_768
+  package var engine = StoreLoopConfiguration()
+
+  package init(host: String, port: Int, loops: Int) {
+    self.host = host
+    self.port = port
+    self.loops = loops
+  }
+}
+
+/// tidemark-store's server: it listens, opens connections, and keeps the loops' shards running over their storage.
+package final class StoreServer: Sendable {
+  private let configuration: StoreServerConfiguration
+  private let source: any ReopenableStorage
+  private let logger: Logger
+  private let group: MultiThreadedEventLoopGroup
+  private let committers: [NIOThreadPool]
+  private let readers: NIOThreadPool
+  /// Opens, recovers and closes; one thread, so that these never overlap.
+  private let supervisor: NIOThreadPool
+  private let serving = ServingState()
+  private let registry = ConnectionRegistry()
+  private let counters = ConnectionCounters()
+  private let shared: Shared
+
+  /// What changes over a server's life, under a lock.
+  private final class Shared: Sendable {
+    struct State {
+      var storage: (any StorageEngine)?
+      var listener: (any Channel)?
+      var isStopping = false
+      var failedCommits: UInt64 = 0
+      var isReloading = false
+    }
+    let state = NIOLockedValueBox(State())
+  }
+
+  package init(
+    configuration: StoreServerConfiguration,
+    storage source: any ReopenableStorage,
+    logger: Logger
+  ) {
+    self.configuration = configuration
+    self.source = source
+    self.logger = logger
+    group = MultiThreadedEventLoopGroup(numberOfThreads: configuration.loops)
+    committers = (0..<configuration.loops).map { _ in NIOThreadPool(numberOfThreads: 1) }
+    readers = NIOThreadPool(numberOfThreads: 2)
+    supervisor = NIOThreadPool(numberOfThreads: 1)
+    shared = Shared()
+    for pool in committers + [readers, supervisor] { pool.start() }
+  }
+
+  // MARK: Life
+
+  /// Opens and recovers the storage, then listens. Returns the address it listens on.
+  package func start() async throws -> SocketAddress {
+    let storage = try await supervisor.runIfActive { [source] in try source.open() }
+    try await bring(up: storage)
+    let terms = ServerOpening.Terms(
+      secrets: configuration.secrets,
+      window: configuration.window,
+      frameLengthMax: FrameHeader.lengthLimitDefault,
+      shardCount: source.shardCount,
+      store: source.store,
+      sessionLifetimeMilliseconds: configuration.engine.sessionLifetimeMilliseconds
+    )
+    let listener = try await ServerBootstrap(group: group)
+      .serverChannelOption(.backlog, value: 1024)
+      .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+      .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
+      .childChannelOption(
+        .recvAllocator,
+        value: AdaptiveRecvByteBufferAllocator(minimum: 4096, initial: 65536, maximum: 262_144)
+      )
+      .childChannelOption(.writeBufferWaterMark, value: .init(low: 2 << 20, high: 8 << 20))
+      .childChannelInitializer { [serving, registry, counters, logger] channel in
+        channel.eventLoop.makeCompletedFuture {
+          var logger = logger
+          logger[metadataKey: "peer"] = "\(channel.remoteAddress.map(String.init(describing:)) ?? "unknown")"
+          try channel.pipeline.syncOperations.addHandler(
+            FrameServerHandler(
+              runtime: serving,
+              terms: terms,
+              registry: registry,
+              counters: counters,
+              logger: logger
+            )
+          )
+        }
+      }
+      .bind(host: configuration.host, port: configuration.port).get()
+    shared.state.withLockedValue { $0.listener = listener }
+    return listener.localAddress!
+  }
+
+  /// Tells gateways to go, waits for what is under way, and closes the storage.
+  package func stop() async {
+    let listener = shared.state.withLockedValue { state in
+      state.isStopping = true
+      return state.listener
+    }
+    try? await listener?.close()
+    for channel in registry.channels {
+      var buffer = ByteBuffer()
+      buffer.writeFrame(FrameHeader(.drain)) { _ in }
+      channel.writeAndFlush(buffer, promise: nil)
+    }
+    // What was received is committed and answered; gateways send nothing new.
+    for _ in 0..<50 where !registry.channels.isEmpty {
+      try? await Task.sleep(nanoseconds: 20_000_000)
+      let isBusy = await anyLoopIsBusy()
+      if !isBusy { break }
+    }
+    for channel in registry.channels { try? await channel.close() }
+    await takeDown()
+    try? await group.shutdownGracefully()
+    for pool in committers + [readers, supervisor] { try? await pool.shutdownGracefully() }
+  }
+
+  private func anyLoopIsBusy() async -> Bool {
+    for host in serving.current()?.hosts ?? [] {
+      let isBusy = try? await host.eventLoop.submit { host.loop.isBusy }.get()
+      if isBusy == true { return true }
+    }
+    return false
+  }
+
+  // MARK: Storage up and down
+
+  private func bring(up storage: any StorageEngine) async throws {
+    shared.state.withLockedValue { $0.storage = storage }
+    let shardCount = source.shardCount
+    let loops = Array(group.makeIterator())
+    var hostOfShard = [UInt8](repeating: 0, count: shardCount)
+    var hosts: [LoopHost] = []
+    var recovered = 0
+    for (position, eventLoop) in loops.enumerated() where position < shardCount {
+      let owned = (0..<shardCount).filter { $0 % min(loops.count, shardCount) == position }
+      for shard in owned { hostOfShard[shard] = UInt8(position) }
+      let stored = try await supervisor.runIfActive {
+        try owned.map { shard in
+          let id = ShardID(UInt16(shard))
+          return (shard: id, state: try storage.recover(id))
+        }
+      }
+      recovered += stored.reduce(0) { $0 + $1.state.log.count }
+      let events = LoopHost.HostEvents(
+        halted: { [weak self] error in self?.halted(error) },
+        reported: { [logger] error in
+          logger.error("stored data cannot be used", metadata: ["error": "\(error)"])
+        }
+      )
+      let committer = committers[position]
+      hosts.append(
+        try await eventLoop.submit { [readers, configuration] in
+          try LoopHost(
+            eventLoop: eventLoop,
+            storage: storage,
+            committer: committer,
+            readers: readers,
+            configuration: configuration.engine,
+            shardCount: shardCount,
+            stored: stored,
+            events: events
+          )
+        }.get()
+      )
+    }
+    serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard))
+    logger.info("shards are up", metadata: ["shards": "\(shardCount)", "log-batches": "\(recovered)"])
+  }
+
+  /// Stops the loops, waits for the threads under them, and closes the storage.
+  private func takeDown() async {
+    let hosts = serving.replace(nil)?.hosts ?? []
+    for host in hosts { try? await host.eventLoop.submit { host.stop() }.get() }
+    // A task behind all others: when it has run, nothing is under way.
+    for pool in committers { try? await pool.runIfActive {} }
+    try? await readers.runIfActive {}
+    try? await readers.runIfActive {}
+    let storage = shared.state.withLockedValue { state in
+      defer { state.storage = nil }
+      return state.storage
+    }
+    if let storage { try? await supervisor.runIfActive { [source] in source.close(storage) } }
+  }
+
+  /// A commit failed on one loop: what all of them hold in memory may be ahead of storage, so everything is read again.
+  private func halted(_ error: StorageError) {
+    let isFirst = shared.state.withLockedValue { state in
+      state.failedCommits += 1
+      guard !state.isReloading, !state.isStopping else { return false }
+      state.isReloading = true
+      return true
+    }
+    guard isFirst else { return }
+    logger.error(
+      "an append failed; the shards stop and are read again from storage",
+      metadata: ["error": "\(error)"]
+    )
+    Task {
+      let channels = registry.channels
+      await withTaskGroup(of: Void.self) { tasks in
+        for channel in channels { tasks.addTask { try? await channel.close() } }
+      }
+      await takeDown()
+      var delay: UInt64 = 100_000_000
+      while !shared.state.withLockedValue({ $0.isStopping }) {
+        do {
+          let storage = try await supervisor.runIfActive { [source] in try source.open() }
+          do {
+            try await bring(up: storage)
+            break
+          } catch {
+            await takeDown()
+            throw error
+          }
+        } catch {
+          logger.error("storage cannot be opened yet; trying again", metadata: ["error": "\(error)"])
+          try? await Task.sleep(nanoseconds: delay)
+          delay = min(delay * 2, 2_000_000_000)
+        }
+      }
+      shared.state.withLockedValue { $0.isReloading = false }
+    }
+  }
+
+  // MARK: For operators
+
+  /// Why the store cannot serve now; nil where it can.
+  package var notReadyReason: String? {
+    serving.current() == nil ? "the shards are starting or are being read again after a failed append" : nil
+  }
+
+  /// What `/metrics` shows.
+  package struct Statistics: Sendable {
+    package var loops = StoreLoop.Counters()
+    package var loadedChannels = 0
+    package var dirtyPages = 0
+    package var tailChannels = 0
+    package var connections = 0
+    package var connectionsOpened: UInt64 = 0
+    package var failedCommits: UInt64 = 0
+
+    package init() {}
+  }
+
+  package func statistics() async -> Statistics {
+    var sum = Statistics()
+    for host in serving.current()?.hosts ?? [] {
+      guard let part = try? await host.eventLoop.submit({ (host.loop.counters, host.loop.gauges) }).get()
+      else {
+        continue
+      }
+      sum.loops.requests += part.0.requests
+      sum.loops.commits += part.0.commits
+      sum.loops.batches += part.0.batches
+      sum.loops.pagesWritten += part.0.pagesWritten
+      sum.loops.channelsLoaded += part.0.channelsLoaded
+      sum.loadedChannels += part.1.loadedChannels
+      sum.dirtyPages += part.1.dirtyPages
+      sum.tailChannels += part.1.tailChannels
+    }
+    sum.connections = counters.current.now
+    sum.connectionsOpened = counters.current.opened
+    sum.failedCommits = shared.state.withLockedValue { $0.failedCommits }
+    return sum
+  }
+}

@@ -1,0 +1,88 @@
+import Logging
+import NIOConcurrencyHelpers
+import NIOCore
+import NIOPosix
+import Operations
+import ServiceLifecycle
+import StoreEngine
+import StoreServer
+
+/// The server as a service: up, kept watch over for `/ready` and `/metrics`, and down in order.
+struct StoreService: Service {
+  let server: StoreServer
+  let listen: Endpoint
+  let readiness: Readiness
+  let metrics: MetricsRegistry
+  let logger: Logger
+
+  func run() async throws {
+    do {
+      let address = try await server.start()
+      ProcessRunner.printLine(
+        "tidemark-store is listening on \(address.ipAddress ?? listen.host):\(address.port ?? listen.port)"
+      )
+    } catch {
+      throw SettingsError("listen", "\(listen): \(error)")
+    }
+    let statistics = NIOLockedValueBox(StoreServer.Statistics())
+    metrics.register(on: MultiThreadedEventLoopGroup.singleton.next()) { samples in
+      Self.write(statistics.withLockedValue { $0 }, into: &samples)
+    }
+    await withTaskCancellationOrGracefulShutdownHandler {
+      // Readiness and figures are looked at four times a second: a scrape never waits for a shard.
+      while !Task.isCancelled, !Task.isShuttingDownGracefully {
+        readiness.set("process", server.notReadyReason)
+        let now = await server.statistics()
+        statistics.withLockedValue { $0 = now }
+        try? await Task.sleep(for: .milliseconds(250))
+      }
+    } onCancelOrGracefulShutdown: {
+      readiness.set("process", "shutting down")
+    }
+    readiness.set("process", "shutting down")
+    await server.stop()
+    logger.info("stopped")
+  }
+
+  private static func write(_ now: StoreServer.Statistics, into samples: inout MetricSamples) {
+    samples.counter("tidemark_store_requests_total", help: "Requests taken.", Int64(now.loops.requests))
+    samples.counter(
+      "tidemark_store_commits_total",
+      help: "Groups committed to storage.",
+      Int64(now.loops.commits)
+    )
+    samples.counter("tidemark_store_batches_total", help: "Log batches committed.", Int64(now.loops.batches))
+    samples.counter(
+      "tidemark_store_pages_written_total",
+      help: "Pages written by checkpoints.",
+      Int64(now.loops.pagesWritten)
+    )
+    samples.counter(
+      "tidemark_store_channels_loaded_total",
+      help: "Channels looked for on storage.",
+      Int64(now.loops.channelsLoaded)
+    )
+    samples.counter(
+      "tidemark_store_failed_commits_total",
+      help: "Commits that failed; each makes the shards start again.",
+      Int64(now.failedCommits)
+    )
+    samples.counter(
+      "tidemark_store_connections_opened_total",
+      help: "Connections accepted.",
+      Int64(now.connectionsOpened)
+    )
+    samples.gauge("tidemark_store_connections", help: "Connections now.", Double(now.connections))
+    samples.gauge("tidemark_store_loaded_channels", help: "Channels in memory.", Double(now.loadedChannels))
+    samples.gauge(
+      "tidemark_store_dirty_pages",
+      help: "Pages with effects that are only in the log.",
+      Double(now.dirtyPages)
+    )
+    samples.gauge(
+      "tidemark_store_tail_channels",
+      help: "Channels of the log's tail that are not in memory yet.",
+      Double(now.tailChannels)
+    )
+  }
+}

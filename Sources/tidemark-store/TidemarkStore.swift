@@ -1,0 +1,149 @@
+import ArgumentParser
+import Foundation
+import Logging
+import NIOCore
+import NIOPosix
+import Operations
+import ReceiptModel
+import ServiceLifecycle
+import StoreEngine
+import StoreRocksDB
+import StoreServer
+
+/// tidemark-store: flags in, one server out. Which storage engine runs is chosen here and nowhere else.
+@main
+struct TidemarkStore: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "tidemark-store",
+    abstract: "Keeps read and delivered positions, durably, and answers gateways over binary frames.",
+    discussion: """
+      Every flag can also be given as an environment variable (--secret-file is TIDEMARK_SECRET_FILE) or as a key of \
+      --config FILE (YAML or JSON). A flag wins over the environment, that over the file.
+      """
+  )
+
+  @Option(help: ArgumentHelp("Directory for the data; created if missing. Required.", valueName: "dir"))
+  var data: String?
+  @Option(help: ArgumentHelp("Address for gateways. Default 127.0.0.1:7410.", valueName: "host:port"))
+  var listen: String?
+  @Option(
+    help: ArgumentHelp("Number of shards; fixed when the directory is created. Default 16.", valueName: "n")
+  )
+  var shards: String?
+  @Option(
+    help: ArgumentHelp(
+      "File with the secret shared with gateways; a second line is the previous one.",
+      valueName: "file"
+    )
+  )
+  var secretFile: String?
+  @Option(help: ArgumentHelp("Address for /health, /ready and /metrics (HTTP/1.1).", valueName: "host:port"))
+  var admin: String?
+  @Option(help: ArgumentHelp("Event loops. Default: half the processors, at least 1.", valueName: "n"))
+  var loops: String?
+  @Option(help: ArgumentHelp("YAML or JSON file with the same keys.", valueName: "file"))
+  var config: String?
+  @Option(
+    help: ArgumentHelp(
+      "trace, debug, info, notice, warning, error or critical. Default info.",
+      valueName: "level"
+    )
+  )
+  var logLevel: String?
+  @Option(
+    help: ArgumentHelp(
+      "Ask this http:// URL, print what it says, exit 0 if it is well; nothing else is done.",
+      valueName: "url"
+    )
+  )
+  var healthCheck: String?
+
+  private static let keys: Set<String> = [
+    "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level",
+  ]
+
+  func run() async throws {
+    if let healthCheck {
+      let (exitCode, line) = await HealthCheck.run(healthCheck, timeout: .seconds(5))
+      ProcessRunner.printLine(line)
+      throw ExitCode(exitCode)
+    }
+    do throws(SettingsError) {
+      try await serve()
+    } catch {
+      ProcessRunner.exit("tidemark-store", error)
+    }
+  }
+
+  private func serve() async throws(SettingsError) {
+    var flags: [String: String] = [:]
+    flags["data"] = data
+    flags["listen"] = listen
+    flags["shards"] = shards
+    flags["secret-file"] = secretFile
+    flags["admin"] = admin
+    flags["loops"] = loops
+    flags["config"] = config
+    flags["log-level"] = logLevel
+    let settings = try await Settings(
+      flags: flags,
+      keys: Self.keys,
+      environment: ProcessInfo.processInfo.environment
+    )
+    let metrics = MetricsRegistry()
+    ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(settings), metrics: metrics)
+    let logger = Logger(label: "tidemark-store")
+
+    let directory = try settings.requiredString("data", for: "the directory that keeps the data")
+    guard let listen = try settings.endpoint("listen") ?? Endpoint("127.0.0.1:7410") else {
+      throw SettingsError("listen", "has to be HOST:PORT")
+    }
+    let shardCount = try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
+    let loops =
+      try settings.integer("loops", in: 1...64) ?? max(1, ProcessInfo.processInfo.activeProcessorCount / 2)
+    var configuration = StoreServerConfiguration(host: listen.host, port: listen.port, loops: loops)
+    if let path = try settings.string("secret-file") {
+      configuration.secrets = try SecretFile.load(path, key: "secret-file", byteCountMin: 16) {
+        logger.warning("\($0)")
+      }.all
+    } else {
+      logger.warning("no --secret-file: any process that reaches this port is served")
+    }
+
+    let readiness = Readiness()
+    var services: [any Service] = []
+    let adminGroup = MultiThreadedEventLoopGroup.singleton
+    if let endpoint = try settings.endpoint("admin") {
+      let admin = try await AdminServer.start(
+        at: endpoint,
+        group: adminGroup,
+        readiness: readiness,
+        metrics: metrics,
+        logger: logger
+      )
+      logger.info("operations listener is up", metadata: ["address": "\(admin.address)"])
+      services.append(admin)
+    }
+    let storage: RocksDBStorage
+    do {
+      storage = try RocksDBStorage(
+        directory: directory,
+        shardCount: shardCount,
+        newStore: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
+      )
+    } catch {
+      throw SettingsError(error.description)
+    }
+    let server = StoreServer(configuration: configuration, storage: storage, logger: logger)
+    services.append(
+      StoreService(server: server, listen: listen, readiness: readiness, metrics: metrics, logger: logger)
+    )
+    do {
+      try await ProcessRunner.run(services, logger: logger)
+    } catch let error as SettingsError {
+      throw error
+    } catch {
+      throw SettingsError("\(error)")
+    }
+  }
+}
