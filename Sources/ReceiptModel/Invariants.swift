@@ -1,3 +1,16 @@
+extension ChannelState {
+  /// To be called after an effect that was decided just now was assigned, and not while pages and log are read back: a row may then
+  /// name a message whose segment is still to come. Does nothing in release builds.
+  @inline(__always)
+  package func assertInvariants(touchedBy effect: Effect) {
+    #if DEBUG
+      if let fault = checkInvariants(touchedBy: effect) {
+        preconditionFailure("\(String(decoding: cid, as: UTF8.self)), after \(effect): \(fault)")
+      }
+    #endif
+  }
+}
+
 #if DEBUG
   /// What has to hold between commands (STYLE.md, habit 10). Each check answers with the first thing that does not, in words, or nil.
   ///

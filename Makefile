@@ -1,0 +1,57 @@
+# Tidemark. `make help` lists what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# Libraries the services link against, then the foreign tools that tests and bench run.
+LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev
+TOOLS := curl openssl nghttp2-client nghttp2-server python3 python3-httpx python3-h2 strace xxhash
+
+BUILD := .build
+SWIFT_BUILD := swift build --scratch-path $(BUILD)
+# Optimised across modules: frames and rows are read and written by small functions of other targets.
+RELEASE := -c release -Xswiftc -cross-module-optimization
+DEBUG_BIN := $(BUILD)/debug
+RELEASE_BIN := $(BUILD)/release
+
+.PHONY: help deps build release demo run test lint bench clean
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+deps: ## Install what is missing from Debian's packages (as root, or with sudo)
+	@missing=; for package in $(LIBRARIES) $(TOOLS); do \
+	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' || missing="$$missing $$package"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+	  echo "installing:$$missing"; \
+	  as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; \
+	  $$as_root apt-get update -qq; \
+	  DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+
+build: deps ## Build the programs (debug)
+	@$(SWIFT_BUILD)
+
+release: deps ## Build the programs, optimised
+	@for product in tidemark-store tidemark-gateway tidemark; do $(SWIFT_BUILD) $(RELEASE) --product $$product; done
+
+demo: build ## Play a conversation through the real gateway and store
+	@$(DEBUG_BIN)/tidemark demo
+
+run: build ## Start both services and print lines to try with curl
+	@$(DEBUG_BIN)/tidemark run
+
+lint: ## Check formatting and documentation comments
+	@swift format lint --strict --parallel -r Package.swift Sources Tests && echo "lint: clean"
+
+test: deps lint ## Build and run every test; closes with a count
+	@$(SWIFT_BUILD) --build-tests
+	@swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)' || true; \
+	Tests/closing-count.sh $(BUILD)/test.log
+
+bench: release ## Measure durable mark-reads beside nghttpd (about 10 minutes)
+	@$(RELEASE_BIN)/tidemark bench compare
+
+clean: ## Remove what was built
+	@rm -rf $(BUILD)

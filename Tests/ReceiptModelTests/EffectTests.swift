@@ -1,0 +1,166 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// Effects, pages and sessions: what the log and the pages are made of.
+@Suite("Effects and pages")
+struct EffectTests {
+  private static let channel = ChannelNumber(5)
+
+  @Test("rows are addressed in pages of 256, messages in segments of 256 from 1")
+  func addresses() {
+    for (row, page) in [(0, 0), (255, 0), (256, 1), (511, 1), (512, 2), (65_536, 256)] as [(UInt32, UInt32)] {
+      let row = MemberOrdinal(row)
+      let effects: [Effect] = [
+        .rowAssigned(Self.channel, row, RowRecord(user: "a", joined: .zero, joinedAt: .none)),
+        .rowLeft(Self.channel, row, at: .none), .roleAssigned(Self.channel, row, role: ""),
+        .readMoved(Self.channel, row, to: .zero, at: .none),
+        .deliveredMoved(Self.channel, row, to: .zero, at: .none),
+        .markerAssigned(Self.channel, row, marker: nil, epoch: 0),
+      ]
+      for effect in effects {
+        #expect(effect.page == .rows(page), "\(row)")
+        #expect(effect.channel == Self.channel)
+      }
+    }
+    for (message, page) in [(1, 0), (256, 0), (257, 1), (512, 1), (513, 2)] as [(UInt32, UInt32)] {
+      let sequence = SequenceNumber(message)
+      let record = MessageRecord(id: "m", sender: "", flags: [], registeredAt: .none)
+      #expect(Effect.messageAssigned(Self.channel, sequence, record).page == .segment(page), "\(message)")
+      #expect(Effect.messageDeleted(Self.channel, sequence, at: .none).page == .segment(page), "\(message)")
+    }
+    let head = Effect.channelAssigned(Self.channel, cid: "a:b", created: .none, own: OptionPatch())
+    #expect(head.page == .head)
+    #expect(head.channel == Self.channel)
+    let type = Effect.channelTypeAssigned(ChannelTypeRecord(name: "team"))
+    #expect(type.page == .types)
+    #expect(type.channel == nil)
+    let session = Effect.sessionAssigned(SessionRecord(session: SessionID(high: 1, low: 2)))
+    #expect(session.page == .shardHead)
+    #expect(session.channel == nil)
+  }
+
+  @Test("a page is what was assigned to it, field by field")
+  func fields() {
+    var shard = ShardState(id: ShardID(0))
+    let slot = shard.insert(
+      Self.channel,
+      cid: "team:x",
+      created: Timestamp(milliseconds: 9),
+      own: OptionPatch(["history": "hidden"])
+    )
+    let message = MessageRecord(
+      id: "m1",
+      sender: "alice",
+      flags: [.silent, .deleted],
+      registeredAt: Timestamp(milliseconds: 11),
+      createdAt: Timestamp(milliseconds: 10)
+    )
+    let row = RowRecord(
+      user: "alice",
+      role: "admin",
+      hidesHistory: true,
+      joined: .zero,
+      joinedAt: Timestamp(milliseconds: 10),
+      read: SequenceNumber(1),
+      readAt: Timestamp(milliseconds: 12),
+      delivered: SequenceNumber(1),
+      deliveredAt: Timestamp(milliseconds: 13),
+      marker: .zero,
+      unreadEpoch: 4
+    )
+    let head = Effect.channelAssigned(
+      Self.channel,
+      cid: "team:x",
+      created: Timestamp(milliseconds: 9),
+      own: OptionPatch(["history": "hidden"])
+    )
+    let messageEffect = Effect.messageAssigned(Self.channel, SequenceNumber(1), message)
+    let rowEffect = Effect.rowAssigned(Self.channel, MemberOrdinal(0), row)
+    shard.assign(messageEffect, to: slot)
+    shard.assign(rowEffect, to: slot)
+    #expect(shard.effects(of: .head, in: slot) == [head])
+    #expect(shard.effects(of: .rows(0), in: slot) == [rowEffect])
+    #expect(shard.effects(of: .segment(0), in: slot) == [messageEffect])
+    // Nothing on it.
+    #expect(shard.effects(of: .rows(1), in: slot) == [])
+    #expect(shard.effects(of: .segment(1), in: slot) == [])
+    // Assigned again, nothing is different.
+    shard.assign(messageEffect, to: slot)
+    shard.assign(rowEffect, to: slot)
+    #expect(shard.effects(of: .rows(0), in: slot) == [rowEffect])
+    #expect(shard.effects(of: .segment(0), in: slot) == [messageEffect])
+    #expect(shard[slot].rows.activeCount == 1)
+    // One who left keeps a place, a name and the time of joining.
+    shard.assign(.rowLeft(Self.channel, MemberOrdinal(0), at: Timestamp(milliseconds: 20)), to: slot)
+    let left = RowRecord(
+      user: "alice",
+      hasLeft: true,
+      hidesHistory: true,
+      joined: .zero,
+      joinedAt: Timestamp(milliseconds: 10)
+    )
+    #expect(
+      shard.effects(of: .rows(0), in: slot) == [.rowAssigned(Self.channel, MemberOrdinal(0), left)]
+    )
+    #expect(shard[slot].rows.activeCount == 0)
+  }
+
+  @Test("row pages may come in any order, with the index built on the way", arguments: [1, 2, 3] as [UInt64])
+  func rowPagesInAnyOrder(seed: UInt64) {
+    var random = SplitMix64(seed: seed)
+    var story = TestShard()
+    let users = (0..<700).map { Seat(user: "u\($0)") }
+    _ = story.perform(.put(cid: "team:x", settings: [:], members: Array(users[..<300])), clock: 1)
+    _ = story.perform(.post(cid: "team:x", id: "m1", sender: "u0", created: 0, isSilent: false), clock: 2)
+    _ = story.perform(.put(cid: "team:x", settings: [:], members: Array(users[300...])), clock: 3)
+    _ = story.perform(.change(cid: "team:x", add: [], remove: (250..<400).map { "u\($0)" }), clock: 4)
+    let slot = story.slot("team:x")!
+    let number = story.state[slot].number
+    var fresh = ShardState(id: ShardID(3))
+    var slots: [ChannelNumber: ChannelSlot] = [:]
+    fresh.assign(.countersAssigned(nextChannel: story.state.nextChannel, time: story.state.time))
+    let pages = story.pageKeys(number).map(\.page)
+    for page in [PageID.head] + random.shuffled(pages.filter { $0 != .head }) {
+      for effect in random.shuffled(story.state.effects(of: page, in: slot)) {
+        fresh.assign(addressed: effect, slots: &slots)
+      }
+    }
+    #expect(ShardDigest.difference(story.digest(), ShardDigest(fresh, slots)) == nil)
+    #if DEBUG
+      #expect(fresh.checkInvariants() == nil)
+    #endif
+  }
+
+  @Test("a session covers what is taken up and does not wait")
+  func sessions() {
+    var record = SessionRecord(session: SessionID(high: 1, low: 2))
+    #expect(!record.covers(1))
+    record.highest = 5
+    record.waiting = [2, 4]
+    #expect((1...7).map { record.covers($0) } == [true, false, true, false, true, false, false])
+  }
+
+  @Test("options: channel over type over defaults; a patch and back")
+  func options() {
+    let defaults = ChannelTypeOptions()
+    #expect(defaults.asPatch.isEmpty)
+    #expect(defaults.settings == NaiveModel.defaults)
+    var random = SplitMix64(seed: 1)
+    for _ in 0..<200 {
+      let (a, b) = (Self.randomPatch(&random), Self.randomPatch(&random))
+      let both = defaults.applying(a).applying(b)
+      #expect(both == defaults.applying(a.merging(b)))
+      #expect(defaults.applying(both.asPatch) == both)
+    }
+  }
+
+  private static func randomPatch(_ random: inout SplitMix64) -> OptionPatch {
+    var patch = OptionPatch()
+    patch.readEvents = random.pick([nil, true, false])
+    patch.deliveryEvents = random.pick([nil, true, false])
+    patch.markUnread = random.pick([nil, .private, .public, .off])
+    patch.history = random.pick([nil, .visible, .hidden])
+    return patch
+  }
+}

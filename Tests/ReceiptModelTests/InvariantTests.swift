@@ -1,0 +1,111 @@
+import Testing
+
+@testable import ReceiptModel
+
+#if DEBUG
+  /// Each invariant is broken once: a check that cannot fail would guard nothing.
+  @Suite("Invariants")
+  struct InvariantTests {
+    private static let channel = ChannelNumber(1)
+
+    /// Two messages, and alice in row 0, who has read and received the first.
+    private static func channel(_ effects: [Effect] = []) -> (state: ShardState, slot: ChannelSlot) {
+      var state = ShardState(id: ShardID(0))
+      state.assign(.countersAssigned(nextChannel: ChannelNumber(2), time: time(1)))
+      let slot = state.insert(channel, cid: "team:room", created: time(1), own: OptionPatch())
+      for (number, id) in ["m1", "m2"].enumerated() {
+        let record = MessageRecord(id: id, sender: "bob", flags: [], registeredAt: time(2))
+        state.assign(.messageAssigned(channel, SequenceNumber(UInt32(number + 1)), record), to: slot)
+      }
+      state.assign(.rowAssigned(channel, MemberOrdinal(0), alice), to: slot)
+      for effect in effects { state.assign(effect, to: slot) }
+      return (state, slot)
+    }
+
+    private static let alice = RowRecord(
+      user: "alice",
+      joined: .zero,
+      joinedAt: time(1),
+      read: SequenceNumber(1),
+      readAt: time(3),
+      delivered: SequenceNumber(1),
+      deliveredAt: time(3)
+    )
+
+    private static func time(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
+
+    private static func row(_ number: UInt32, _ change: (inout RowRecord) -> Void) -> Effect {
+      var record = alice
+      change(&record)
+      return .rowAssigned(channel, MemberOrdinal(number), record)
+    }
+
+    struct Break: Sendable, CustomTestStringConvertible {
+      let testDescription: String
+      let effects: [Effect]
+      /// Whether the effect's own row or message shows it.
+      let isLocal: Bool
+      init(_ fault: String, isLocal: Bool = true, _ effects: Effect...) {
+        testDescription = fault
+        self.effects = effects
+        self.isLocal = isLocal
+      }
+    }
+
+    private static let first = MemberOrdinal(0)
+
+    static let breaks: [Break] = [
+      Break(
+        "marker not below the watermark",
+        .markerAssigned(channel, first, marker: SequenceNumber(1), epoch: 1)
+      ),
+      Break("a marker without an epoch", .markerAssigned(channel, first, marker: .zero, epoch: 0)),
+      Break("read past the newest", .readMoved(channel, first, to: SequenceNumber(3), at: time(4))),
+      Break("received past the newest", .deliveredMoved(channel, first, to: SequenceNumber(3), at: time(4))),
+      Break("moved before it joined", .readMoved(channel, first, to: SequenceNumber(2), at: time(-1))),
+      Break("read without a time", row(0) { $0.readAt = .none }),
+      Break("delivered without a time", row(0) { $0.deliveredAt = .none }),
+      Break("joined after the newest", row(0) { $0.joined = SequenceNumber(3) }),
+      Break("read watermark below where it joined", row(0) { $0.joined = SequenceNumber(2) }),
+      Break("not cleared", row(0) { $0.hasLeft = true }),
+      Break("nobody's", row(0) { $0.user = "" }),
+      Break("not found by its user", row(1) { $0.user = "alice" }),
+      Break(
+        "joined before the row before it",
+        row(1) {
+          $0.user = "carol"; $0.joined = SequenceNumber(2); $0.read = SequenceNumber(2)
+        },
+        row(2) { $0.user = "dave" }
+      ),
+      Break("a member has two rows", isLocal: false, row(1) { $0.user = "alice" }),
+    ]
+
+    @Test("hold to begin with, and are found broken", arguments: breaks)
+    func broken(example: Break) {
+      let whole = Self.channel()
+      #expect(whole.state.checkInvariants() == nil)
+      #expect(whole.state[whole.slot].checkInvariants(touchedBy: Self.row(0) { _ in }) == nil)
+      let broken = Self.channel(example.effects)
+      #expect(broken.state.checkInvariants() != nil)
+      guard example.isLocal else { return }
+      let fault = broken.state[broken.slot].checkInvariants(touchedBy: example.effects.last!)
+      #expect(fault?.contains(example.testDescription) == true, "\(fault ?? "nothing")")
+    }
+
+    @Test("a channel number that was not given yet")
+    func channelNumber() {
+      var (state, _) = Self.channel()
+      _ = state.insert(ChannelNumber(2), cid: "team:other", created: Self.time(1), own: OptionPatch())
+      #expect(state.checkInvariants()?.contains("not given") == true)
+    }
+
+    @Test("a message that is not there")
+    func message() {
+      let (state, slot) = Self.channel()
+      for number in [UInt32(0), 3] {
+        let effect = Effect.messageDeleted(Self.channel, SequenceNumber(number), at: Self.time(1))
+        #expect(state[slot].checkInvariants(touchedBy: effect) != nil, "\(number)")
+      }
+    }
+  }
+#endif

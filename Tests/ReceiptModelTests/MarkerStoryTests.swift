@@ -1,0 +1,242 @@
+import Testing
+
+/// R4 and R14: the unread marker and what counts as unread.
+@Suite("Stories of unread markers and counts")
+struct MarkerStoryTests {
+  @Test("R4: mark-unread sets the marker before the message; watermarks do not move")
+  func marker() {
+    story(
+      """
+      join alice bob
+      post m1…m6 by alice
+      clock 2000
+      read bob m5                          -> moved seq 5 marker - epoch 0
+      clock 3000
+      unread bob m3                        -> moved seq 2 last m2 marker 2 epoch 1 unread 4 first m3 at 2000 delivered 5
+      # Above the watermark already: no change.
+      unread bob m6                        -> same marker 2 epoch 1
+      # The same again is no choice.
+      unread bob m3                        -> same epoch 1
+      # Raising it is.
+      unread bob m5                        -> moved seq 4 marker 4 epoch 2 unread 2 first m5
+      unread bob m1                        -> moved seq 0 last - marker 0 epoch 3 unread 6 first m1
+      unread bob m9                        -> message_not_found
+      unread zoe m1                        -> not_a_member
+      """
+    )
+  }
+
+  @Test("R2: reading moves the marker up, and takes it away once it reaches the watermark")
+  func clearing() {
+    story(
+      """
+      join alice bob
+      post m1…m6 by alice
+      clock 2000
+      read bob m5
+      unread bob m2                        -> moved marker 1
+      clock 3000
+      read bob m1                          -> same marker 1 epoch 1
+      read bob m3                          -> moved marker 3 seq 3 at 2000 epoch 1 unread 3
+      read bob m2                          -> same marker 3
+      read bob m5                          -> moved marker - seq 5 at 2000 epoch 1
+      unread bob m2                        -> moved marker 1 epoch 2
+      read bob m6                          -> moved marker - seq 6 at 3000 epoch 2
+      unread bob m2                        -> moved marker 1 epoch 3
+      read bob                             -> moved marker - seq 6 epoch 3 unread 0 at 3000
+      """
+    )
+  }
+
+  @Test("R4: an older epoch leaves the marker alone, so a stale device cannot undo a later choice")
+  func stale() {
+    story(
+      """
+      join alice bob
+      post m1…m6 by alice
+      read bob m5 epoch 0                  -> moved seq 5
+      unread bob m3 epoch 0                -> moved marker 2 epoch 1
+      unread bob m4 epoch 0                -> same marker 2 epoch 1
+      read bob m4 epoch 0                  -> same marker 2
+      # The watermark moves all the same.
+      clock 2000
+      read bob m6 epoch 0                  -> moved seq 2 marker 2 at 2000 delivered 6
+      shown bob                            -> seq 6
+      read bob m4 epoch 1                  -> moved marker 4
+      unread bob m2 epoch 1                -> moved marker 1 epoch 2
+      # None is never stale, nor is a newer one.
+      read bob m3                          -> moved marker 3
+      read bob m4 epoch 9                  -> moved marker 4
+      read bob                             -> moved marker -
+      # Without a marker there is nothing to leave alone.
+      post m7 by alice
+      read bob m7 epoch 0                  -> moved seq 7
+      unread bob m7 epoch 1                -> same epoch 2
+      """
+    )
+  }
+
+  @Test("R4: any message, however old")
+  func old() {
+    story(
+      """
+      join alice bob
+      post m1…m600 by alice
+      read bob
+      unread bob m1                        -> moved marker 0 unread 600 first m1
+      unread bob m257                      -> moved marker 256 unread 344 first m257
+      unread bob m256                      -> moved marker 255 unread 345 first m256
+      unread bob m600                      -> moved marker 599 unread 1 first m600
+      # Before the member joined, too: with visible history that was theirs to read.
+      join carol
+      row carol                            -> seq 600 unread 0
+      unread carol m10                     -> moved marker 9 unread 591 first m10
+      status m10                           -> read members 1 readers 1
+      """
+    )
+  }
+
+  @Test("R4: private shows others the watermark, public the own position")
+  func visibility() {
+    story(
+      """
+      join alice bob carol
+      post m1…m4 by alice
+      delivered carol m4
+      read bob m4
+      unread bob m2                        -> moved marker 1
+      shown bob                            -> seq 4 delivered 4
+      status m3                            -> read readers 1 received 2
+      types mark_unread=public
+      shown bob                            -> seq 1 delivered 1
+      status m3                            -> delivered readers 0 received 1 unread 2
+      status m1                            -> read readers 1
+      row bob                              -> seq 1 delivered 4
+      # What was delivered stays delivered.
+      delivered bob m3                     -> moved
+      shown bob                            -> seq 1 delivered 3
+      types mark_unread=private
+      shown bob                            -> seq 4 delivered 4
+      """
+    )
+  }
+
+  @Test("R4: off refuses; a marker that is there stays until it is read away")
+  func off() {
+    story(
+      """
+      join alice bob
+      post m1…m4 by alice
+      read bob m4
+      unread bob m2                        -> moved marker 1
+      types mark_unread=off
+      unread bob m1                        -> mark_unread_off
+      unread bob m9                        -> mark_unread_off
+      unread zoe m1                        -> not_a_member
+      row bob                              -> seq 1 marker 1 unread 3
+      shown bob                            -> seq 4
+      read bob m3                          -> moved marker 3
+      read bob                             -> moved marker -
+      options mark_unread=private
+      unread bob m4                        -> moved marker 3 epoch 2
+      """
+    )
+  }
+
+  @Test("R14: own, silent and deleted messages do not count, above a marker neither")
+  func counts() {
+    story(
+      """
+      join alice bob
+      post m1 by alice
+      post m2 by alice silent
+      post m3 by bob
+      post m4 by alice
+      post m5 by -
+      post m6 by alice silent
+      row bob                              -> seq 3 unread 2 first m4
+      row alice                            -> seq 6 unread 0
+      status m2                            -> read readers 1 unread 0
+      delete m4
+      row bob                              -> unread 1 first m5
+      read bob                             -> moved unread 0
+      unread bob m1                        -> moved marker 0 unread 2 first m1
+      unread bob m2                        -> moved marker 1 unread 1 first m5
+      unread alice m1                      -> moved marker 0 unread 2 first m3
+      delete m3
+      row alice                            -> unread 1 first m5
+      delete m6                            -> moved seq 6
+      row alice                            -> unread 1
+      post m7 by alice silent
+      row bob                              -> unread 1
+      # Nothing but silent ones: none is unread, though the position stands below.
+      read bob m6                          -> moved seq 6 unread 0 first -
+      """
+    )
+  }
+
+  @Test("R14: own messages above a marker, over several segments")
+  func ownAboveMarker() {
+    story(
+      """
+      join alice bob
+      post m1…m255 by alice
+      post b1…b4 by bob
+      post n1…n300 by alice
+      read bob                             -> moved seq 559 unread 0
+      unread bob m255                      -> moved marker 254 unread 301 first m255
+      unread bob b1                        -> moved marker 255 unread 300 first n1
+      unread bob b2                        -> moved marker 256 unread 300 first n1
+      unread bob m1                        -> moved unread 555
+      read bob b4                          -> moved marker 259 unread 300
+      unread alice m255                    -> moved marker 254 unread 4 first b1
+      unread alice b3                      -> moved marker 257 unread 2 first b3
+      unread alice n1                      -> moved marker 259 unread 0 first -
+      """
+    )
+  }
+
+  @Test("R14, R16: deleting in an old segment counts in all later ones")
+  func deletedInOldSegment() {
+    story(
+      """
+      join alice bob carol
+      post m1…m800 by alice
+      read carol m600                      -> moved unread 200 first m601
+      delete m1 m256 m257 m512             -> moved seq 512
+      row bob                              -> unread 796 first m2
+      row carol                            -> unread 200
+      unread carol m256                    -> moved marker 255 unread 542 first m258
+      unread carol m513                    -> moved marker 512 unread 288 first m513
+      delete m513 m700                     -> moved seq 700
+      row carol                            -> unread 286 first m514
+      recover
+      row bob                              -> unread 794
+      row carol                            -> unread 286
+      evict
+      row bob                              -> unread 794
+      post m801 by alice
+      delete m2
+      row bob                              -> unread 794 first m3
+      """
+    )
+  }
+
+  @Test("A marker survives recovery and eviction")
+  func durable() {
+    story(
+      """
+      join alice bob
+      post m1…m4 by alice
+      read bob m4
+      unread bob m2                        -> moved marker 1 epoch 1
+      recover
+      row bob                              -> seq 1 marker 1 epoch 1 unread 3
+      evict
+      row bob                              -> seq 1 marker 1 epoch 1 unread 3
+      read bob m3 epoch 0                  -> same marker 1
+      read bob m3 epoch 1                  -> moved marker 3
+      """
+    )
+  }
+}

@@ -1,0 +1,319 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// Tests that people can read (STYLE.md, habit 11): a table of rows, each a command or a query, then `->` and what is expected of it.
+/// Every row is performed by the real shard and by the naive model, and the two have to agree, whatever the row expects.
+///
+/// A row's answer is a word, then facts: pairs of a name and a value. The row names those that matter to it.
+///
+/// | row | answers |
+/// | --- | --- |
+/// | `clock 5000` | sets the clock, in milliseconds; it starts at 1000 and stands still |
+/// | `channel dm:x [history=hidden …]` | puts a channel, and goes on in it |
+/// | `join alice bob [as admin]`, `leave bob`, `swap bob` | `members`; swap removes and adds in one command |
+/// | `post m1 by alice [silent] [created 77]` | `created` or `known`, `seq`; sender `-`: the system |
+/// | `delete m1` | `seq` |
+/// | `read bob [m1] [epoch 2]`, `delivered bob [m1]`, `unread bob m1 [epoch 2]`, `row bob` | `moved` or `same`, and the own row |
+/// | `shown bob` | the row as others see it: without `unread`, `first`, `epoch` |
+/// | `status m1` | `sent`, `delivered` or `read`; `readers`, `received`, `unread`, `members`, `created` |
+/// | `types mark_unread=public …`, `options read_events=false …` | patches the channel's type, the channel |
+/// | `page [server] [as bob] limit 2`, `more` | the row's users, `+` where there is a next page |
+/// | `role bob` | the role, or `-` |
+/// | `recover`, `evict` | goes on from pages and log, as after a crash; loads the channel anew |
+///
+/// An own row's facts: `seq` and `last` (number and id of the last read message), `at`, `delivered` and `dat` (last delivered and when),
+/// `unread`, `first` (first unread message's id or `-`), `epoch`, `marker` (its number or `-`). `m1…m300` is a run of names.
+struct Story {
+  private var shard = TestShard()
+  private var model = NaiveModel()
+  private var clock = 1000
+  private var cid = "team:room"
+  private var pageQuery: (viewer: Viewer, limit: Int, cursor: UInt32?)?
+
+  init() {
+    shard.checksEverything = true
+    _ = perform(.put(cid: cid, settings: [:], members: []))
+  }
+
+  /// What a row answers.
+  private struct Answer {
+    var word: String
+    var facts: [String: String] = [:]
+  }
+
+  /// Something that was found wrong in a row, in words.
+  private struct Fault: Error {
+    var text: String
+  }
+
+  // MARK: Rows
+
+  /// Runs one row; answers with what is wrong, or nil.
+  mutating func run(_ row: String) -> String? {
+    let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
+    guard let command = halves.first, !command.isEmpty else { return "an empty row" }
+    do {
+      let answer = try self.answer(command)
+      for fault in shard.faults { throw Fault(text: fault) }
+      if halves.count == 2 { try compare(answer, halves[1]) }
+      return nil
+    } catch {
+      return (error as? Fault)?.text ?? "\(error)"
+    }
+  }
+
+  private func compare(_ answer: Answer, _ expected: [String]) throws {
+    if answer.facts.isEmpty {
+      let text = expected.joined(separator: " ")
+      if text != answer.word { throw Fault(text: "answered \(answer.word)") }
+      return
+    }
+    var expected = expected[...]
+    if expected.count % 2 == 1 {
+      let word = expected.removeFirst()
+      if word != answer.word { throw Fault(text: "answered \(answer.word) \(answer.facts)") }
+    }
+    while let name = expected.popFirst(), let value = expected.popFirst() {
+      guard let actual = answer.facts[name] else { throw Fault(text: "there is no fact '\(name)'") }
+      if actual != value { throw Fault(text: "\(name) is \(actual): \(answer.word) \(answer.facts)") }
+    }
+  }
+
+  private mutating func answer(_ words: [String]) throws -> Answer {
+    var words = Self.unrolled(words)[...]
+    let verb = words.removeFirst()
+    switch verb {
+    case "clock":
+      clock = Int(words[1])!
+      return Answer(word: "")
+    case "channel":
+      cid = words.removeFirst()
+      return try outcome(.put(cid: cid, settings: Self.settings(words), members: []))
+    case "options": return try outcome(.put(cid: cid, settings: Self.settings(words), members: []))
+    case "types":
+      let name = String(cid.prefix { $0 != ":" })
+      return try outcome(.patchType(name: name, settings: Self.settings(words)))
+    case "join":
+      let role = Self.take("as", from: &words) ?? ""
+      return try outcome(.change(cid: cid, add: words.map { Seat(user: $0, role: role) }, remove: []))
+    case "leave": return try outcome(.change(cid: cid, add: [], remove: Array(words)))
+    case "swap":
+      return try outcome(.change(cid: cid, add: words.map { Seat(user: $0) }, remove: Array(words)))
+    case "recover":
+      shard.seal()
+      shard.crash()
+      return Answer(word: "")
+    case "evict":
+      shard.evictAndLoad(shard.state[shard.slot(cid)!].number)
+      return Answer(word: "")
+    case "post", "delete", "read", "delivered", "unread": return try mark(verb, &words)
+    default: return try query(verb, &words)
+    }
+  }
+
+  private mutating func mark(_ verb: String, _ words: inout ArraySlice<String>) throws -> Answer {
+    let epoch = Self.take("epoch", from: &words).map { Int($0)! }
+    switch verb {
+    case "post":
+      let sender = Self.take("by", from: &words)!
+      let created = Self.take("created", from: &words).map { Int($0)! } ?? 0
+      let isSilent = words.last == "silent"
+      if isSilent { words.removeLast() }
+      return try each(words) {
+        .post(cid: $0, id: $1, sender: sender == "-" ? "" : sender, created: created, isSilent: isSilent)
+      }
+    case "delete": return try each(words) { .delete(cid: $0, id: $1) }
+    default:
+      // The last word is a message where it is not the only one: users of a run all mark the same.
+      let message = words.count > 1 ? words.removeLast() : ""
+      return try each(words) { cid, user in
+        switch verb {
+        case "read": .read(cid: cid, user: user, message: message, epoch: epoch)
+        case "delivered": .delivered(cid: cid, user: user, message: message)
+        default: .unread(cid: cid, user: user, message: message, epoch: epoch)
+        }
+      }
+    }
+  }
+
+  private mutating func each(
+    _ words: ArraySlice<String>,
+    _ make: (String, String) -> Command
+  ) throws -> Answer {
+    // In a long run, everything is checked after the last one only: a look at all of it each time would be slow.
+    shard.checksEverything = words.count < 20
+    defer { shard.checksEverything = true }
+    var last = Answer(word: "")
+    for word in words { last = try outcome(make(cid, word)) }
+    shard.checkAll()
+    return last
+  }
+
+  private mutating func query(_ verb: String, _ words: inout ArraySlice<String>) throws -> Answer {
+    switch verb {
+    case "row":
+      guard let row = shard.ownRow(cid, words[1]) else { throw Fault(text: "no such member") }
+      try agree(row, model.answers(cid).ownRow(words[1]))
+      return rowAnswer("row", row)
+    case "shown":
+      let user = words[1]
+      let slot = shard.slot(cid)!
+      guard let row = try? shard.state.member(Array(user.utf8).span.bytes, in: slot) else {
+        throw Fault(text: "no such member")
+      }
+      let channel = shard.state[slot]
+      let answer = channel.shownRow(row, options: shard.state.options(slot), withOwnDetails: false)
+      let shown = shard.view(slot, answer)
+      try agree(shown, model.answers(cid).shownRow(user, hasOwn: false))
+      return rowAnswer("shown", shown)
+    case "status":
+      let status = shard.status(cid, words[1])
+      try agree(status, model.answers(cid).status(words[1]))
+      return Self.statusAnswer(status)
+    case "role":
+      let user = Array(words[1].utf8)
+      let slot = shard.slot(cid)!
+      let row = try shard.state.member(user.span.bytes, in: slot)
+      return Answer(word: shard.state[slot].rows.roles[row.rawValue] ?? "-")
+    case "page", "more": return try page(verb, &words)
+    default: throw Fault(text: "no such verb: \(verb)")
+    }
+  }
+
+  private mutating func page(_ verb: String, _ words: inout ArraySlice<String>) throws -> Answer {
+    if verb == "page" {
+      let limit = Int(Self.take("limit", from: &words)!)!
+      let user = Self.take("as", from: &words)
+      let isServer = words.first == "server"
+      let viewer: Viewer =
+        switch (isServer, user) {
+        case (true, let user?): .serverFor(user)
+        case (true, nil): .server
+        case (false, let user?): .member(user)
+        case (false, nil): throw Fault(text: "a page for nobody")
+        }
+      pageQuery = (viewer, limit, nil)
+    }
+    guard let query = pageQuery else { throw Fault(text: "there are no more pages") }
+    pageQuery = nil
+    switch shard.page(cid, query.viewer, limit: query.limit, cursor: query.cursor) {
+    case .failure(let refusal): return Answer(word: refusal.name)
+    case .success(let page):
+      if let next = page.next { pageQuery = (query.viewer, query.limit, next) }
+      let users = page.rows.map(\.user) + (page.next == nil ? [] : ["+"])
+      return Answer(word: users.joined(separator: " "))
+    }
+  }
+
+  // MARK: Answers
+
+  private mutating func outcome(_ command: Command) throws -> Answer {
+    let (real, expected) = perform(command)
+    if real != expected { throw Fault(text: "the model says \(expected), the shard \(real)") }
+    let moved = shard.lastEffectCount > 0 ? "moved" : "same"
+    switch real {
+    case .refused(let name): return Answer(word: name)
+    case .row(let row): return rowAnswer(moved, row)
+    case .message(let sequence, let isNew):
+      return Answer(word: isNew ? "created" : "known", facts: ["seq": "\(sequence)"])
+    case .position(let sequence): return Answer(word: moved, facts: ["seq": "\(sequence)"])
+    case .channel(let isNew, let members, let newest):
+      return Answer(
+        word: isNew ? "created" : moved,
+        facts: ["members": "\(members)", "newest": "\(newest)"]
+      )
+    case .type(let version, let settings):
+      return Answer(word: moved, facts: settings.merging(["version": "\(version)"]) { $1 })
+    }
+  }
+
+  private mutating func perform(_ command: Command) -> (real: Outcome, expected: Outcome) {
+    let result = (shard.perform(command, clock: clock), model.perform(command, clock: clock))
+    shard.seal()
+    return result
+  }
+
+  private func agree<Value: Equatable>(_ real: Value, _ expected: Value?) throws {
+    if real != expected { throw Fault(text: "the model says \(expected as Any), the shard \(real)") }
+  }
+
+  private func rowAnswer(_ word: String, _ row: RowView) -> Answer {
+    var facts = [
+      "seq": "\(row.lastRead)", "last": row.lastReadID.isEmpty ? "-" : row.lastReadID,
+      "at": "\(row.lastReadAt)", "delivered": "\(row.lastDelivered)", "dat": "\(row.lastDeliveredAt)",
+    ]
+    if let own = row.own {
+      facts["unread"] = "\(own.unread)"
+      facts["first"] = own.firstUnreadID.isEmpty ? "-" : own.firstUnreadID
+      facts["epoch"] = "\(own.epoch)"
+      let slot = shard.slot(cid)!
+      let user = Array(row.user.utf8)
+      let marker = (try? shard.state.member(user.span.bytes, in: slot)).flatMap {
+        shard.state[slot].rows.marker($0)
+      }
+      facts["marker"] = marker.map { "\($0.rawValue)" } ?? "-"
+    }
+    return Answer(word: word, facts: facts)
+  }
+
+  private static func statusAnswer(_ result: StatusResult) -> Answer {
+    switch result {
+    case .refused(let name): return Answer(word: name)
+    case .status(let status):
+      return Answer(
+        word: status.word,
+        facts: [
+          "seq": "\(status.sequence)", "readers": "\(status.readCount)",
+          "received": "\(status.deliveredCount)", "unread": "\(status.unreadCount)",
+          "members": "\(status.memberCount)", "created": "\(status.createdAt)",
+          "read_events": "\(status.readEvents)", "delivery_events": "\(status.deliveryEvents)",
+        ]
+      )
+    }
+  }
+
+  // MARK: Words
+
+  /// Takes a named value out of a row's words.
+  private static func take(_ name: String, from words: inout ArraySlice<String>) -> String? {
+    guard let place = words.firstIndex(of: name), place + 1 < words.endIndex else { return nil }
+    let value = words[place + 1]
+    words.removeSubrange(place...(place + 1))
+    return value
+  }
+
+  private static func settings(_ words: ArraySlice<String>) -> Settings {
+    Dictionary(
+      uniqueKeysWithValues: words.map { word in
+        let parts = word.split(separator: "=").map(String.init)
+        return (parts[0], parts[1])
+      }
+    )
+  }
+
+  /// `m1…m3` is `m1 m2 m3`.
+  private static func unrolled(_ words: [String]) -> [String] {
+    words.flatMap { word -> [String] in
+      let ends = word.split(separator: "…")
+      guard ends.count == 2 else { return [word] }
+      let name = ends[0].prefix { !$0.isNumber }
+      let numbers = ends.map { Int($0.dropFirst(name.count))! }
+      return (numbers[0]...numbers[1]).map { "\(name)\($0)" }
+    }
+  }
+}
+
+/// Tells a story; a row that goes wrong is reported at its own line.
+func story(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
+  var story = Story()
+  for (number, row) in table.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
+    let row = row.trimmingPrefix { $0 == " " }
+    if row.isEmpty || row.hasPrefix("#") { continue }
+    guard let fault = story.run(String(row)) else { continue }
+    var location = sourceLocation
+    location.line += number + 1
+    Issue.record("\(row): \(fault)", sourceLocation: location)
+    return
+  }
+}
