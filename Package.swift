@@ -24,10 +24,17 @@ let configuration: Target.Dependency = .product(name: "Configuration", package: 
 let lifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
 let signals: Target.Dependency = .product(name: "UnixSignals", package: "swift-service-lifecycle")
 let jwt: Target.Dependency = .product(name: "JWTKit", package: "jwt-kit")
+let x509: Target.Dependency = .product(name: "X509", package: "swift-certificates")
+let histogram: Target.Dependency = .product(name: "Histogram", package: "hdrhistogram-swift")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 
 let package = Package(
   name: "tidemark",
+  products: [
+    .executable(name: "tidemark-store", targets: ["tidemark-store"]),
+    .executable(name: "tidemark-gateway", targets: ["tidemark-gateway"]),
+    .executable(name: "tidemark", targets: ["tidemark"]),
+  ],
   dependencies: [
     .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
     .package(url: "https://github.com/apple/swift-crypto", from: "4.5.0"),
@@ -37,10 +44,13 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-system", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
     .package(
-      url: "https://github.com/apple/swift-configuration", from: "1.4.0",
-      traits: [.defaults, "YAML", "CommandLineArguments"]),
+      url: "https://github.com/apple/swift-configuration",
+      from: "1.4.0",
+      traits: [.defaults, "YAML", "CommandLineArguments"]
+    ),
     .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
     .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", from: "0.2.0"),
+    .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
     .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.0"),
   ],
   targets: [
@@ -50,42 +60,116 @@ let package = Package(
     .target(name: "ReceiptModel", swiftSettings: strict),
     .target(name: "ReceiptWire", dependencies: ["ReceiptModel", nioCore], swiftSettings: strict),
     .target(
-      name: "StoreEngine", dependencies: ["ReceiptModel", "ReceiptWire", nioCore, deque], swiftSettings: strict),
+      name: "StoreEngine",
+      dependencies: ["ReceiptModel", "ReceiptWire", nioCore, deque],
+      swiftSettings: strict
+    ),
     .target(
       name: "StoreRocksDB",
       dependencies: [
         "StoreEngine", "ReceiptModel", "CRocksDB", nioCore,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
-      swiftSettings: strict),
+      swiftSettings: strict
+    ),
     .target(
       name: "StoreServer",
       dependencies: [
         "StoreEngine", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
-      ], swiftSettings: strict),
+      ],
+      swiftSettings: strict
+    ),
     .target(name: "HTTP2Session", dependencies: ["CNghttp2", nioCore], swiftSettings: strict),
     .target(name: "TLSSession", dependencies: ["COpenSSL", nioCore], swiftSettings: strict),
     .target(name: "CRapidJSON"),
     .target(
       name: "Operations",
-      dependencies: [nioCore, nioPosix, nioHTTP1, logging, metrics, system, configuration, lifecycle, signals],
-      swiftSettings: strict),
+      dependencies: [
+        nioCore, nioPosix, nioHTTP1, logging, metrics, system, configuration, lifecycle, signals,
+      ],
+      swiftSettings: strict
+    ),
     .target(
-      name: "StoreClient", dependencies: ["ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging],
-      swiftSettings: strict),
+      name: "StoreClient",
+      dependencies: ["ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging],
+      swiftSettings: strict
+    ),
     .target(
       name: "Gateway",
       dependencies: [
-        "CRapidJSON", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel", "ReceiptWire", "StoreClient",
+        "CRapidJSON", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel", "ReceiptWire",
+        "StoreClient",
         nioCore, nioPosix, logging, jwt, lifecycle,
-      ], swiftSettings: strict),
+      ],
+      swiftSettings: strict
+    ),
     .executableTarget(
       name: "tidemark-store",
       dependencies: [
-        "StoreServer", "StoreRocksDB", "StoreEngine", "ReceiptModel", "Operations", arguments, logging, lifecycle,
+        "StoreServer", "StoreRocksDB", "StoreEngine", "ReceiptModel", "Operations", arguments, logging,
+        lifecycle,
         nioCore, nioPosix, .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
-      ], swiftSettings: strict),
+      ],
+      swiftSettings: strict
+    ),
+    .target(
+      name: "LocalStack",
+      dependencies: [
+        "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix, crypto, jwt, x509, signals,
+      ],
+      swiftSettings: strict
+    ),
+    .target(
+      name: "LoadGenerator",
+      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix, histogram],
+      swiftSettings: strict
+    ),
+    .target(name: "Demo", dependencies: ["LocalStack", nioCore], swiftSettings: strict),
+    .executableTarget(
+      name: "tidemark-gateway",
+      dependencies: ["Gateway", "Operations", nioCore, nioPosix, arguments, logging],
+      swiftSettings: strict
+    ),
+    .executableTarget(
+      name: "tidemark",
+      dependencies: ["LocalStack", "LoadGenerator", "Demo", "Operations", arguments],
+      swiftSettings: strict
+    ),
+    .testTarget(name: "ReceiptModelTests", dependencies: ["ReceiptModel"], swiftSettings: strict),
+    .testTarget(
+      name: "ReceiptWireTests",
+      dependencies: ["ReceiptModel", "ReceiptWire", nioCore],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "StoreClientTests",
+      dependencies: ["StoreClient", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "HTTP2SessionTests",
+      dependencies: ["HTTP2Session", nioCore, nioEmbedded],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "TLSSessionTests",
+      dependencies: ["TLSSession", nioCore, nioEmbedded, nioPosix],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "OperationsTests",
+      dependencies: ["Operations", nioCore, nioPosix, metrics, logging, lifecycle],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "GatewayTests",
+      dependencies: [
+        "Gateway", "Operations", "HTTP2Session", "StoreClient", "ReceiptModel", "ReceiptWire", nioCore,
+        nioEmbedded, nioPosix, jwt, logging,
+      ],
+      swiftSettings: strict
+    ),
   ],
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17

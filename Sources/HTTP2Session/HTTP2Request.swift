@@ -55,9 +55,7 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// The body; cut at ``HTTP2Limits/maxBodyBytes`` if ``bodyTooLarge``.
   package var body: RawSpan {
     @_lifetime(borrow self) get {
-      let range = ByteRange(
-        offset: UInt32(slot.pointee.headerEnd), count: UInt32(slot.pointee.count - slot.pointee.headerEnd))
-      return span(range)
+      _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.body), borrowing: self)
     }
   }
 
@@ -67,26 +65,10 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// The body passed ``HTTP2Limits/maxBodyBytes``, or says that it will. Answer 413.
   package var bodyTooLarge: Bool { slot.pointee.flags.contains(.bodyTooLarge) }
 
-  /// The first header of that lower-case name, pseudo-headers excepted; nil if there is none.
+  /// The first header of that lower-case name; nil if there is none.
   @_lifetime(borrow self)
   package func header(_ name: StaticString) -> RawSpan? {
-    guard let bytes = slot.pointee.bytes else { return nil }
-    let end = slot.pointee.headerEnd
-    var at = 0
-    while at + StreamSlot.fieldPrefixBytes <= end {
-      let nameCount = Int(UnsafeRawPointer(bytes + at).loadUnaligned(as: UInt16.self))
-      let valueCount = Int(UnsafeRawPointer(bytes + at + 2).loadUnaligned(as: UInt16.self))
-      at += StreamSlot.fieldPrefixBytes
-      if nameCount == name.utf8CodeUnitCount && equalBytes(bytes + at, name.utf8Start, nameCount) {
-        return span(ByteRange(offset: UInt32(at + nameCount), count: UInt32(valueCount)))
-      }
-      at += nameCount + valueCount
-    }
-    return nil
+    guard let range = slot.pointee.find(name) else { return nil }
+    return span(range)
   }
-}
-
-extension StreamSlot {
-  /// Before each stored header: 16 bits of name length, 16 bits of value length (both are below 65,536 by the limit).
-  static let fieldPrefixBytes = 4
 }

@@ -1,5 +1,5 @@
 internal import CNghttp2
-package import NIOCore
+internal import NIOCore
 
 /// What the connections of one event loop share: limits, nghttp2's callback table and options, the slots of all
 /// streams, and the buffers that only serve while one connection is at work. Make one per event loop.
@@ -36,7 +36,9 @@ package final class HTTP2ServerResources {
   private static func makeOptions(_ limits: HTTP2Limits) -> OpaquePointer {
     var made: OpaquePointer?
     // The only failure is lack of memory.
-    guard nghttp2_option_new(&made) == 0, let options = made else { fatalError("nghttp2_option_new: no memory") }
+    guard nghttp2_option_new(&made) == 0, let options = made else {
+      fatalError("nghttp2_option_new: no memory")
+    }
     nghttp2_option_set_no_closed_streams(options, 1)
     nghttp2_option_set_stream_reset_rate_limit(options, limits.streamResetBurst, limits.streamResetsPerSecond)
     nghttp2_option_set_max_continuations(options, limits.maxContinuations)

@@ -32,8 +32,12 @@ final class ResponseHeaders {
   /// A header with static name and value, neither copied.
   static func field(_ name: StaticString, _ value: StaticString = "") -> nghttp2_nv {
     nghttp2_nv(
-      name: UnsafeMutablePointer(mutating: name.utf8Start), value: UnsafeMutablePointer(mutating: value.utf8Start),
-      namelen: name.utf8CodeUnitCount, valuelen: value.utf8CodeUnitCount, flags: noCopy)
+      name: UnsafeMutablePointer(mutating: name.utf8Start),
+      value: UnsafeMutablePointer(mutating: value.utf8Start),
+      namelen: name.utf8CodeUnitCount,
+      valuelen: value.utf8CodeUnitCount,
+      flags: noCopy
+    )
   }
 
   static let noCopyName = UInt8(NGHTTP2_NV_FLAG_NO_COPY_NAME.rawValue)
@@ -46,8 +50,12 @@ final class ResponseHeaders {
   /// are written into the slot, where they stay until nghttp2 has sent them.
   @inline(__always)
   func withList(
-    slot: UnsafeMutablePointer<StreamSlot>, status: Int, contentType: HTTP2ContentType, length: Int?,
-    extra: [HTTP2Header], submit: (UnsafeMutablePointer<nghttp2_nv>, Int) -> Int32
+    slot: UnsafeMutablePointer<StreamSlot>,
+    status: Int,
+    contentType: HTTP2ContentType,
+    length: Int?,
+    extra: [HTTP2Header],
+    submit: (UnsafeMutablePointer<nghttp2_nv>, Int) -> Int32
   ) -> Int32 {
     scratch[0].value = statusDigits + status * 3
     scratch[0].valuelen = 3
@@ -56,7 +64,10 @@ final class ResponseHeaders {
       scratch[count] = nghttp2_nv(
         name: UnsafeMutablePointer(mutating: ResponseHeaders.contentTypeName.utf8Start),
         value: UnsafeMutablePointer(mutating: contentType.value.utf8Start),
-        namelen: 12, valuelen: contentType.value.utf8CodeUnitCount, flags: 0x6)
+        namelen: 12,
+        valuelen: contentType.value.utf8CodeUnitCount,
+        flags: 0x6
+      )
       count += 1
     }
     if let length {
@@ -65,8 +76,12 @@ final class ResponseHeaders {
       let end = digits + 20
       let start = writeDecimal(length, endingAt: end)
       scratch[count] = nghttp2_nv(
-        name: UnsafeMutablePointer(mutating: ResponseHeaders.contentLengthName.utf8Start), value: start,
-        namelen: 14, valuelen: end - start, flags: 0x6)
+        name: UnsafeMutablePointer(mutating: ResponseHeaders.contentLengthName.utf8Start),
+        value: start,
+        namelen: 14,
+        valuelen: end - start,
+        flags: 0x6
+      )
       count += 1
     }
     if extra.isEmpty { return submit(scratch, count) }
@@ -77,7 +92,9 @@ final class ResponseHeaders {
 
   @inline(never)
   private func withExtra(
-    _ extra: [HTTP2Header], from first: Int, submit: (UnsafeMutablePointer<nghttp2_nv>, Int) -> Int32
+    _ extra: [HTTP2Header],
+    from first: Int,
+    submit: (UnsafeMutablePointer<nghttp2_nv>, Int) -> Int32
   ) -> Int32 {
     precondition(extra.count <= ResponseHeaders.maxExtraHeaders, "too many extra headers")
     values.removeAll(keepingCapacity: true)
@@ -89,7 +106,10 @@ final class ResponseHeaders {
         scratch[first + index] = nghttp2_nv(
           name: UnsafeMutablePointer(mutating: header.name.utf8Start),
           value: bytes.baseAddress.map { $0 + at } ?? scratch[0].value,
-          namelen: header.name.utf8CodeUnitCount, valuelen: count, flags: ResponseHeaders.noCopyName)
+          namelen: header.name.utf8CodeUnitCount,
+          valuelen: count,
+          flags: ResponseHeaders.noCopyName
+        )
         at += count
       }
       return submit(scratch, first + extra.count)

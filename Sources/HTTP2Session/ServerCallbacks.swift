@@ -1,4 +1,5 @@
 internal import CNghttp2
+internal import NIOCore
 
 // The functions that nghttp2 calls. None of them may call nghttp2_session_mem_recv or mem_send, nor the application:
 // what the application has to know waits in ServerCore's list until mem_recv or mem_send has returned.
@@ -10,7 +11,6 @@ func makeServerCallbacks() -> OpaquePointer {
   guard nghttp2_session_callbacks_new(&made) == 0, let table = made else {
     fatalError("nghttp2_session_callbacks_new: no memory")
   }
-  nghttp2_session_callbacks_set_on_begin_frame_callback(table, onBeginFrame)
   nghttp2_session_callbacks_set_on_begin_headers_callback(table, onBeginHeaders)
   nghttp2_session_callbacks_set_on_header_callback(table, onHeader)
   nghttp2_session_callbacks_set_on_data_chunk_recv_callback(table, onDataChunk)
@@ -57,73 +57,6 @@ private func core(_ user: UnsafeMutableRawPointer?) -> Core {
   user.unsafelyUnwrapped.assumingMemoryBound(to: ServerCore.self)
 }
 
-extension ServerCore {
-  /// The slot of an open stream, nil for one that is not open.
-  @inline(__always)
-  mutating func lookup(_ streamID: Int32) -> UnsafeMutablePointer<StreamSlot>? {
-    if streamID == recentStreamID { return recentSlot }
-    guard let data = nghttp2_session_get_stream_user_data(session, streamID) else { return nil }
-    let slot = data.assumingMemoryBound(to: StreamSlot.self)
-    recentSlot = slot
-    recentStreamID = streamID
-    return slot
-  }
-
-  /// A HEADERS or DATA frame on a stream that is not open, though its number has been passed (RFC 9113 section 5.1,
-  /// "closed"). nghttp2 1.52 ignores it. Returns what the callback has to return.
-  @inline(never)
-  fileprivate mutating func frameOnClosedStream(_ streamID: Int32, isHeaders: Bool) -> Int32 {
-    if goAwaySubmitted { return 0 }
-    switch history.verdict(streamID) {
-    case .ignore: return 0
-    case .resetAgain:
-      // Section 5.1: after RST_STREAM was received, a stream error of type STREAM_CLOSED.
-      if let refused = spendControlFrame() { return refused }
-      _ = nghttp2_submit_rst_stream(session, 0, streamID, HTTP2ErrorCode.streamClosed.rawValue)
-      counters.protocolErrors += 1
-      return 0
-    case .neverOpened: return fail(isHeaders ? .protocolError : .streamClosed)
-    case .closed: return fail(.streamClosed)
-    }
-  }
-
-  private mutating func fail(_ code: HTTP2ErrorCode) -> Int32 {
-    terminate(code)
-    return Int32(NGHTTP2_ERR_CALLBACK_FAILURE.rawValue)
-  }
-
-  /// Nil, or what the callback has to return because there have been too many.
-  @inline(never)
-  fileprivate mutating func spendControlFrame() -> Int32? {
-    if controlFrames.spend(now: now) { return nil }
-    counters.limitsHit += 1
-    return fail(.enhanceYourCalm)
-  }
-}
-
-/// Checks that nghttp2 leaves out, on the frame's header alone, before its payload is read.
-private let onBeginFrame: nghttp2_on_begin_frame_callback = { _, header, user in
-  let core = core(user)
-  let header = header.unsafelyUnwrapped
-  let type = header.pointee.type
-  let id = header.pointee.stream_id
-  if type <= 1 {  // DATA, HEADERS
-    if id > core.pointee.history.highest {
-      if type == 1 && id & 1 == 1 { core.pointee.history.opened(id) }
-    } else if id > 0 && id & 1 == 1 && core.pointee.lookup(id) == nil {
-      return core.pointee.frameOnClosedStream(id, isHeaders: type == 1)
-    }
-    if type == 0 && header.pointee.length == 0 && header.pointee.flags & 1 == 0 {
-      return core.pointee.spendControlFrame() ?? 0
-    }
-    return 0
-  }
-  switch type {
-  case 0x3, 0x7, 0x8, 0x9: return 0  // RST_STREAM, GOAWAY, WINDOW_UPDATE, CONTINUATION
-  default: return core.pointee.spendControlFrame() ?? 0
-  }
-}
-
 private let onBeginHeaders: nghttp2_on_begin_headers_callback = { session, frame, user in
   let core = core(user)
   let headers = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_headers.self)
@@ -162,7 +95,10 @@ extension StreamSlot {
   /// counts. Its name's length settles nearly every comparison.
   @inline(__always)
   mutating func storeField(
-    _ name: UnsafePointer<UInt8>, _ nameCount: Int, _ value: UnsafePointer<UInt8>, _ valueCount: Int
+    _ name: UnsafePointer<UInt8>,
+    _ nameCount: Int,
+    _ value: UnsafePointer<UInt8>,
+    _ valueCount: Int
   ) {
     reserve(StreamSlot.fieldPrefixBytes + nameCount + valueCount)
     let prefix = UnsafeMutableRawPointer(bytes.unsafelyUnwrapped + count)
@@ -174,30 +110,30 @@ extension StreamSlot {
     switch nameCount {
     case 5: if isBytes(name, nameCount, ":path") { fields.path = range }
     case 6:
-      if isBytes(name, nameCount, "accept") { first(range, \.accept) }
-      if isBytes(name, nameCount, "origin") { first(range, \.origin) }
+      if isBytes(name, nameCount, "accept") { setFirst(&fields.accept, range) }
+      if isBytes(name, nameCount, "origin") { setFirst(&fields.origin, range) }
     case 7: if isBytes(name, nameCount, ":method") { method = HTTP2Method(value, valueCount) }
     case 10: if isBytes(name, nameCount, ":authority") { fields.authority = range }
     case 12:
-      if isBytes(name, nameCount, "content-type") { first(range, \.contentType) }
-      if isBytes(name, nameCount, "x-request-id") { first(range, \.requestID) }
+      if isBytes(name, nameCount, "content-type") { setFirst(&fields.contentType, range) }
+      if isBytes(name, nameCount, "x-request-id") { setFirst(&fields.requestID, range) }
     case 13:
-      if isBytes(name, nameCount, "authorization") { first(range, \.authorization) }
-      if isBytes(name, nameCount, "last-event-id") { first(range, \.lastEventID) }
+      if isBytes(name, nameCount, "authorization") { setFirst(&fields.authorization, range) }
+      if isBytes(name, nameCount, "last-event-id") { setFirst(&fields.lastEventID, range) }
     case 14:
       if isBytes(name, nameCount, "content-length") {
         // nghttp2 has checked that it is a number, or resets the stream.
         declaredBodyBytes = parseDecimal(value, valueCount) ?? Int.max
       }
-    case 15: if isBytes(name, nameCount, "x-forwarded-for") { first(range, \.forwardedFor) }
+    case 15: if isBytes(name, nameCount, "x-forwarded-for") { setFirst(&fields.forwardedFor, range) }
     default: break
     }
   }
+}
 
-  @inline(__always)
-  private mutating func first(_ range: ByteRange, _ field: WritableKeyPath<Fields, ByteRange>) {
-    if fields[keyPath: field].count == 0 { fields[keyPath: field] = range }
-  }
+@inline(__always)
+private func setFirst(_ field: inout ByteRange, _ range: ByteRange) {
+  if field.count == 0 { field = range }
 }
 
 extension HTTP2Method {

@@ -35,6 +35,7 @@ struct ServerCore {
   var identities = AuthorizationIdentities()
   var history = StreamHistory()
   var controlFrames: ControlFrameBudget
+  var inbound = InboundFrames()
   var counters = HTTP2Counters()
 
   /// The client's SETTINGS have arrived: the preface is complete (RFC 9113 section 3.4).
@@ -46,17 +47,16 @@ struct ServerCore {
 
   // MARK: Input
 
-  /// Feeds bytes to nghttp2. After a fatal error a GOAWAY is queued and ``failed`` is set.
-  mutating func endOfReceive(_ result: Int) {
-    guard result < 0 else { return }
+  /// What a negative result of ``receive(_:_:)`` means: a GOAWAY is queued and ``failed`` is set.
+  mutating func receiveFailed(_ result: Int) {
     failed = true
     counters.protocolErrors += 1
     // All of these are fatal to the session, which will take no more input:
-    // BAD_CLIENT_MAGIC: no HTTP/2 preface. FLOODED: too many acknowledgements waiting. CALLBACK_FAILURE: a check of
-    // ours, which has queued its GOAWAY. NOMEM.
+    // BAD_CLIENT_MAGIC: no HTTP/2 preface. FLOODED: too many acknowledgements waiting. TOO_MANY_CONTINUATIONS.
+    // CALLBACK_FAILURE: a check of ours, which has queued its GOAWAY. NOMEM.
     switch Int32(truncatingIfNeeded: result) {
     case Int32(NGHTTP2_ERR_BAD_CLIENT_MAGIC.rawValue): terminate(.protocolError)
-    case Int32(NGHTTP2_ERR_FLOODED.rawValue):
+    case Int32(NGHTTP2_ERR_FLOODED.rawValue), Int32(NGHTTP2_ERR_TOO_MANY_CONTINUATIONS.rawValue):
       counters.limitsHit += 1
       terminate(.enhanceYourCalm)
     case Int32(NGHTTP2_ERR_CALLBACK_FAILURE.rawValue): break
@@ -74,8 +74,21 @@ struct ServerCore {
 
   // MARK: Slots
 
+  /// The slot of an open stream, nil for one that is not open.
   @inline(__always)
-  mutating func open(_ streamID: Int32, core: UnsafeMutablePointer<ServerCore>) -> UnsafeMutablePointer<StreamSlot> {
+  mutating func lookup(_ streamID: Int32) -> UnsafeMutablePointer<StreamSlot>? {
+    if streamID == recentStreamID { return recentSlot }
+    guard let data = nghttp2_session_get_stream_user_data(session, streamID) else { return nil }
+    let slot = data.assumingMemoryBound(to: StreamSlot.self)
+    recentSlot = slot
+    recentStreamID = streamID
+    return slot
+  }
+
+  @inline(__always)
+  mutating func open(_ streamID: Int32, core: UnsafeMutablePointer<ServerCore>) -> UnsafeMutablePointer<
+    StreamSlot
+  > {
     let slot = pool.pointee.take()
     slot.pointee.streamID = streamID
     slot.pointee.phase = .receiving
@@ -110,8 +123,16 @@ struct ServerCore {
   mutating func unlink(_ slot: UnsafeMutablePointer<StreamSlot>) {
     let previous = slot.pointee.previous
     let next = slot.pointee.next
-    if previous == StreamSlot.none { oldest = next } else { pool.pointee.pointer(previous).pointee.next = next }
-    if next == StreamSlot.none { newest = previous } else { pool.pointee.pointer(next).pointee.previous = previous }
+    if previous == StreamSlot.none {
+      oldest = next
+    } else {
+      pool.pointee.pointer(previous).pointee.next = next
+    }
+    if next == StreamSlot.none {
+      newest = previous
+    } else {
+      pool.pointee.pointer(next).pointee.previous = previous
+    }
     openCount -= 1
     if recentSlot == slot {
       recentSlot = nil
@@ -187,7 +208,9 @@ struct AuthorizationIdentities {
   @inline(__always)
   mutating func identity(_ value: UnsafePointer<UInt8>, _ count: Int) -> UInt32 {
     if count == last.count, current != 0,
-      last.withUnsafeBufferPointer({ count == 0 || equalBytes($0.baseAddress.unsafelyUnwrapped, value, count) })
+      last.withUnsafeBufferPointer({
+        count == 0 || equalBytes($0.baseAddress.unsafelyUnwrapped, value, count)
+      })
     {
       return current
     }
@@ -197,92 +220,5 @@ struct AuthorizationIdentities {
     current &+= 1
     if current == 0 { current = 1 }
     return current
-  }
-}
-
-/// Which streams there have been, as far as the answer to a late frame depends on it (RFC 9113 sections 5.1, 5.1.1).
-/// nghttp2 forgets closed streams and ignores what comes on them.
-struct StreamHistory {
-  /// What a frame on a stream that is not open means.
-  enum Verdict { case ignore, resetAgain, neverOpened, closed }
-
-  private(set) var highest: Int32 = -1
-  /// Streams that the peer skipped, and so closed without ever opening them. Only the latest few are known.
-  private var skipped: [ClosedRange<Int32>] = []
-  private var resetByUs = RecentStreams()
-  private var resetByPeer = RecentStreams()
-
-  /// A HEADERS frame with a new odd number.
-  @inline(__always)
-  mutating func opened(_ id: Int32) {
-    if id != highest + 2 { skip(highest + 2...id - 2) }
-    highest = id
-  }
-
-  @inline(never)
-  private mutating func skip(_ range: ClosedRange<Int32>) {
-    if skipped.count == 16 { skipped.removeFirst() }
-    skipped.append(range)
-  }
-
-  mutating func noteResetByUs(_ id: Int32) { resetByUs.insert(id) }
-  mutating func noteResetByPeer(_ id: Int32) { resetByPeer.insert(id) }
-
-  func verdict(_ id: Int32) -> Verdict {
-    if resetByUs.contains(id) { return .ignore }
-    if resetByPeer.contains(id) { return .resetAgain }
-    return skipped.contains { $0.contains(id) } ? .neverOpened : .closed
-  }
-}
-
-/// The last few stream numbers of one kind.
-struct RecentStreams {
-  private static let limit = 128
-  private var ids: [Int32] = []
-  private var next = 0
-
-  mutating func insert(_ id: Int32) {
-    if ids.count < RecentStreams.limit {
-      ids.append(id)
-    } else {
-      ids[next] = id
-      next = (next + 1) % RecentStreams.limit
-    }
-  }
-
-  func contains(_ id: Int32) -> Bool { ids.contains(id) }
-}
-
-/// A token bucket for frames that ask for work and carry none.
-struct ControlFrameBudget {
-  private let burst: Int
-  private let perSecond: Int
-  private var tokens: Int
-  private var refilled: NIODeadline
-
-  init(limits: HTTP2Limits, now: NIODeadline) {
-    burst = limits.controlFrameBurst
-    perSecond = limits.controlFramesPerSecond
-    tokens = burst
-    refilled = now
-  }
-
-  /// False when there is none left.
-  mutating func spend(now: NIODeadline) -> Bool {
-    if tokens < burst {
-      let elapsed = (now - refilled).nanoseconds / 1_000_000
-      if elapsed > 0 {
-        let earned = elapsed >= 60_000 ? burst : Int(elapsed) * perSecond / 1_000
-        if earned > 0 {
-          tokens = min(burst, tokens + earned)
-          refilled = now
-        }
-      }
-    } else {
-      refilled = now
-    }
-    guard tokens > 0 else { return false }
-    tokens -= 1
-    return true
   }
 }

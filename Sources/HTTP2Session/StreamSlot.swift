@@ -52,19 +52,25 @@ struct StreamSlot {
   var nextWaiting: UInt32 = StreamSlot.none
   var isWaiting = false
 
-  // The request: header fields as [name length][value length][name][value], then the body, in one buffer.
+  // What is received, a request at a server, an answer at a client: header fields as
+  // [name length][value length][name][value], then the body, in one buffer.
   var bytes: UnsafeMutablePointer<UInt8>?
   var capacity: Int = 0
   var count: Int = 0
   var headerEnd: Int = 0
   var headerListBytes: Int = 0
-  /// The request's content-length, 0 if it has none.
+  /// Its content-length, 0 if it has none.
   var declaredBodyBytes: Int = 0
   var fields = Fields()
 
-  // The answer.
+  /// A client's: the status of the answer, 0 until it is known, and what the caller knows the request by.
+  var status: Int32 = 0
+  var token: UInt64 = 0
+
+  // What is sent: a server's answer, a client's request body.
   var response: ByteBuffer
-  /// Decimal digits of content-length, at the end of these 20 bytes: nghttp2 reads them when it sends the headers.
+  /// Decimal digits of the answer's content-length, at the end of these 20 bytes: nghttp2 reads them when it sends the
+  /// headers.
   var lengthDigits: (UInt64, UInt64, UInt32) = (0, 0, 0)
 
   /// Fields that every request is asked for, found without a search.
@@ -91,6 +97,30 @@ struct StreamSlot {
     UnsafeRawBufferPointer(start: bytes.map { $0 + Int(range.offset) }, count: Int(range.count))
   }
 
+  /// What has been received after the headers.
+  var body: UnsafeRawBufferPointer {
+    UnsafeRawBufferPointer(start: bytes.map { $0 + headerEnd }, count: count - headerEnd)
+  }
+
+  /// Before each stored header: 16 bits of name length, 16 bits of value length (both are below 65,536 by the limit).
+  static let fieldPrefixBytes = 4
+
+  /// The value of the first header of that lower-case name.
+  func find(_ name: StaticString) -> ByteRange? {
+    guard let bytes else { return nil }
+    var at = 0
+    while at + StreamSlot.fieldPrefixBytes <= headerEnd {
+      let nameCount = Int(UnsafeRawPointer(bytes + at).loadUnaligned(as: UInt16.self))
+      let valueCount = Int(UnsafeRawPointer(bytes + at + 2).loadUnaligned(as: UInt16.self))
+      at += StreamSlot.fieldPrefixBytes
+      if isBytes(bytes + at, nameCount, name) {
+        return ByteRange(offset: UInt32(at + nameCount), count: UInt32(valueCount))
+      }
+      at += nameCount + valueCount
+    }
+    return nil
+  }
+
   /// Room for `extra` bytes more. Growth doubles; the caller has checked the limits.
   @inline(__always)
   mutating func reserve(_ extra: Int) {
@@ -112,7 +142,10 @@ struct StreamSlot {
   /// The caller has reserved room for it.
   @inline(__always)
   mutating func append(_ source: UnsafePointer<UInt8>, _ length: Int) -> ByteRange {
-    let range = ByteRange(offset: UInt32(truncatingIfNeeded: count), count: UInt32(truncatingIfNeeded: length))
+    let range = ByteRange(
+      offset: UInt32(truncatingIfNeeded: count),
+      count: UInt32(truncatingIfNeeded: length)
+    )
     (bytes.unsafelyUnwrapped + count).update(from: source, count: length)
     count += length
     return range

@@ -62,3 +62,54 @@ extension ByteBuffer {
     writeInteger(session.low)
   }
 }
+
+/// Writes fields one after the other into memory that was reserved for all of them: what is written most often takes one bounds check, not one a
+/// field.
+package struct FieldCursor: ~Copyable {
+  private let base: UnsafeMutableRawPointer
+  fileprivate var offset = 0
+
+  fileprivate init(_ base: UnsafeMutableRawPointer) { self.base = base }
+
+  @inline(__always)
+  package mutating func byte(_ value: UInt8) {
+    base.storeBytes(of: value, toByteOffset: offset, as: UInt8.self)
+    offset += 1
+  }
+
+  @inline(__always)
+  package mutating func varint(_ value: UInt64) {
+    var rest = value
+    while rest >= 0x80 {
+      byte(UInt8(truncatingIfNeeded: rest) | 0x80)
+      rest >>= 7
+    }
+    byte(UInt8(truncatingIfNeeded: rest))
+  }
+
+  @inline(__always)
+  package mutating func time(_ value: Timestamp) { varint(UInt64(max(0, value.milliseconds))) }
+
+  @inline(__always)
+  package mutating func string(_ bytes: RawSpan) {
+    varint(UInt64(bytes.byteCount))
+    bytes.withUnsafeBytes { source in
+      guard let start = source.baseAddress else { return }
+      (base + offset).copyMemory(from: start, byteCount: source.count)
+    }
+    offset += bytes.byteCount
+  }
+}
+
+extension ByteBuffer {
+  /// Writes fields that have at most `byteCountMax` bytes together.
+  @inline(__always)
+  package mutating func writeFields(byteCountMax: Int, _ body: (inout FieldCursor) -> Void) {
+    writeWithUnsafeMutableBytes(minimumWritableBytes: byteCountMax) { target in
+      var cursor = FieldCursor(target.baseAddress!)
+      body(&cursor)
+      precondition(cursor.offset <= byteCountMax, "more fields than were reserved for")
+      return cursor.offset
+    }
+  }
+}

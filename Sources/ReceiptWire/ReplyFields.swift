@@ -3,6 +3,10 @@ package import ReceiptModel
 
 /// *row* of Proto/frames.md as it stands in a payload: its strings are read where they are.
 package struct RowFields: ~Escapable {
+  /// One user id and three message ids with their lengths, and at most 9 integers of at most 10 bytes.
+  package static let byteCountMax =
+    (Identifier.userLengthMax + 2) + 3 * (Identifier.messageLengthMax + 2) + 9 * 10
+
   package let user: RawSpan
   package let lastRead: Timestamp
   package let lastReadMessage: RawSpan

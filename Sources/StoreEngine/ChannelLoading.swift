@@ -48,9 +48,22 @@ struct LogTail {
     return nil
   }
 
-  mutating func take(_ channel: ChannelNumber, cid: [UInt8]) -> [(index: LogIndex, effect: Effect)] {
+  /// Channels that could not be read; they are tried again later, since they hold the log.
+  private var postponed: [ChannelNumber] = []
+  var hasPostponed: Bool { !postponed.isEmpty }
+
+  mutating func postpone(_ channel: ChannelNumber) { postponed.append(channel) }
+
+  mutating func retryPostponed() {
+    order.append(contentsOf: postponed)
+    postponed = []
+  }
+
+  func effects(of channel: ChannelNumber) -> [(index: LogIndex, effect: Effect)] { effects[channel] ?? [] }
+
+  mutating func remove(_ channel: ChannelNumber, cid: [UInt8]) {
     numbers[cid] = nil
-    return effects.removeValue(forKey: channel) ?? []
+    effects[channel] = nil
   }
 
   /// The cid and head of a channel that was created in the tail.
@@ -65,29 +78,45 @@ struct LogTail {
 extension ShardEngine {
   /// Lets a request wait for its channel, and asks for the channel if nobody has yet.
   func wait(_ header: FrameHeader, _ payload: RawSpan, cid: RawSpan, lane: ReplyLane) throws(WireError) {
+    var counter: UInt64?
+    if header.kind.isCommand {
+      var reader = FieldReader(payload)
+      _ = try reader.string()
+      counter = try Self.counter(&reader)
+    }
     let reference = ChannelReference.cid(cid.withUnsafeBytes { Array($0) })
     if loads[reference] == nil {
       guard loads.count < configuration.loadsMax else {
-        refuse(header, .busy, retryAfterMilliseconds: 100, "too many channels are being loaded", lane)
+        refuseUndecided(header, counter, .busy, 100, "too many channels are being loaded", lane)
         return
       }
       loads[reference] = ChannelLoad()
       loop.load(LoadRequest(shard: state.id, channel: storageReference(reference)), as: reference)
     }
     guard loads[reference]!.waiting.count < configuration.waitingPerLoadMax else {
-      refuse(header, .busy, retryAfterMilliseconds: 100, "too many requests wait for this channel", lane)
+      refuseUndecided(header, counter, .busy, 100, "too many requests wait for this channel", lane)
       return
     }
-    if header.kind.isCommand {
-      var reader = FieldReader(payload)
-      _ = try reader.string()
-      let counter = try reader.varint()
+    if let counter {
       let session = sessionPosition(lane)
       if !sessions.covers(counter, at: session) { sessions.waits(counter, at: session) }
     }
     var bytes = ByteBuffer()
     bytes.writeRaw(payload)
     loads[reference]!.waiting.append(ChannelLoad.Waiting(header: header, payload: bytes, lane: lane))
+  }
+
+  /// Refuses a request that was not looked at; sent again it is taken up.
+  private func refuseUndecided(
+    _ header: FrameHeader,
+    _ counter: UInt64?,
+    _ code: ErrorCode,
+    _ retryAfterMilliseconds: UInt32,
+    _ detail: String,
+    _ lane: ReplyLane
+  ) {
+    if let counter { sessions.refused(counter, at: sessionPosition(lane)) }
+    refuse(header, code, retryAfterMilliseconds: retryAfterMilliseconds, detail, lane)
   }
 
   /// A channel that was created in the log's tail is on storage, if at all, under its number only.
@@ -98,7 +127,9 @@ extension ShardEngine {
 
   /// Asks for channels of the log's tail that nobody has asked for, so that the log can be cut.
   func drainTail(inFlightMax: Int) {
-    while loads.count < inFlightMax, let number = tail.next() {
+    if tail.hasPostponed, loop.elapsedMilliseconds >= tailRetryAt { tail.retryPostponed() }
+    while tailLoads < inFlightMax, let number = tail.next() {
+      tailLoads += 1
       loads[.number(number)] = ChannelLoad()
       loop.load(LoadRequest(shard: state.id, channel: .number(number)), as: .number(number))
     }
@@ -107,36 +138,52 @@ extension ShardEngine {
   /// Takes a channel in from what was read, then carries out what waited for it.
   func loaded(_ reference: ChannelReference, _ result: Result<StoredChannel?, StorageError>) {
     guard let load = loads.removeValue(forKey: reference) else { return }
-    var failure: StorageError?
+    var waiting = load.waiting
     do throws(StorageError) {
+      let slot: ChannelSlot?
       switch result {
-      case .success(let stored): try install(stored, reference)
+      case .success(let stored): slot = try install(stored, reference)
       case .failure(let error): throw error
       }
-    } catch {
-      failure = error
-      loop.reports(error)
-    }
-    for waiting in load.waiting {
-      if failure != nil {
-        refuse(
-          waiting.header,
-          .unavailable,
-          retryAfterMilliseconds: 1000,
-          "the channel cannot be read",
-          waiting.lane
-        )
-        continue
+      if case .number = reference {
+        tailLoads -= 1
+        // Requests that wait for it by name go first: those that come in from here on find it in memory.
+        if let slot { waiting = loads.removeValue(forKey: .cid(state[slot].cid))?.waiting ?? [] }
       }
+    } catch {
+      if case .number(let number) = reference {
+        tailLoads -= 1
+        tail.postpone(number)
+        tailRetryAt = loop.elapsedMilliseconds + configuration.tailRetryMilliseconds
+      }
+      loop.reports(error)
+      for item in waiting { refuseUnread(item) }
+      return
+    }
+    for item in waiting {
       do {
-        try perform(waiting.header, waiting.payload.readableBytesSpan, waiting.lane)
+        try perform(item.header, item.payload.readableBytesSpan, item.lane)
       } catch {
-        waiting.lane.fail(error)
+        item.lane.fail(error)
       }
     }
   }
 
-  private func install(_ stored: StoredChannel?, _ reference: ChannelReference) throws(StorageError) {
+  private func refuseUnread(_ item: ChannelLoad.Waiting) {
+    var counter: UInt64?
+    if item.header.kind.isCommand {
+      var reader = FieldReader(item.payload.readableBytesSpan)
+      // Read once before, when it began to wait.
+      counter = (try? reader.string()) == nil ? nil : try? reader.varint()
+    }
+    refuseUndecided(item.header, counter, .unavailable, 1000, "the channel cannot be read", item.lane)
+  }
+
+  /// - Returns: the channel's slot, where it was taken in now.
+  private func install(
+    _ stored: StoredChannel?,
+    _ reference: ChannelReference
+  ) throws(StorageError) -> ChannelSlot? {
     var number: ChannelNumber
     if let stored {
       number = stored.number
@@ -144,7 +191,7 @@ extension ShardEngine {
       switch reference {
       case .number(let asked): number = asked
       case .cid(let cid):
-        guard let created = tail.number(of: cid) else { return }
+        guard let created = tail.number(of: cid) else { return nil }
         number = created
       }
     }
@@ -159,35 +206,83 @@ extension ShardEngine {
     }
     guard let head else {
       // Nothing on storage and nothing in the tail: somebody else has taken it in already.
-      if stored == nil { return }
+      if stored == nil, tail.effects(of: number).isEmpty { return nil }
       throw .corrupt("\(place): the head page is missing")
     }
     let cid = Array(head.cid.utf8)
-    guard state.slot(of: cid.span.bytes) == nil else { return }
+    if case .cid(let asked) = reference, asked != cid {
+      throw .corrupt("\(place): was found under another cid than its own")
+    }
+    guard state.slot(of: cid.span.bytes) == nil else { return nil }
+    let content = try LoadedContent(number, pages, tail.effects(of: number), place)
     let slot = state.insert(number, cid: head.cid, created: head.created, own: head.own)
     dirty.insert(slot)
-    assign(pages, tail.take(number, cid: cid), to: slot)
+    tail.remove(number, cid: cid)
+    for effect in content.effects { state.assign(effect, to: slot) }
+    for (page, index) in content.newer {
+      dirty.touch(slot, page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
+    }
+    return slot
   }
+}
 
-  /// Page by page: its effects, then those of the tail that are addressed to it and newer. Pages do not depend on each other, but a segment has to be
-  /// whole before the next one begins.
-  private func assign(
+/// What a channel is made of: page by page its effects, then those of the tail that are addressed to it and newer. Pages do not depend on each other, but a
+/// segment has to be whole before the next one begins.
+private struct LoadedContent {
+  private(set) var effects: [Effect] = []
+  /// Pages that have effects in the log only, and the place of each such effect.
+  private(set) var newer: [(page: PageID, index: LogIndex)] = []
+  private var rows: UInt32 = 0
+  private var newest: UInt32 = 0
+
+  /// Throws where the effects cannot follow each other: assigning them would trap.
+  init(
+    _ number: ChannelNumber,
     _ pages: [(page: PageID, content: Page)],
     _ tail: [(index: LogIndex, effect: Effect)],
-    to slot: ChannelSlot
-  ) {
-    var newer: [PageID: [(index: LogIndex, effect: Effect)]] = [:]
-    for item in tail { newer[item.effect.page, default: []].append(item) }
+    _ place: String
+  ) throws(StorageError) {
+    var tails: [PageID: [(index: LogIndex, effect: Effect)]] = [:]
+    for item in tail { tails[item.effect.page, default: []].append(item) }
     var contents: [PageID: Page] = [:]
     for (page, content) in pages { contents[page] = content }
-    let order = Set(contents.keys).union(newer.keys).sorted { $0.sortKey < $1.sortKey }
-    for page in order {
-      let content = contents[page]
-      for effect in content?.effects ?? [] { state.assign(effect, to: slot) }
-      for (index, effect) in newer[page] ?? [] where index > content?.index ?? .zero {
-        state.assign(effect, to: slot)
-        dirty.touch(slot, page, at: index, time: .none, loggedBytes: 0, isRecovered: true)
+    for page in Set(contents.keys).union(tails.keys).sorted(by: { $0.sortKey < $1.sortKey }) {
+      let included = contents[page]?.index ?? .zero
+      for effect in contents[page]?.effects ?? [] {
+        guard effect.channel == number, effect.page == page, follows(effect) else {
+          throw .corrupt("\(place), page \(page): an effect that has no place there")
+        }
+        effects.append(effect)
       }
+      for (index, effect) in tails[page] ?? [] where index > included {
+        guard follows(effect) else {
+          throw .corrupt("\(place), page \(page), log index \(index.rawValue): what it builds on is missing")
+        }
+        effects.append(effect)
+        newer.append((page, index))
+      }
+    }
+  }
+
+  private mutating func follows(_ effect: Effect) -> Bool {
+    switch effect {
+    case .channelAssigned:
+      return true
+    case .rowAssigned(_, let row, _):
+      guard row.rawValue <= rows else { return false }
+      rows = max(rows, row.rawValue + 1)
+      return true
+    case .rowLeft(_, let row, _), .roleAssigned(_, let row, _), .readMoved(_, let row, _, _),
+      .deliveredMoved(_, let row, _, _), .markerAssigned(_, let row, _, _):
+      return row.rawValue < rows
+    case .messageAssigned(_, let sequence, _):
+      guard sequence.rawValue <= newest || sequence.rawValue - 1 == newest else { return false }
+      newest = max(newest, sequence.rawValue)
+      return true
+    case .messageDeleted(_, let sequence, _):
+      return sequence.rawValue <= newest
+    case .channelTypeAssigned, .countersAssigned, .sessionAssigned:
+      return false
     }
   }
 }

@@ -9,8 +9,8 @@ struct DirtyPages {
     var page: PageID
     /// The first effect's place in the log.
     var since: LogIndex
-    /// When that was, and how many bytes the shard had logged: a page is written after a time or an amount.
-    var time: Timestamp
+    /// When that was, in the loop's elapsed milliseconds, and how many bytes the shard had logged: a page is written after a time or an amount.
+    var elapsed: Int64
     var loggedBytes: UInt64
   }
 
@@ -51,7 +51,7 @@ struct DirtyPages {
     _ slot: ChannelSlot?,
     _ page: PageID,
     at index: LogIndex,
-    time: Timestamp,
+    elapsed: Int64,
     loggedBytes: UInt64,
     isRecovered: Bool = false
   ) {
@@ -71,7 +71,7 @@ struct DirtyPages {
     }
     if let slot { trackers[Int(slot.rawValue)].last = max(trackers[Int(slot.rawValue)].last, index.rawValue) }
     guard isNew else { return }
-    let entry = Entry(slot: slot, page: page, since: index, time: time, loggedBytes: loggedBytes)
+    let entry = Entry(slot: slot, page: page, since: index, elapsed: elapsed, loggedBytes: loggedBytes)
     if isRecovered { recovered.append(entry) } else { queue.append(entry) }
   }
 

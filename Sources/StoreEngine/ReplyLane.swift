@@ -13,7 +13,9 @@ package final class ReplyLane {
   }
 
   package let session: SessionID
-  /// Set when the connection is gone: what is still answered is dropped.
+  /// Rises with every connection that opens: of a session's lanes only the one with the highest is taken requests from.
+  let serial: UInt64
+  /// Set when the connection is gone, or its session has a newer one: no more requests are taken, and what is still answered is dropped.
   package var isClosed = false
   /// Where the session stands in each shard's table, by the shard's position in the loop; −1: not looked up yet.
   var sessionPositions: [Int32]
@@ -30,14 +32,18 @@ package final class ReplyLane {
   private var inFlightCount = 0
   private var gatheringCount = 0
 
-  /// - Parameter shards: how many shards the loop has.
+  /// - Parameters:
+  ///   - serial: see ``serial``.
+  ///   - shards: how many shards the loop has.
   package init(
     session: SessionID,
+    serial: UInt64 = 0,
     shards: Int,
     deliver: @escaping (ByteBuffer, Int) -> Void,
     end: @escaping (WireError) -> Void
   ) {
     self.session = session
+    self.serial = serial
     self.end = end
     self.sessionPositions = Array(repeating: -1, count: shards)
     self.deliver = deliver
@@ -71,8 +77,12 @@ package final class ReplyLane {
     swap(&inFlightCount, &gatheringCount)
   }
 
-  /// Ends the connection with an error frame.
-  package func fail(_ error: WireError) { if !isClosed { end(error) } }
+  /// Ends the connection with an error frame. Nothing that it sent later is taken: a command may not be passed over.
+  package func fail(_ error: WireError) {
+    guard !isClosed else { return }
+    isClosed = true
+    end(error)
+  }
 
   func deliverInFlight() { Self.hand(&inFlight, &inFlightCount, self) }
   func deliverNow() { Self.hand(&now, &nowCount, self) }

@@ -38,7 +38,7 @@ extension ShardEngine {
     } else if header.kind == .putChannel {
       try putChannel(header, &reader, cid: cid, nil, lane)
     } else {
-      if header.kind.isCommand { sessions.decided(try reader.varint(), at: sessionPosition(lane)) }
+      if header.kind.isCommand { noteRefused(takeUp(try Self.counter(&reader), lane)) }
       refuse(header, .channelNotFound, "", lane)
     }
   }
@@ -57,7 +57,7 @@ extension ShardEngine {
     case .changeMembers: try changeMembers(header, &reader, slot, lane)
     case .getChannel:
       try reader.end()
-      reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
+      reply(header, departure(slot), lane) { $0.writeChannel(slot, of: self) }
     case .readState: try readState(header, &reader, slot, lane)
     case .statuses: try statuses(header, &reader, slot, lane)
     default: throw .unknownKind(header.kind.rawValue)
@@ -72,13 +72,12 @@ extension ShardEngine {
     _ slot: ChannelSlot,
     _ lane: ReplyLane
   ) throws(WireError) {
-    let counter = try reader.varint()
+    let counter = try Self.counter(&reader)
     let user = try reader.string()
     let message = try reader.string()
     let epoch = header.kind == .markDelivered ? nil : try reader.optional32()
     try reader.end()
-    let session = sessionPosition(lane)
-    let isCovered = takeUp(counter, session)
+    let command = takeUp(counter, lane)
     let row: MemberOrdinal
     do throws(Refusal) {
       let time = state.advance(clock: loop.clock)
@@ -91,10 +90,10 @@ extension ShardEngine {
         row = try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
       }
     } catch {
-      return refuse(header, error, slot, lane)
+      return refuse(header, error, slot, lane, command)
     }
-    finish(slot, session, isCovered)
-    reply(header, departure(slot), lane) { $0.writeRow(state.ownRow(slot, row), slot, in: state) }
+    finish(slot, command)
+    reply(header, departure(slot), lane) { $0.writeRow(state.ownRow(slot, row), slot, of: self) }
   }
 
   // MARK: Messages
@@ -105,15 +104,15 @@ extension ShardEngine {
     _ slot: ChannelSlot,
     _ lane: ReplyLane
   ) throws(WireError) {
-    let counter = try reader.varint()
+    let counter = try Self.counter(&reader)
     let id = try reader.string()
     let sender = try reader.string()
     let created = try reader.time()
     let flags = try reader.varint()
     try reader.end()
-    let session = sessionPosition(lane)
-    let isCovered = takeUp(counter, session)
+    let command = takeUp(counter, lane)
     guard Identifier.isMessage(id) else {
+      noteRefused(command)
       return refuse(
         header,
         .invalidField,
@@ -122,9 +121,13 @@ extension ShardEngine {
       )
     }
     guard sender.isEmpty || Identifier.isUser(sender) else {
+      noteRefused(command)
       return refuse(header, .invalidField, "user: 1 to 128 of A-Z a-z 0-9 @ _ . -", lane)
     }
-    guard flags <= 1 else { return refuse(header, .notImplemented, "flags: 1 (silent) only", lane) }
+    guard flags <= 1 else {
+      noteRefused(command)
+      return refuse(header, .notImplemented, "flags: 1 (silent) only", lane)
+    }
     let registration: ShardState.Registration
     do {
       registration = try state.decideRegister(
@@ -137,12 +140,16 @@ extension ShardEngine {
         into: &effects
       )
     } catch {
-      return refuse(header, error, slot, lane)
+      return refuse(header, error, slot, lane, command)
     }
-    finish(slot, session, isCovered)
-    let status = state.status(slot, registration.sequence).status
+    finish(slot, command)
     var isNew = false
     if case .created = registration { isNew = true }
+    guard !isNew || !command.isCovered else {
+      // Its session says that it was applied, and it was not: a gateway that gives counters twice, or has more refusals open than are kept.
+      return refuse(header, .outcomeUnknown, "the command's counter was taken up before", lane)
+    }
+    let status = state.status(slot, registration.sequence).status
     reply(header, departure(slot), lane) { buffer in
       buffer.writeInteger(UInt8(isNew ? 1 : 0))
       buffer.writeSequence(registration.sequence)
@@ -156,18 +163,17 @@ extension ShardEngine {
     _ slot: ChannelSlot,
     _ lane: ReplyLane
   ) throws(WireError) {
-    let counter = try reader.varint()
+    let counter = try Self.counter(&reader)
     let id = try reader.string()
     try reader.end()
-    let session = sessionPosition(lane)
-    let isCovered = takeUp(counter, session)
+    let command = takeUp(counter, lane)
     let sequence: SequenceNumber
     do {
       sequence = try state.decideDelete(slot, id: id, at: state.advance(clock: loop.clock), into: &effects)
     } catch {
-      return refuse(header, error, slot, lane)
+      return refuse(header, error, slot, lane, command)
     }
-    finish(slot, session, isCovered)
+    finish(slot, command)
     reply(header, departure(slot), lane) { $0.writeSequence(sequence) }
   }
 
@@ -180,20 +186,22 @@ extension ShardEngine {
     _ slot: ChannelSlot?,
     _ lane: ReplyLane
   ) throws(WireError) {
-    let counter = try reader.varint()
+    let counter = try Self.counter(&reader)
     let patch = try reader.optionPatch()
     let members = try newMembers(&reader)
     try reader.end()
-    let session = sessionPosition(lane)
-    let isCovered = takeUp(counter, session)
-    if let invalid = Self.invalid(members) { return refuse(header, .invalidField, invalid, lane) }
+    let command = takeUp(counter, lane)
+    if let invalid = Self.invalid(members) {
+      noteRefused(command)
+      return refuse(header, .invalidField, invalid, lane)
+    }
     let time = state.advance(clock: loop.clock)
     var slot = slot
     let isNew = slot == nil
     do throws(Refusal) {
       if let slot {
         try state.decideUpdate(slot, options: patch, members: members, at: time, into: &effects)
-      } else if isCovered {
+      } else if command.isCovered {
         // It was carried out, and the channel is gone since.
         throw Refusal.channelNotFound
       } else {
@@ -201,13 +209,13 @@ extension ShardEngine {
         try state.decideCreate(cid: cid, options: patch, members: members, at: time, into: &effects)
       }
     } catch {
-      return refuse(header, error, slot, lane)
+      return refuse(header, error, slot, lane, command)
     }
-    slot = finish(slot, session, isCovered)
+    slot = finish(slot, command)
     guard let slot else { preconditionFailure("a created channel has a slot") }
     reply(header, departure(slot), lane) { buffer in
       buffer.writeInteger(UInt8(isNew ? 1 : 0))
-      buffer.writeChannel(slot, in: state)
+      buffer.writeChannel(slot, of: self)
     }
   }
 
@@ -217,14 +225,16 @@ extension ShardEngine {
     _ slot: ChannelSlot,
     _ lane: ReplyLane
   ) throws(WireError) {
-    let counter = try reader.varint()
+    let counter = try Self.counter(&reader)
     let add = try newMembers(&reader)
     var remove: [String] = []
     for _ in 0..<(try reader.count()) { remove.append(try reader.text()) }
     try reader.end()
-    let session = sessionPosition(lane)
-    let isCovered = takeUp(counter, session)
-    if let invalid = Self.invalid(add) { return refuse(header, .invalidField, invalid, lane) }
+    let command = takeUp(counter, lane)
+    if let invalid = Self.invalid(add) {
+      noteRefused(command)
+      return refuse(header, .invalidField, invalid, lane)
+    }
     do {
       try state.decideMembers(
         slot,
@@ -234,10 +244,10 @@ extension ShardEngine {
         into: &effects
       )
     } catch {
-      return refuse(header, error, slot, lane)
+      return refuse(header, error, slot, lane, command)
     }
-    finish(slot, session, isCovered)
-    reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
+    finish(slot, command)
+    reply(header, departure(slot), lane) { $0.writeChannel(slot, of: self) }
   }
 
   private func newMembers(_ reader: inout FieldReader) throws(WireError) -> [ShardState.NewMember] {
@@ -293,7 +303,7 @@ extension ShardEngine {
     }
     reply(header, departure(slot), lane) { buffer in
       buffer.writeVarint(page.rows.count)
-      for row in page.rows { buffer.writeRow(row, slot, in: state) }
+      for row in page.rows { buffer.writeRow(row, slot, of: self) }
       buffer.writeOptional(page.next.map(UInt64.init))
     }
   }
@@ -355,22 +365,28 @@ extension ShardEngine {
       return refuse(header, .invalidField, "type: 1 to 64 of A-Z a-z 0-9 _ -", lane)
     }
     if header.kind.isCommand {
-      let counter = try reader.varint()
-      let session = sessionPosition(lane)
+      let counter = try Self.counter(&reader)
       if header.kind == .patchChannelType {
         let patch = try reader.optionPatch()
         try reader.end()
+        let command = takeUp(counter, lane)
         state.decidePatch(type: name, patch, into: &effects)
+        finish(nil, command)
       } else {
         let version = try reader.varint()
         let options = try reader.options()
         try reader.end()
+        let command = takeUp(counter, lane)
+        guard version <= Self.typeVersionMax else {
+          noteRefused(command)
+          return refuse(header, .invalidField, "version: at most \(Self.typeVersionMax)", lane)
+        }
         state.decideAssign(
           type: ChannelTypeRecord(name: name, version: version, options: options),
           into: &effects
         )
+        finish(nil, command)
       }
-      finish(nil, session, takeUp(counter, session))
     } else {
       try reader.end()
     }
@@ -387,19 +403,45 @@ extension ShardEngine {
     return found
   }
 
-  /// Whether the command was decided before; if not, it is from now on.
-  private func takeUp(_ counter: UInt64, _ session: Int32) -> Bool {
+  /// A command's place in its session.
+  private struct CommandPlace {
+    var counter: UInt64
+    var session: Int32
+    /// It was applied before.
+    var isCovered: Bool
+  }
+
+  /// A type's versions rise by one; the largest may not be handed in, or the next change would have none.
+  private static let typeVersionMax = UInt64(1) << 62
+
+  /// Counters begin at 1. With 0, which every record covers, a command would be answered as if it had been applied.
+  static func counter(_ reader: inout FieldReader) throws(WireError) -> UInt64 {
+    let counter = try reader.varint()
+    guard counter > 0 else { throw .badValue(.session) }
+    return counter
+  }
+
+  private func takeUp(_ counter: UInt64, _ lane: ReplyLane) -> CommandPlace {
     effects.removeAll(keepingCapacity: true)
-    if sessions.covers(counter, at: session) { return true }
-    sessions.decided(counter, at: session)
-    return false
+    let session = sessionPosition(lane)
+    return CommandPlace(
+      counter: counter,
+      session: session,
+      isCovered: sessions.covers(counter, at: session)
+    )
   }
 
   /// Carries out what was decided, unless it had been before.
   @discardableResult
-  private func finish(_ slot: ChannelSlot?, _ session: Int32, _ isCovered: Bool) -> ChannelSlot? {
-    guard !effects.isEmpty, !isCovered else { return slot }
-    return carryOut(slot, session: session)
+  private func finish(_ slot: ChannelSlot?, _ command: CommandPlace) -> ChannelSlot? {
+    guard !command.isCovered else { return slot }
+    sessions.decided(command.counter, at: command.session)
+    guard !effects.isEmpty else { return slot }
+    return carryOut(slot, session: command.session)
+  }
+
+  private func noteRefused(_ command: CommandPlace) {
+    if !command.isCovered { sessions.refused(command.counter, at: command.session) }
   }
 
   // MARK: Replies
@@ -441,7 +483,14 @@ extension ShardEngine {
   }
 
   /// A refusal is an answer from the state too, and leaves when that state is durable.
-  private func refuse(_ header: FrameHeader, _ refusal: Refusal, _ slot: ChannelSlot?, _ lane: ReplyLane) {
+  private func refuse(
+    _ header: FrameHeader,
+    _ refusal: Refusal,
+    _ slot: ChannelSlot?,
+    _ lane: ReplyLane,
+    _ command: CommandPlace? = nil
+  ) {
+    if let command { noteRefused(command) }
     var detail = ""
     if case .limitReached(let limit) = refusal { detail = limit.rawValue }
     let departure = slot.map { self.departure($0) } ?? .now
@@ -469,33 +518,33 @@ extension ShardEngine {
 }
 
 extension ByteBuffer {
-  /// *row* of Proto/frames.md.
-  fileprivate mutating func writeRow(_ row: RowAnswer, _ slot: ChannelSlot, in state: ShardState) {
-    state.withUser(slot, row.row) { writeField($0) }
-    writeTime(row.lastRead)
-    state.withMessage(slot, row.lastReadSequence) { writeField($0) }
-    writeSequence(row.lastReadSequence)
-    writeTime(row.lastDelivered)
-    state.withMessage(slot, row.lastDeliveredSequence) { writeField($0) }
-    writeSequence(row.lastDeliveredSequence)
-    guard let own = row.own else {
-      writeInteger(UInt8(0))
-      return
+  /// *row* of Proto/frames.md, in one stretch: the answer to every mark is one of these. Takes the engine rather than its state, which would be
+  /// copied out of the class to be passed on.
+  fileprivate mutating func writeRow(_ row: RowAnswer, _ slot: ChannelSlot, of engine: ShardEngine) {
+    writeFields(byteCountMax: RowFields.byteCountMax) { fields in
+      engine.state.withUser(slot, row.row) { fields.string($0) }
+      fields.time(row.lastRead)
+      engine.state.withMessage(slot, row.lastReadSequence) { fields.string($0) }
+      fields.varint(UInt64(row.lastReadSequence.rawValue))
+      fields.time(row.lastDelivered)
+      engine.state.withMessage(slot, row.lastDeliveredSequence) { fields.string($0) }
+      fields.varint(UInt64(row.lastDeliveredSequence.rawValue))
+      guard let own = row.own else { return fields.byte(0) }
+      fields.byte(1)
+      fields.varint(UInt64(own.unreadMessages))
+      engine.state.withMessage(slot, own.firstUnread) { fields.string($0) }
+      fields.varint(UInt64(own.unreadEpoch))
     }
-    writeInteger(UInt8(1))
-    writeVarint(own.unreadMessages)
-    state.withMessage(slot, own.firstUnread) { writeField($0) }
-    writeVarint(own.unreadEpoch)
   }
 
   /// *channel* of Proto/frames.md.
-  fileprivate mutating func writeChannel(_ slot: ChannelSlot, in state: ShardState) {
-    let channel = state[slot]
+  fileprivate mutating func writeChannel(_ slot: ChannelSlot, of engine: ShardEngine) {
+    let channel = engine.state[slot]
     let newest = channel.messages.newest
     ChannelFields(
       cid: String(decoding: channel.cid, as: UTF8.self),
       created: channel.created,
-      options: state.options(slot),
+      options: engine.state.options(slot),
       memberCount: UInt32(channel.rows.activeCount),
       newest: newest,
       newestMessage: channel.messages.text(newest),

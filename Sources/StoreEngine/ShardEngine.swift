@@ -28,6 +28,10 @@ final class ShardEngine {
   var loads: [ChannelReference: ChannelLoad] = [:]
   /// Effects found in the log at recovery whose channel is not in memory yet.
   var tail = LogTail()
+  /// Channels of the tail that are being read to get the log cut.
+  var tailLoads = 0
+  /// When those that could not be read are tried again, in the loop's elapsed time.
+  var tailRetryAt: Int64 = 0
 
   /// Effects of the command at hand; kept for its capacity.
   var effects: [Effect] = []
@@ -54,6 +58,8 @@ final class ShardEngine {
   /// The index of the batch that gathers.
   var gatheringIndex: LogIndex { closed.next }
   var isGathering: Bool { effectCount > 0 }
+  /// Whether requests wait for channels.
+  var hasWaiting: Bool { loads.values.contains { !$0.waiting.isEmpty } }
 
   // MARK: Carrying out
 
@@ -86,7 +92,7 @@ final class ShardEngine {
   }
 
   private func touch(_ slot: ChannelSlot?, _ page: PageID, _ index: LogIndex) {
-    dirty.touch(slot, page, at: index, time: loop.clock, loggedBytes: loggedBytes)
+    dirty.touch(slot, page, at: index, elapsed: loop.elapsedMilliseconds, loggedBytes: loggedBytes)
   }
 
   /// When an answer about this channel may leave: when the last effect on it, or on its type, is durable.
@@ -109,7 +115,7 @@ final class ShardEngine {
     LogBatch.write(
       index: index,
       time: state.time,
-      sessions: sessions.takeTouched(at: state.time),
+      sessions: sessions.takeTouched(at: state.time, elapsed: loop.elapsedMilliseconds),
       effectCount: effectCount,
       effects: effectBytes,
       into: &bytes
@@ -135,7 +141,7 @@ final class ShardEngine {
     var added = 0
     while added < budget {
       let entry = dirty.popDue { entry in
-        loop.clock.milliseconds - entry.time.milliseconds >= configuration.checkpointAgeMilliseconds
+        loop.elapsedMilliseconds - entry.elapsed >= configuration.checkpointAgeMilliseconds
           || loggedBytes - entry.loggedBytes >= configuration.checkpointLogBytes
       }
       guard let entry else { break }
@@ -168,7 +174,7 @@ final class ShardEngine {
       effects = state.typeEffects
     } else {
       let kept = sessions.records(
-        now: state.time,
+        elapsed: loop.elapsedMilliseconds,
         lifetimeMilliseconds: 2 * configuration.sessionLifetimeMilliseconds
       )
       effects =
@@ -191,12 +197,12 @@ final class ShardEngine {
     if let bytes = stored.head {
       let page = try Self.page(bytes, "shard \(id.rawValue), head page")
       headIndex = page.index
-      for effect in page.effects { assignToShard(effect) }
+      try assign(page.effects, of: .shardHead, "shard \(id.rawValue), head page")
     }
     if let bytes = stored.types {
       let page = try Self.page(bytes, "shard \(id.rawValue), types page")
       typesIndex = page.index
-      for effect in page.effects { assignToShard(effect) }
+      try assign(page.effects, of: .types, "shard \(id.rawValue), types page")
     }
     var last: LogIndex?
     for (index, bytes) in stored.log {
@@ -218,7 +224,7 @@ final class ShardEngine {
           tail.append(effect, at: index)
         } else if index > (effect.page == .types ? typesIndex : headIndex) {
           assignToShard(effect)
-          dirty.touch(nil, effect.page, at: index, time: .none, loggedBytes: 0, isRecovered: true)
+          dirty.touch(nil, effect.page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
         }
       }
     }
@@ -226,7 +232,16 @@ final class ShardEngine {
     closed = durable
     cut = LogIndex((stored.log.first?.index.rawValue ?? durable.next.rawValue) - 1)
     if !stored.log.isEmpty {
-      dirty.touch(nil, .shardHead, at: durable, time: .none, loggedBytes: 0, isRecovered: true)
+      dirty.touch(nil, .shardHead, at: durable, elapsed: 0, loggedBytes: 0, isRecovered: true)
+    }
+  }
+
+  private func assign(_ effects: [Effect], of page: PageID, _ place: String) throws(StorageError) {
+    for effect in effects {
+      guard effect.channel == nil, effect.page == page else {
+        throw .corrupt("\(place): holds an effect of another page")
+      }
+      assignToShard(effect)
     }
   }
 

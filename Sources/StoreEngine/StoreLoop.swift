@@ -19,6 +19,8 @@ package struct StoreLoopConfiguration: Sendable {
   package var waitingPerLoadMax = 1_024
   /// Channels of the log's tail that are loaded at once, per shard, to get the log cut.
   package var tailLoadsMax = 8
+  /// A channel of the log's tail that could not be read is tried again this long after.
+  package var tailRetryMilliseconds: Int64 = 10_000
 
   package init() {}
 }
@@ -40,8 +42,16 @@ package protocol StoreLoopDriver: AnyObject {
 package final class StoreLoop {
   /// Wall-clock time of this turn, set by the driver before it hands requests in; it never falls here.
   package var clock = Timestamp.none {
-    didSet { if clock < oldValue { clock = oldValue } }
+    didSet {
+      // A step of more than a minute is a clock that was set, not time that has passed: ticks come every second.
+      elapsedMilliseconds += min(max(0, clock.milliseconds - clockReading), 60_000)
+      clockReading = clock.milliseconds
+      if clock < oldValue { clock = oldValue }
+    }
   }
+  private var clockReading: Int64 = 0
+  /// Time since the loop was made as far as the clock shows it, whether the clock was put forward or back. Ages are counted in it.
+  private(set) var elapsedMilliseconds: Int64 = 0
   /// Set when a commit has failed.
   package private(set) var isHalted = false
   private unowned let driver: any StoreLoopDriver
@@ -52,6 +62,8 @@ package final class StoreLoop {
   private var gatheringShards: [ShardEngine] = []
   private var inFlightShards: [ShardEngine] = []
   private var isCommitting = false
+  /// The connections that are open for requests.
+  private var lanes: [SessionID: ReplyLane] = [:]
   private var nowLanes: [ReplyLane] = []
   private var inFlightLanes: [ReplyLane] = []
   private var gatheringLanes: [ReplyLane] = []
@@ -108,14 +120,38 @@ package final class StoreLoop {
   }
 
   /// Whether a commit is under way or something waits for one.
-  package var isBusy: Bool { isCommitting || !gatheringShards.isEmpty }
+  package var isBusy: Bool {
+    isCommitting || !gatheringShards.isEmpty || shards.contains(where: \.hasWaiting)
+  }
+
+  // MARK: Connections
+
+  /// A connection is open for requests; call before its first one. An older connection of its session ends here and now: a frame of it that comes in
+  /// later may not be applied after its resend was refused.
+  package func open(_ lane: ReplyLane) {
+    guard !isHalted else { return }
+    if let other = lanes[lane.session], other !== lane {
+      guard other.serial <= lane.serial else {
+        lane.isClosed = true
+        return
+      }
+      other.isClosed = true
+    }
+    lanes[lane.session] = lane
+  }
+
+  /// The connection is gone.
+  package func close(_ lane: ReplyLane) {
+    lane.isClosed = true
+    if lanes[lane.session] === lane { lanes[lane.session] = nil }
+  }
 
   // MARK: Requests
 
   /// Takes a request. Its reply goes to `lane`, now or when what it tells of is durable. Throws where the payload does not parse: the
   /// connection has to end with an error frame.
   package func receive(_ header: FrameHeader, _ payload: RawSpan, lane: ReplyLane) throws(WireError) {
-    guard !isHalted else { return }
+    guard !isHalted, !lane.isClosed else { return }
     counters.requests += 1
     let position = Int(header.shard.rawValue) < positions.count ? positions[Int(header.shard.rawValue)] : -1
     guard position >= 0 else {
@@ -191,14 +227,20 @@ package final class StoreLoop {
 
   /// What waits is dropped, never answered: whether the append is on storage is not known (DESIGN.md section 3).
   private func halt(_ error: StorageError) {
+    stop()
+    driver.halted(error)
+  }
+
+  /// Takes and answers nothing from here on, and asks nothing of the driver; what waits is dropped. For a storage that is to be closed.
+  package func stop() {
     isHalted = true
-    for lane in nowLanes + inFlightLanes + gatheringLanes { lane.isClosed = true }
+    for lane in nowLanes + inFlightLanes + gatheringLanes + Array(lanes.values) { lane.isClosed = true }
+    lanes = [:]
     nowLanes = []
     inFlightLanes = []
     gatheringLanes = []
     gatheringShards = []
     inFlightShards = []
-    driver.halted(error)
   }
 
   // MARK: Channels on storage

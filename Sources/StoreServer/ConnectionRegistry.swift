@@ -30,7 +30,9 @@ final class ConnectionRegistry: Sendable {
     if let older {
       var buffer = ByteBuffer()
       buffer.writeError(.superseded, detail: "the session opened another connection")
-      older.writeAndFlush(buffer).whenComplete { _ in older.close(promise: nil) }
+      // Not once it is written: a peer that is gone takes nothing, and the connection would stay.
+      older.writeAndFlush(buffer, promise: nil)
+      older.close(promise: nil)
     }
     return serial
   }

@@ -75,8 +75,9 @@ final class FrameServerHandler: ChannelInboundHandler {
     guard !isClosing else { return }
     var buffer = unwrapInboundIn(data)
     if var rest = leftover {
-      rest.writeBuffer(&buffer)
+      // Before it is written to, or what has come so far is copied with every read.
       leftover = nil
+      rest.writeBuffer(&buffer)
       buffer = rest
     }
     for route in routes where route.host.eventLoop === context.eventLoop {
@@ -86,6 +87,8 @@ final class FrameServerHandler: ChannelInboundHandler {
     do throws(WireError) {
       consumed = try receive(buffer.readableBytesSpan)
     } catch {
+      // What came before it is carried out and answered; the end of this read will find no routes.
+      for route in routes where route.host.eventLoop === context.eventLoop { route.host.loop.endTurn() }
       refuse(error)
       return
     }
@@ -190,15 +193,16 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func open(_ ready: Ready, session: SessionID, name: String) {
     guard let context else { return }
-    guard let serving = runtime.current() else {
-      end(.unavailable, "the store is reading its data; try again")
-      return
-    }
     openingTimeout?.cancel()
     opening = nil
     self.session = session
     logger[metadataKey: "gateway"] = "\(name)"
+    // Before the runtime is looked at: who takes it down ends the connections that are noted then, and this one may not keep routes into it.
     serial = registry.insert(session, context.channel)
+    guard let serving = runtime.current() else {
+      end(.unavailable, "the store is reading its data; try again")
+      return
+    }
     routeOfShard = serving.hostOfShard
     let bound = NIOLoopBound(self, eventLoop: context.eventLoop)
     routes = serving.hosts.map { host in
@@ -206,6 +210,7 @@ final class FrameServerHandler: ChannelInboundHandler {
       let isLocal = host.eventLoop === eventLoop
       let lane = ReplyLane(
         session: session,
+        serial: serial,
         shards: host.shardCount,
         deliver: { buffer, count in
           if isLocal {
@@ -218,6 +223,11 @@ final class FrameServerHandler: ChannelInboundHandler {
           if isLocal { bound.value.refuse(error) } else { eventLoop.execute { bound.value.refuse(error) } }
         }
       )
+      if isLocal {
+        host.loop.open(lane)
+      } else {
+        Self.openLane(UncheckedLane(lane: lane), on: host)
+      }
       return Route(host: host, lane: lane)
     }
     var buffer = ByteBuffer()
@@ -265,7 +275,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     leftover = nil
     for route in routes {
       if route.host.eventLoop === context?.eventLoop {
-        route.lane.isClosed = true
+        route.host.loop.close(route.lane)
       } else {
         Self.closeLane(UncheckedLane(lane: route.lane), on: route.host)
       }
@@ -286,7 +296,11 @@ final class FrameServerHandler: ChannelInboundHandler {
     host.eventLoop.execute { host.receive(frames, lane: lane.lane) }
   }
 
+  private static func openLane(_ lane: UncheckedLane, on host: LoopHost) {
+    host.eventLoop.execute { host.loop.open(lane.lane) }
+  }
+
   private static func closeLane(_ lane: UncheckedLane, on host: LoopHost) {
-    host.eventLoop.execute { lane.lane.isClosed = true }
+    host.eventLoop.execute { host.loop.close(lane.lane) }
   }
 }

@@ -19,6 +19,9 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   let shardCount: Int
   private(set) var loop: StoreLoop!
   private var ticker: RepeatedTask?
+  /// Commits and reads that the threads have been given and not answered.
+  private var underWay = 0
+  private var stopped: EventLoopPromise<Void>?
 
   /// What a host tells its runtime, from its event loop.
   struct HostEvents: Sendable {
@@ -51,12 +54,6 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       driver: self
     )
     loop.clock = Self.now()
-    ticker = eventLoop.scheduleRepeatedTask(initialDelay: .milliseconds(100), delay: .milliseconds(100)) {
-      [weak self] _ in
-      guard let self else { return }
-      self.loop.clock = Self.now()
-      self.loop.tick()
-    }
   }
 
   /// Wall-clock time; the shards make it rise (R20).
@@ -66,10 +63,32 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     return Timestamp(milliseconds: Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000)
   }
 
-  /// No more ticks; call on the loop.
-  func stop() {
+  /// From here on there are ticks, which write and read; call on the loop.
+  func start() {
+    guard stopped == nil else { return }
+    ticker = eventLoop.scheduleRepeatedTask(initialDelay: .milliseconds(100), delay: .milliseconds(100)) {
+      [weak self] _ in
+      guard let self else { return }
+      self.loop.clock = Self.now()
+      self.loop.tick()
+    }
+  }
+
+  /// Nothing more is asked of the storage; call on the loop. When the future is done nothing is under way, and the storage may be closed.
+  func stop() -> EventLoopFuture<Void> {
     ticker?.cancel()
     ticker = nil
+    loop.stop()
+    if let stopped { return stopped.futureResult }
+    let promise = eventLoop.makePromise(of: Void.self)
+    stopped = promise
+    if underWay == 0 { promise.succeed() }
+    return promise.futureResult
+  }
+
+  private func finished() {
+    underWay -= 1
+    if underWay == 0 { stopped?.succeed() }
   }
 
   // MARK: Requests of connections on other loops
@@ -95,7 +114,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   // MARK: StoreLoopDriver
 
   func commit(_ group: CommitGroup) {
-    committer.submit { [storage, eventLoop] _ in
+    underWay += 1
+    committer.submit { [self] _ in
       let result: Result<Void, StorageError>
       do throws(StorageError) {
         try storage.commit(group)
@@ -103,26 +123,27 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       } catch {
         result = .failure(error)
       }
-      eventLoop.execute { [weak self] in
-        guard let self else { return }
+      eventLoop.execute {
         self.loop.clock = Self.now()
         self.loop.committed(result)
+        self.finished()
       }
     }
   }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) {
-    readers.submit { [storage, eventLoop] _ in
+    underWay += 1
+    readers.submit { [self] _ in
       let result: Result<StoredChannel?, StorageError>
       do throws(StorageError) {
         result = .success(try storage.read(request.shard, request.channel))
       } catch {
         result = .failure(error)
       }
-      eventLoop.execute { [weak self] in
-        guard let self else { return }
+      eventLoop.execute {
         self.loop.clock = Self.now()
         self.loop.loaded(request, as: reference, result)
+        self.finished()
       }
     }
   }

@@ -47,7 +47,13 @@ package final class StoreServer: Sendable {
       var listener: (any Channel)?
       var isStopping = false
       var failedCommits: UInt64 = 0
-      var isReloading = false
+      /// Counts how often the loops were made from storage.
+      var generation: UInt64 = 0
+      /// Loops up to this generation have halted, those that come up just now included.
+      var haltedGeneration: UInt64 = 0
+      /// The loops serve: a halt from now on starts a reload. Before, whoever brings them up sees to it.
+      var isUp = false
+      var reload: Task<Void, Never>?
     }
     let state = NIOLockedValueBox(State())
   }
@@ -73,7 +79,7 @@ package final class StoreServer: Sendable {
   /// Opens and recovers the storage, then listens. Returns the address it listens on.
   package func start() async throws -> SocketAddress {
     let storage = try await supervisor.runIfActive { [source] in try source.open() }
-    try await bring(up: storage)
+    if !(try await bring(up: storage)) { await reload() }
     let terms = ServerOpening.Terms(
       secrets: configuration.secrets,
       window: configuration.window,
@@ -113,11 +119,14 @@ package final class StoreServer: Sendable {
 
   /// Tells gateways to go, waits for what is under way, and closes the storage.
   package func stop() async {
-    let listener = shared.state.withLockedValue { state in
+    let (listener, reload) = shared.state.withLockedValue { state in
       state.isStopping = true
-      return state.listener
+      return (state.listener, state.reload)
     }
     try? await listener?.close()
+    // A reload is not left alone with a storage that is closed under it.
+    reload?.cancel()
+    await reload?.value
     for channel in registry.channels {
       var buffer = ByteBuffer()
       buffer.writeFrame(FrameHeader(.drain)) { _ in }
@@ -129,7 +138,6 @@ package final class StoreServer: Sendable {
       let isBusy = await anyLoopIsBusy()
       if !isBusy { break }
     }
-    for channel in registry.channels { try? await channel.close() }
     await takeDown()
     try? await group.shutdownGracefully()
     for pool in committers + [readers, supervisor] { try? await pool.shutdownGracefully() }
@@ -145,8 +153,13 @@ package final class StoreServer: Sendable {
 
   // MARK: Storage up and down
 
-  private func bring(up storage: any StorageEngine) async throws {
-    shared.state.withLockedValue { $0.storage = storage }
+  /// - Returns: whether the loops serve; false where a commit of theirs has failed already.
+  private func bring(up storage: any StorageEngine) async throws -> Bool {
+    let generation = shared.state.withLockedValue { state in
+      state.storage = storage
+      state.generation += 1
+      return state.generation
+    }
     let shardCount = source.shardCount
     let loops = Array(group.makeIterator())
     var hostOfShard = [UInt8](repeating: 0, count: shardCount)
@@ -163,7 +176,7 @@ package final class StoreServer: Sendable {
       }
       recovered += stored.reduce(0) { $0 + $1.state.log.count }
       let events = LoopHost.HostEvents(
-        halted: { [weak self] error in self?.halted(error) },
+        halted: { [weak self] error in self?.halted(error, generation: generation) },
         reported: { [logger] error in
           logger.error("stored data cannot be used", metadata: ["error": "\(error)"])
         }
@@ -185,17 +198,26 @@ package final class StoreServer: Sendable {
       )
     }
     serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard))
-    logger.info("shards are up", metadata: ["shards": "\(shardCount)", "log-batches": "\(recovered)"])
+    // Ticks commit; none may begin while others of these hosts are still being made.
+    for host in hosts { host.eventLoop.execute { host.start() } }
+    let isUp = shared.state.withLockedValue { state in
+      state.isUp = state.haltedGeneration < generation
+      return state.isUp
+    }
+    if isUp {
+      logger.info("shards are up", metadata: ["shards": "\(shardCount)", "log-batches": "\(recovered)"])
+    }
+    return isUp
   }
 
-  /// Stops the loops, waits for the threads under them, and closes the storage.
+  /// Stops the loops, ends the connections that have routes into them, waits for the threads under them, and closes the storage.
   private func takeDown() async {
     let hosts = serving.replace(nil)?.hosts ?? []
-    for host in hosts { try? await host.eventLoop.submit { host.stop() }.get() }
-    // A task behind all others: when it has run, nothing is under way.
-    for pool in committers { try? await pool.runIfActive {} }
-    try? await readers.runIfActive {}
-    try? await readers.runIfActive {}
+    let channels = registry.channels
+    await withTaskGroup(of: Void.self) { tasks in
+      for channel in channels { tasks.addTask { try? await channel.close() } }
+    }
+    for host in hosts { try? await host.eventLoop.flatSubmit { host.stop() }.get() }
     let storage = shared.state.withLockedValue { state in
       defer { state.storage = nil }
       return state.storage
@@ -204,11 +226,15 @@ package final class StoreServer: Sendable {
   }
 
   /// A commit failed on one loop: what all of them hold in memory may be ahead of storage, so everything is read again.
-  private func halted(_ error: StorageError) {
+  private func halted(_ error: StorageError, generation: UInt64) {
     let isFirst = shared.state.withLockedValue { state in
       state.failedCommits += 1
-      guard !state.isReloading, !state.isStopping else { return false }
-      state.isReloading = true
+      guard generation > state.haltedGeneration else { return false }
+      state.haltedGeneration = generation
+      if state.isUp, !state.isStopping {
+        state.isUp = false
+        state.reload = Task { await self.reload() }
+      }
       return true
     }
     guard isFirst else { return }
@@ -216,30 +242,22 @@ package final class StoreServer: Sendable {
       "an append failed; the shards stop and are read again from storage",
       metadata: ["error": "\(error)"]
     )
-    Task {
-      let channels = registry.channels
-      await withTaskGroup(of: Void.self) { tasks in
-        for channel in channels { tasks.addTask { try? await channel.close() } }
-      }
+  }
+
+  /// Reads everything again from storage, as often as it takes.
+  private func reload() async {
+    var delay: UInt64 = 100_000_000
+    while true {
       await takeDown()
-      var delay: UInt64 = 100_000_000
-      while !shared.state.withLockedValue({ $0.isStopping }) {
-        do {
-          let storage = try await supervisor.runIfActive { [source] in try source.open() }
-          do {
-            try await bring(up: storage)
-            break
-          } catch {
-            await takeDown()
-            throw error
-          }
-        } catch {
-          logger.error("storage cannot be opened yet; trying again", metadata: ["error": "\(error)"])
-          try? await Task.sleep(nanoseconds: delay)
-          delay = min(delay * 2, 2_000_000_000)
-        }
+      guard !shared.state.withLockedValue({ $0.isStopping }) else { return }
+      do {
+        let storage = try await supervisor.runIfActive { [source] in try source.open() }
+        if try await bring(up: storage) { return }
+      } catch {
+        logger.error("storage cannot be opened yet; trying again", metadata: ["error": "\(error)"])
       }
-      shared.state.withLockedValue { $0.isReloading = false }
+      try? await Task.sleep(nanoseconds: delay)
+      delay = min(delay * 2, 2_000_000_000)
     }
   }
 

@@ -1,45 +1,28 @@
-/// A field that is missing or of the wrong type; the message is for the `detail` of a problem.
-package struct JSONFieldError: Error, Equatable {
-  /// Where the field stands, as in `members[3].role`; empty for the body itself.
-  package let path: String
-  /// What is wrong, as in `must be a string`.
-  package let complaint: String
-
-  package init(path: String, complaint: String) {
-    self.path = path
-    self.complaint = complaint
-  }
-
-  /// A sentence for the `detail` of a problem.
-  package var detail: String {
-    path.isEmpty ? "the body \(complaint)" : "field \"\(path)\" \(complaint)"
-  }
-}
-
 /// Typed access by name. `null` counts as absent in an optional field; an unknown field is never looked at.
 extension JSONValue {
-  /// An error about this value.
-  package func error(_ complaint: String) -> JSONFieldError {
-    JSONFieldError(path: path, complaint: complaint)
+  /// A problem with this value, as in `field "members[3].role" must be a string`.
+  package func error(_ complaint: String, _ code: ProblemCode = .invalidField) -> Problem {
+    let path = path
+    return Problem(code, path.isEmpty ? "the body \(complaint)" : "field \"\(path)\" \(complaint)")
   }
 
   /// This value, which must be an object.
   @_lifetime(copy self)
-  package func object() throws(JSONFieldError) -> JSONValue {
+  package func object() throws(Problem) -> JSONValue {
     guard kind == .object else { throw error("must be an object") }
     return self
   }
 
   /// This value's bytes, which must be a string.
   @_lifetime(copy self)
-  package func asString() throws(JSONFieldError) -> RawSpan {
+  package func asString() throws(Problem) -> RawSpan {
     guard let string else { throw error("must be a string") }
     return string
   }
 
   /// A field that must be there, with any value but `null`.
   @_lifetime(copy self)
-  package func required(_ name: StaticString) throws(JSONFieldError) -> JSONValue {
+  package func required(_ name: StaticString) throws(Problem) -> JSONValue {
     guard let value = optional(name) else { throw missing(name) }
     return value
   }
@@ -53,19 +36,19 @@ extension JSONValue {
 
   /// A string that must be there.
   @_lifetime(copy self)
-  package func requiredString(_ name: StaticString) throws(JSONFieldError) -> RawSpan {
+  package func requiredString(_ name: StaticString) throws(Problem) -> RawSpan {
     try required(name).asString()
   }
 
   /// A string that may be missing.
   @_lifetime(copy self)
-  package func optionalString(_ name: StaticString) throws(JSONFieldError) -> RawSpan? {
+  package func optionalString(_ name: StaticString) throws(Problem) -> RawSpan? {
     guard let value = optional(name) else { return nil }
     return try value.asString()
   }
 
   /// A boolean that may be missing.
-  package func optionalBool(_ name: StaticString) throws(JSONFieldError) -> Bool? {
+  package func optionalBool(_ name: StaticString) throws(Problem) -> Bool? {
     guard let value = optional(name) else { return nil }
     guard let bool = value.bool else { throw value.error("must be true or false") }
     return bool
@@ -74,7 +57,7 @@ extension JSONValue {
   /// An integer in `range` that may be missing.
   package func optionalInteger(
     _ name: StaticString, in range: ClosedRange<Int64>
-  ) throws(JSONFieldError) -> Int64? {
+  ) throws(Problem) -> Int64? {
     guard let value = optional(name) else { return nil }
     guard let integer = value.integer, range.contains(integer) else {
       throw value.error("must be a whole number from \(range.lowerBound) to \(range.upperBound)")
@@ -84,35 +67,35 @@ extension JSONValue {
 
   /// An array that must be there, of at most `countMax` elements.
   @_lifetime(copy self)
-  package func requiredArray(_ name: StaticString, countMax: Int) throws(JSONFieldError) -> JSONValue {
+  package func requiredArray(_ name: StaticString, countMax: Int) throws(Problem) -> JSONValue {
     let value = try required(name)
     return try value.asArray(countMax: countMax)
   }
 
   /// An array that may be missing, of at most `countMax` elements.
   @_lifetime(copy self)
-  package func optionalArray(_ name: StaticString, countMax: Int) throws(JSONFieldError) -> JSONValue? {
+  package func optionalArray(_ name: StaticString, countMax: Int) throws(Problem) -> JSONValue? {
     guard let value = optional(name) else { return nil }
     return try value.asArray(countMax: countMax)
   }
 
   /// An object that may be missing.
   @_lifetime(copy self)
-  package func optionalObject(_ name: StaticString) throws(JSONFieldError) -> JSONValue? {
+  package func optionalObject(_ name: StaticString) throws(Problem) -> JSONValue? {
     guard let value = optional(name) else { return nil }
     return try value.object()
   }
 
   @_lifetime(copy self)
-  private func asArray(countMax: Int) throws(JSONFieldError) -> JSONValue {
+  package func asArray(countMax: Int) throws(Problem) -> JSONValue {
     guard kind == .array else { throw error("must be an array") }
     guard count <= countMax else { throw error("may have at most \(countMax) entries") }
     return self
   }
 
-  /// An error about a field of this object that is not there.
-  package func missing(_ name: StaticString) -> JSONFieldError {
+  /// A problem with a field of this object that is not there.
+  package func missing(_ name: StaticString) -> Problem {
     let path = path
-    return JSONFieldError(path: path.isEmpty ? "\(name)" : "\(path).\(name)", complaint: "is required")
+    return Problem(.invalidField, "field \"\(path.isEmpty ? "\(name)" : "\(path).\(name)")\" is required")
   }
 }

@@ -1,0 +1,57 @@
+package import NIOCore
+package import ReceiptModel
+package import ReceiptWire
+
+/// A channel and a channel type (API.md, "Set-up").
+package enum ChannelJSON {
+  /// Writes `{"channel": …}`.
+  package static func writeAnswer(_ channel: ChannelFields, into buffer: inout ByteBuffer) {
+    let parts = channel.cid.split(separator: ":", maxSplits: 1)
+    buffer.writeStaticString("{\"channel\":{\"cid\":")
+    buffer.writeJSONString(channel.cid)
+    buffer.writeStaticString(",\"type\":")
+    buffer.writeJSONString(parts.first ?? "")
+    buffer.writeStaticString(",\"id\":")
+    buffer.writeJSONString(parts.last ?? "")
+    buffer.writeStaticString(",\"created_at\":")
+    buffer.writeTimestamp(channel.created)
+    buffer.writeStaticString(",\"member_count\":")
+    buffer.writeString("\(channel.memberCount)")
+    buffer.writeStaticString(",\"options\":")
+    OptionsJSON.write(channel.options, into: &buffer)
+    if !channel.newestMessage.isEmpty {
+      buffer.writeStaticString(",\"newest_message\":{\"id\":")
+      buffer.writeJSONString(channel.newestMessage)
+      buffer.writeString(",\"seq\":\(channel.newest.rawValue)")
+      buffer.writeStaticString(",\"registered_at\":")
+      buffer.writeTimestamp(channel.newestRegistered)
+      buffer.writeStaticString("}")
+    }
+    buffer.writeStaticString("}}")
+  }
+
+  /// Writes `{"type","version","options"}`.
+  package static func write(_ record: ChannelTypeRecord, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("{\"type\":")
+    buffer.writeJSONString(record.name)
+    buffer.writeString(",\"version\":\(record.version)")
+    buffer.writeStaticString(",\"options\":")
+    OptionsJSON.write(record.options, into: &buffer)
+    buffer.writeStaticString("}")
+  }
+}
+
+extension ByteBuffer {
+  fileprivate mutating func writeJSONString(_ text: some StringProtocol) {
+    let bytes = Array(text.utf8)
+    writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(bytes.count)) { out in
+      out.jsonString(bytes.span.bytes)
+    }
+  }
+
+  fileprivate mutating func writeTimestamp(_ time: Timestamp) {
+    writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.timestampByteCount) { out in
+      out.timestamp(milliseconds: time.milliseconds)
+    }
+  }
+}

@@ -1,0 +1,74 @@
+package import HTTP2Session
+package import NIOCore
+
+/// An answer other than the one hoped for: `application/problem+json` (RFC 9457).
+package struct Problem: Error, Equatable {
+  package var code: ProblemCode
+  /// What is wrong in this occurrence; empty where the title says it all.
+  package var detail: String
+  /// Seconds; nil where trying again does not help.
+  package var retryAfterSeconds: Int?
+  /// The methods that the route takes, for 405.
+  package var allow: StaticMethods?
+
+  package init(_ code: ProblemCode, _ detail: String = "") {
+    self.code = code
+    self.detail = detail
+    self.retryAfterSeconds = code.retryAfterSeconds
+  }
+
+  /// The value of an `allow` header.
+  package struct StaticMethods: Equatable, Sendable {
+    package let value: String
+    package init(_ value: String) { self.value = value }
+  }
+
+  /// A body that is no JSON.
+  package init(_ error: JSONSyntaxError) { self.init(.invalidJSON, error.detail) }
+
+
+  /// The headers that belong to the answer, beside its type and length.
+  package func headers(requestID: String) -> [HTTP2Header] {
+    var headers = [HTTP2Header("x-request-id", requestID)]
+    if let retryAfterSeconds { headers.append(HTTP2Header("retry-after", "\(retryAfterSeconds)")) }
+    if let allow { headers.append(HTTP2Header("allow", allow.value)) }
+    if code.status == 401 {
+      // RFC 6750 section 3.1: a request without a token gets the bare challenge.
+      let challenge = code == .tokenMissing ? "Bearer" : "Bearer error=\"invalid_token\", error_description=\"\(code.rawValue)\""
+      headers.append(HTTP2Header("www-authenticate", challenge))
+    }
+    return headers
+  }
+
+  /// The body.
+  package func write(requestID: String, into buffer: inout ByteBuffer) {
+    let title = code.title
+    let detail = Array(self.detail.utf8)
+    let request = Array(requestID.utf8)
+    let code = Array(self.code.rawValue.utf8)
+    let byteMax =
+      160 + 2 * code.count + title.utf8CodeUnitCount + OutputRawSpan.jsonStringByteMax(detail.count)
+      + OutputRawSpan.jsonStringByteMax(request.count)
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
+      out.literal("{\"type\":\"urn:tidemark:problem:")
+      out.bytes(code.span.bytes)
+      out.literal("\",\"title\":\"")
+      out.literal(title)
+      out.literal("\",\"status\":")
+      out.decimal(Int64(self.code.status))
+      out.literal(",\"code\":\"")
+      out.bytes(code.span.bytes)
+      if !detail.isEmpty {
+        out.literal("\",\"detail\":")
+        out.jsonString(detail.span.bytes)
+      } else {
+        out.literal("\",\"detail\":\"")
+        out.literal(title)
+        out.literal("\"")
+      }
+      out.literal(",\"request_id\":")
+      out.jsonString(request.span.bytes)
+      out.literal("}")
+    }
+  }
+}

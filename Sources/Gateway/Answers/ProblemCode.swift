@@ -1,0 +1,125 @@
+/// Every `code` that an answer can carry, with the status and the title that go with it. Codes are stable: they may be
+/// added to, not renamed. Documentation is made from this table.
+package enum ProblemCode: String, CaseIterable, Sendable {
+  // 400
+  case invalidJSON = "invalid_json"
+  case invalidField = "invalid_field"
+  case invalidCID = "invalid_cid"
+  case invalidMessageID = "invalid_message_id"
+  case invalidUserID = "invalid_user_id"
+  case invalidChannelType = "invalid_channel_type"
+  case invalidOption = "invalid_option"
+  case unknownOption = "unknown_option"
+  case invalidCursor = "invalid_cursor"
+  case invalidQuery = "invalid_query"
+  case userIDRequired = "user_id_required"
+  // 401
+  case tokenMissing = "token_missing"
+  case tokenMalformed = "token_malformed"
+  case tokenTooLong = "token_too_long"
+  case tokenAlgorithmNotAllowed = "token_algorithm_not_allowed"
+  case tokenSignatureInvalid = "token_signature_invalid"
+  case tokenExpired = "token_expired"
+  case tokenNotYetValid = "token_not_yet_valid"
+  case tokenWithoutUser = "token_without_user"
+  case tokenUserInvalid = "token_user_invalid"
+  // 403
+  case notAMember = "not_a_member"
+  case serverTokenRequired = "server_token_required"
+  case userIDMismatch = "user_id_mismatch"
+  case markUnreadOff = "mark_unread_off"
+  // 404
+  case routeNotFound = "route_not_found"
+  case channelNotFound = "channel_not_found"
+  case memberNotFound = "member_not_found"
+  case messageNotFound = "message_not_found"
+  // 405 and beyond
+  case methodNotAllowed = "method_not_allowed"
+  case messageDeleted = "message_deleted"
+  case limitReached = "limit_reached"
+  case bodyTooLarge = "body_too_large"
+  case contentTypeNotSupported = "content_type_not_supported"
+  case headersTooLarge = "headers_too_large"
+  case internalError = "internal_error"
+  case notImplemented = "not_implemented"
+  case storeUnavailable = "store_unavailable"
+  case storeBusy = "store_busy"
+  case outcomeUnknown = "outcome_unknown"
+  case authenticationBusy = "authentication_busy"
+
+  /// The HTTP status that an answer with this code has. Where a code stands in a batch entry, the batch has its own.
+  package var status: Int {
+    switch self {
+    case .invalidJSON, .invalidField, .invalidCID, .invalidMessageID, .invalidUserID, .invalidChannelType,
+      .invalidOption, .unknownOption, .invalidCursor, .invalidQuery, .userIDRequired:
+      400
+    case .tokenMissing, .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid,
+      .tokenExpired, .tokenNotYetValid, .tokenWithoutUser, .tokenUserInvalid:
+      401
+    case .notAMember, .serverTokenRequired, .userIDMismatch, .markUnreadOff: 403
+    case .routeNotFound, .channelNotFound, .memberNotFound, .messageNotFound: 404
+    case .methodNotAllowed: 405
+    case .messageDeleted, .limitReached: 409
+    case .bodyTooLarge: 413
+    case .contentTypeNotSupported: 415
+    case .headersTooLarge: 431
+    case .internalError: 500
+    case .notImplemented: 501
+    case .storeUnavailable, .storeBusy, .outcomeUnknown, .authenticationBusy: 503
+    }
+  }
+
+  /// What the code means, the same for every occurrence (RFC 9457 section 3.1.3).
+  package var title: StaticString {
+    switch self {
+    case .invalidJSON: "The body is not the JSON that this route takes"
+    case .invalidField: "A field is missing, of the wrong type or out of its range"
+    case .invalidCID: "A channel id is not of the form type:id"
+    case .invalidMessageID: "A message id is not 1 to 128 printable ASCII characters without space or slash"
+    case .invalidUserID: "A user id is not 1 to 128 of A-Z a-z 0-9 @ _ . -"
+    case .invalidChannelType: "A channel type is not 1 to 64 of A-Z a-z 0-9 _ -"
+    case .invalidOption: "An option has a value that it does not take"
+    case .unknownOption: "There is no option of that name"
+    case .invalidCursor: "A cursor is not one that this route gave out"
+    case .invalidQuery: "A query parameter is not of its form"
+    case .userIDRequired: "A server has to name the user that it acts for"
+    case .tokenMissing: "A bearer token is required"
+    case .tokenMalformed: "The token is not a JWT that this service reads"
+    case .tokenTooLong: "The token is longer than this service reads"
+    case .tokenAlgorithmNotAllowed: "The token is signed with an algorithm that is not accepted"
+    case .tokenSignatureInvalid: "The token's signature is not by a key that is accepted"
+    case .tokenExpired: "The token has expired"
+    case .tokenNotYetValid: "The token is not valid yet"
+    case .tokenWithoutUser: "The token names no user and is no server's"
+    case .tokenUserInvalid: "The token's user id is not 1 to 128 of A-Z a-z 0-9 @ _ . -"
+    case .notAMember: "The user is not a member of the channel"
+    case .serverTokenRequired: "Only a server may do this"
+    case .userIDMismatch: "A user can only act for themselves"
+    case .markUnreadOff: "Marking unread is off in this channel"
+    case .routeNotFound: "There is no such route"
+    case .channelNotFound: "There is no such channel"
+    case .memberNotFound: "The user that the server named is not a member of the channel"
+    case .messageNotFound: "There is no such message in the channel, or not yet"
+    case .methodNotAllowed: "The route does not take this method"
+    case .messageDeleted: "The message has been deleted"
+    case .limitReached: "A limit of the channel is reached"
+    case .bodyTooLarge: "The body is larger than this service takes"
+    case .contentTypeNotSupported: "The body is not application/json"
+    case .headersTooLarge: "The headers are larger than this service takes"
+    case .internalError: "This service has failed"
+    case .notImplemented: "This is not built yet; nothing was changed"
+    case .storeUnavailable: "The store cannot be reached; nothing was changed"
+    case .storeBusy: "The store has more to do than it can take; nothing was changed"
+    case .outcomeUnknown: "The store did not answer; whether the change was made is not known"
+    case .authenticationBusy: "Too many new tokens are being verified; nothing was changed"
+    }
+  }
+
+  /// Seconds after which the same request may go better, nil where it would not.
+  package var retryAfterSeconds: Int? {
+    switch self {
+    case .messageNotFound, .storeUnavailable, .storeBusy, .outcomeUnknown, .authenticationBusy: 1
+    default: nil
+    }
+  }
+}

@@ -1,0 +1,63 @@
+package import NIOCore
+internal import ReceiptModel
+package import ReceiptWire
+
+/// A row of a read state (API.md, "Queries").
+package enum RowJSON {
+  /// More than the names, times and numbers of a row take.
+  private static let fixedByteMax = 640
+
+  /// Room that one row may need.
+  package static func byteMax(_ row: borrowing RowFields) -> Int {
+    fixedByteMax
+      + 6 * (row.user.byteCount + row.lastReadMessage.byteCount + row.lastDeliveredMessage.byteCount
+        + row.firstUnreadMessage.byteCount)
+  }
+
+  /// Writes `{"read": row}`.
+  package static func writeAnswer(_ row: borrowing RowFields, into buffer: inout ByteBuffer) {
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax(row)) { out in
+      out.literal("{\"read\":")
+      write(row, into: &out)
+      out.literal("}")
+    }
+  }
+
+  /// Writes the row itself.
+  @_lifetime(out: copy out)
+  package static func write(_ row: borrowing RowFields, into out: inout OutputRawSpan) {
+    out.literal("{\"user\":{\"id\":")
+    out.jsonString(row.user)
+    out.literal("},\"last_read\":")
+    out.timestamp(milliseconds: row.lastRead.milliseconds)
+    if !row.lastReadMessage.isEmpty {
+      out.literal(",\"last_read_message_id\":")
+      out.jsonString(row.lastReadMessage)
+    }
+    out.literal(",\"last_read_seq\":")
+    out.decimal(UInt64(row.lastReadSequence.rawValue))
+    if row.hasOwnDetails {
+      out.literal(",\"unread_messages\":")
+      out.decimal(UInt64(row.unreadMessages))
+    }
+    if row.lastDelivered != .none {
+      out.literal(",\"last_delivered_at\":")
+      out.timestamp(milliseconds: row.lastDelivered.milliseconds)
+    }
+    if !row.lastDeliveredMessage.isEmpty {
+      out.literal(",\"last_delivered_message_id\":")
+      out.jsonString(row.lastDeliveredMessage)
+    }
+    out.literal(",\"last_delivered_seq\":")
+    out.decimal(UInt64(row.lastDeliveredSequence.rawValue))
+    if row.hasOwnDetails {
+      if !row.firstUnreadMessage.isEmpty {
+        out.literal(",\"first_unread_message_id\":")
+        out.jsonString(row.firstUnreadMessage)
+      }
+      out.literal(",\"unread_epoch\":")
+      out.decimal(UInt64(row.unreadEpoch))
+    }
+    out.literal("}")
+  }
+}

@@ -1,0 +1,108 @@
+package import NIOCore
+package import ReceiptModel
+
+/// A message's status and what became of entries (API.md, "Queries", "Positions").
+package enum StatusJSON {
+  /// More than the names, times and numbers of a status take.
+  private static let fixedByteMax = 512
+
+  /// Writes a status.
+  package static func write(
+    _ status: StatusAnswer, message: RawSpan, cid: RawSpan, into buffer: inout ByteBuffer
+  ) {
+    let byteMax = fixedByteMax + 6 * (message.byteCount + cid.byteCount)
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
+      out.literal("{\"message_id\":")
+      out.jsonString(message)
+      out.literal(",\"cid\":")
+      out.jsonString(cid)
+      out.literal(",\"seq\":")
+      out.decimal(UInt64(status.sequence.rawValue))
+      out.literal(",\"status\":")
+      out.status(status.status)
+      // Receipts are R9's, which is not built: no message has asked for one.
+      out.literal(",\"receipt_status\":\"none\",\"read_count\":")
+      out.decimal(UInt64(status.readCount))
+      out.literal(",\"delivered_count\":")
+      out.decimal(UInt64(status.deliveredCount))
+      out.literal(",\"unread_count\":")
+      out.decimal(UInt64(status.unreadCount))
+      out.literal(",\"member_count\":")
+      out.decimal(UInt64(status.memberCount))
+      out.literal(",\"read_events\":")
+      out.bool(status.readEvents)
+      out.literal(",\"delivery_events\":")
+      out.bool(status.deliveryEvents)
+      out.literal(",\"created_at\":")
+      out.timestamp(milliseconds: status.createdAt.milliseconds)
+      out.literal("}")
+    }
+  }
+
+  /// Writes `{"message_id", "code"}` in a status's place.
+  package static func write(_ code: ProblemCode, message: RawSpan, into buffer: inout ByteBuffer) {
+    let code = Array(code.rawValue.utf8)
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 64 + code.count + 6 * message.byteCount) { out in
+      out.literal("{\"message_id\":")
+      out.jsonString(message)
+      out.literal(",\"code\":\"")
+      out.bytes(code.span.bytes)
+      out.literal("\"}")
+    }
+  }
+
+  /// Writes `{"cid","id"?,"ok":true}` or `{"cid","id"?,"ok":false,"code"}`; an empty id is left out.
+  package static func writeEntry(
+    cid: RawSpan, id: RawSpan, code: ProblemCode?, into buffer: inout ByteBuffer
+  ) {
+    let codeBytes = code.map { Array($0.rawValue.utf8) } ?? []
+    let byteMax = 64 + codeBytes.count + 6 * (cid.byteCount + id.byteCount)
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
+      out.literal("{\"cid\":")
+      out.jsonString(cid)
+      if !id.isEmpty {
+        out.literal(",\"id\":")
+        out.jsonString(id)
+      }
+      if codeBytes.isEmpty {
+        out.literal(",\"ok\":true}")
+      } else {
+        out.literal(",\"ok\":false,\"code\":\"")
+        out.bytes(codeBytes.span.bytes)
+        out.literal("\"}")
+      }
+    }
+  }
+
+  /// Writes `{"id","cid","seq","status"?}`: a registered or, without status, a deleted message.
+  package static func writeMessage(
+    id: RawSpan, cid: RawSpan, sequence: UInt32, status: MessageStatus?, into buffer: inout ByteBuffer
+  ) {
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 96 + 6 * (cid.byteCount + id.byteCount)) { out in
+      out.literal("{\"id\":")
+      out.jsonString(id)
+      out.literal(",\"cid\":")
+      out.jsonString(cid)
+      if sequence > 0 {
+        out.literal(",\"seq\":")
+        out.decimal(UInt64(sequence))
+      }
+      if let status {
+        out.literal(",\"status\":")
+        out.status(status)
+      }
+      out.literal("}")
+    }
+  }
+}
+
+extension OutputRawSpan {
+  @_lifetime(self: copy self)
+  fileprivate mutating func status(_ status: MessageStatus) {
+    switch status {
+    case .sent: literal("\"sent\"")
+    case .delivered: literal("\"delivered\"")
+    case .read: literal("\"read\"")
+    }
+  }
+}

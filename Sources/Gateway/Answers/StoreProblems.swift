@@ -1,0 +1,49 @@
+internal import ReceiptWire
+internal import StoreClient
+
+extension Problem {
+  /// What a failed request to the store means to the caller.
+  ///
+  /// - Parameters:
+  ///   - isServer: a server that named a user who is not a member is told so as 404, a user who is none as 403.
+  init(_ failure: StoreFailure, route: Route, isServer: Bool) {
+    switch failure {
+    case .busy: self.init(.storeBusy)
+    case .unavailable: self.init(.storeUnavailable)
+    case .outcomeUnknown: self.init(.outcomeUnknown)
+    case .refused(let code, let retryAfterMilliseconds, let detail):
+      self.init(Problem.code(of: code, isServer: isServer), Problem.shown(detail, of: code))
+      if retryAfterMilliseconds > 0 && retryAfterSeconds != nil {
+        retryAfterSeconds = Int((UInt64(retryAfterMilliseconds) + 999) / 1_000)
+      }
+    }
+  }
+
+  private static func code(of code: ErrorCode, isServer: Bool) -> ProblemCode {
+    switch code {
+    case .busy: .storeBusy
+    case .unavailable, .wrongShard: .storeUnavailable
+    case .outcomeUnknown, .sessionExpired, .superseded: .outcomeUnknown
+    case .notImplemented: .notImplemented
+    case .invalidField: .invalidField
+    case .channelNotFound: .channelNotFound
+    case .notAMember: isServer ? .memberNotFound : .notAMember
+    case .messageNotFound: .messageNotFound
+    case .messageDeleted: .messageDeleted
+    case .markUnreadOff: .markUnreadOff
+    case .limitReached: .limitReached
+    case .frameTooLarge: .bodyTooLarge
+    case .malformedFrame, .unsupportedVersion, .authenticationFailed, .unknownKind, .handshakeRequired,
+      .handshakeTimeout:
+      .internalError
+    }
+  }
+
+  /// The store's words where they are about the caller's input; others are about the store's own affairs.
+  private static func shown(_ detail: String, of code: ErrorCode) -> String {
+    switch code {
+    case .invalidField, .limitReached, .notImplemented: detail
+    default: ""
+    }
+  }
+}

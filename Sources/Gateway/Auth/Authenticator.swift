@@ -1,0 +1,118 @@
+package import HTTP2Session
+package import NIOCore
+
+/// Who waits for the verification of a token.
+package struct ParkedRequest: Sendable {
+  /// The connection's place in the loop's ``ConnectionTable``.
+  package var connection: UInt32
+  package var stream: HTTP2StreamHandle
+}
+
+/// One event loop's authentication: the cache, and the verifications that are under way.
+///
+/// A token that is in the cache is answered at once. Another one parks the requests that carry it, only these, while it
+/// is verified once.
+package final class Authenticator {
+  /// What is known of a credential.
+  package enum Verdict {
+    case caller(Caller)
+    case refused(ProblemCode)
+    /// It has to be verified first: park the request.
+    case unknown
+  }
+
+  /// What came of a parked request's token.
+  package typealias Finished = (ParkedRequest, Result<Caller, TokenRefusal>) -> Void
+
+  private let eventLoop: any EventLoop
+  private let verifier: TokenVerifier
+  private let parkedMax: Int
+  private var cache: TokenCache
+  private var parked: [[UInt8]: [ParkedRequest]] = [:]
+  private(set) var parkedCount = 0
+
+  package init(
+    eventLoop: any EventLoop, verifier: TokenVerifier, limits: GatewayLimits, seed: UInt64
+  ) {
+    self.eventLoop = eventLoop
+    self.verifier = verifier
+    self.parkedMax = limits.parkedRequests
+    self.cache = TokenCache(capacity: limits.cachedTokens, seed: seed)
+  }
+
+  /// Tokens in the cache.
+  package var cachedCount: Int { cache.count }
+
+  /// The token of an `authorization` header, as in `Bearer eyJ…` (RFC 6750 section 2.1; the scheme's case does not
+  /// matter, RFC 9110 section 11.1).
+  @_lifetime(copy header)
+  package static func token(of header: RawSpan) throws(Problem) -> RawSpan {
+    let scheme: StaticString = "bearer "
+    guard header.byteCount > 0 else { throw Problem(.tokenMissing) }
+    guard header.byteCount >= scheme.utf8CodeUnitCount else { throw Problem(.tokenMissing) }
+    for at in 0..<scheme.utf8CodeUnitCount {
+      let byte = header.unsafeLoad(fromByteOffset: at, as: UInt8.self)
+      let lower = byte >= UInt8(ascii: "A") && byte <= UInt8(ascii: "Z") ? byte | 0x20 : byte
+      guard lower == scheme.utf8Start[at] else { throw Problem(.tokenMissing) }
+    }
+    var start = scheme.utf8CodeUnitCount
+    while start < header.byteCount, header.unsafeLoad(fromByteOffset: start, as: UInt8.self) == 0x20 { start += 1 }
+    let token = header.extracting(start..<header.byteCount)
+    guard token.byteCount > 0 else { throw Problem(.tokenMissing) }
+    guard token.byteCount <= TokenVerifier.byteCountMax else { throw Problem(.tokenTooLong) }
+    return token
+  }
+
+  /// What is known of a token at `now`, in milliseconds since 1970.
+  package func verdict(of token: RawSpan, now: Int64) -> Verdict {
+    guard let caller = cache.find(token) else { return .unknown }
+    if let refusal = caller.refusal(at: now) { return .refused(refusal) }
+    return .caller(caller)
+  }
+
+  /// Has a token verified and calls `finished` for the request then, on the event loop. Requests with a token that is
+  /// being verified already wait with it.
+  ///
+  /// - Throws: `authentication_busy` where too many requests wait.
+  package func park(
+    _ request: ParkedRequest, token: RawSpan, now: @escaping () -> Int64, finished: @escaping Finished,
+    allFinished: @escaping () -> Void
+  ) throws(Problem) {
+    guard parkedCount < parkedMax else { throw Problem(.authenticationBusy) }
+    parkedCount += 1
+    let token = token.withUnsafeBytes { Array($0) }
+    if parked[token] != nil {
+      parked[token]!.append(request)
+      return
+    }
+    parked[token] = [request]
+    let bound = NIOLoopBound((self, now, finished, allFinished), eventLoop: eventLoop)
+    let (verifier, eventLoop) = (verifier, eventLoop)
+    Task {
+      let result = await verifier.verify(token)
+      eventLoop.execute {
+        let (authenticator, now, finished, allFinished) = bound.value
+        authenticator.verified(token, result, now: now(), finished: finished)
+        allFinished()
+      }
+    }
+  }
+
+  private func verified(
+    _ token: [UInt8], _ result: Result<Caller, TokenRefusal>, now: Int64, finished: Finished
+  ) {
+    guard let requests = parked.removeValue(forKey: token) else { return }
+    parkedCount -= requests.count
+    var result = result
+    if case .success(let caller) = result {
+      if let refusal = caller.refusal(at: now) {
+        result = .failure(TokenRefusal(refusal))
+        // A token that is valid later will be asked for again; an expired one would only take a place.
+        if refusal == .tokenNotYetValid { cache.insert(token, caller, now: now) }
+      } else {
+        cache.insert(token, caller, now: now)
+      }
+    }
+    for request in requests { finished(request, result) }
+  }
+}

@@ -1,0 +1,35 @@
+/// Who a verified token speaks for. Immutable and shared: the token cache, connections and parked requests refer to it.
+package final class Caller: Sendable {
+  /// The user; empty for a server.
+  package let userID: [UInt8]
+  /// Whether it is a server, which may do everything and names the user that it acts for.
+  package let isServer: Bool
+  /// When the token ends, in milliseconds since 1970; `Int64.max` where it does not say.
+  package let expiresAt: Int64
+  /// When it begins; `Int64.min` where it does not say.
+  package let notBefore: Int64
+
+  package init(userID: [UInt8], isServer: Bool, expiresAt: Int64 = .max, notBefore: Int64 = .min) {
+    self.userID = userID
+    self.isServer = isServer
+    self.expiresAt = expiresAt
+    self.notBefore = notBefore
+  }
+
+  /// ``userID`` as it is compared and sent.
+  package var user: RawSpan {
+    @_lifetime(borrow self)
+    get {
+      // The array's bytes are on the heap and never change: they live as long as this object, not as this copy.
+      let bytes = userID
+      return _overrideLifetime(bytes.span.bytes, borrowing: self)
+    }
+  }
+
+  /// Why the token may not be used at `now`; nil if it may. RFC 7519 sections 4.1.4 and 4.1.5, without leeway.
+  package func refusal(at now: Int64) -> ProblemCode? {
+    if now >= expiresAt { return .tokenExpired }
+    if now < notBefore { return .tokenNotYetValid }
+    return nil
+  }
+}

@@ -1,0 +1,152 @@
+internal import Foundation
+internal import JWTKit
+internal import ReceiptModel
+
+/// What keys tokens may be signed with.
+package struct TokenKeys: Sendable {
+  /// HS256 secrets of at least 32 bytes, the current one first (RFC 7518 section 3.2).
+  package var secrets: [[UInt8]]
+  /// A JSON Web Key Set (RFC 7517) with keys for ES256 or EdDSA, each with a `kid`; nil for none.
+  package var keySet: String?
+
+  package init(secrets: [[UInt8]] = [], keySet: String? = nil) {
+    self.secrets = secrets
+    self.keySet = keySet
+  }
+}
+
+/// Verifies tokens through jwt-kit. Each verification takes some 13 µs and a hop to an actor, so it is done once per
+/// token and event loop: see ``TokenCache``.
+package struct TokenVerifier: Sendable {
+  /// A longer token is refused before anything is done with it.
+  package static let byteCountMax = 4 * 1024
+
+  /// Shared secrets and public keys are apart, so that a public key can never be taken for a secret whatever the token's
+  /// header says. Collections for HS256 hold one secret each: jwt-kit would hide which of several had failed.
+  private let secrets: [JWTKeyCollection]
+  private let publicKeys: JWTKeyCollection?
+
+  /// - Throws: where the key set does not parse or holds a key that is not for ES256 or EdDSA.
+  package init(_ keys: TokenKeys) async throws {
+    var secrets: [JWTKeyCollection] = []
+    for secret in keys.secrets {
+      let collection = JWTKeyCollection()
+      await collection.add(hmac: HMACKey(from: secret), digestAlgorithm: .sha256)
+      secrets.append(collection)
+    }
+    self.secrets = secrets
+    if let keySet = keys.keySet {
+      let collection = JWTKeyCollection()
+      try await collection.add(jwksJSON: keySet)
+      self.publicKeys = collection
+    } else {
+      self.publicKeys = nil
+    }
+  }
+
+  /// Whom a token speaks for. Its times are not looked at here: they are the cache's to check, at each use.
+  package func verify(_ token: [UInt8]) async -> Result<Caller, TokenRefusal> {
+    guard token.count <= Self.byteCountMax else { return .failure(TokenRefusal(.tokenTooLong)) }
+    do {
+      let header = try Self.header(of: token)
+      let claims = try await verified(token, header)
+      return .success(try Self.caller(claims))
+    } catch let refusal as TokenRefusal {
+      return .failure(refusal)
+    } catch {
+      return .failure(TokenRefusal(.tokenMalformed))
+    }
+  }
+
+  private func verified(_ token: [UInt8], _ header: TokenHeader) async throws -> TokenClaims {
+    let candidates: [JWTKeyCollection]
+    switch header.alg {
+    case "HS256": candidates = secrets
+    case "ES256", "EdDSA": candidates = publicKeys.map { [$0] } ?? []
+    default: candidates = []
+    }
+    guard !candidates.isEmpty else { throw TokenRefusal(.tokenAlgorithmNotAllowed) }
+    for keys in candidates {
+      do {
+        return try await keys.verify(token, as: TokenClaims.self)
+      } catch let error as JWTError where error.errorType == .malformedToken {
+        throw TokenRefusal(.tokenMalformed)
+      } catch is DecodingError {
+        // The signature is right and the claims are not of their types.
+        throw TokenRefusal(.tokenMalformed)
+      } catch {
+        continue
+      }
+    }
+    throw TokenRefusal(.tokenSignatureInvalid)
+  }
+
+  private static func caller(_ claims: TokenClaims) throws -> Caller {
+    let times = (expiresAt: milliseconds(claims.exp) ?? .max, notBefore: milliseconds(claims.nbf) ?? .min)
+    if claims.server == true {
+      return Caller(userID: [], isServer: true, expiresAt: times.expiresAt, notBefore: times.notBefore)
+    }
+    guard let user = claims.user_id ?? claims.sub else { throw TokenRefusal(.tokenWithoutUser) }
+    let bytes = Array(user.utf8)
+    guard Identifier.isUser(bytes.span.bytes) else { throw TokenRefusal(.tokenUserInvalid) }
+    return Caller(userID: bytes, isServer: false, expiresAt: times.expiresAt, notBefore: times.notBefore)
+  }
+
+  /// A NumericDate (RFC 7519 section 2) may have a fraction; what Int64 cannot hold means never.
+  private static func milliseconds(_ seconds: Double?) -> Int64? {
+    guard let seconds else { return nil }
+    return Int64(exactly: (seconds * 1_000).rounded(.down)) ?? (seconds > 0 ? .max : .min)
+  }
+
+  /// jwt-kit checks a signature with the key that it has whatever `alg` says, so `alg` is looked at first.
+  private static func header(of token: [UInt8]) throws -> TokenHeader {
+    let parts = token.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+    guard parts.count == 3, let data = base64URLDecoded(parts[0]), base64URLDecoded(parts[1]) != nil,
+      base64URLDecoded(parts[2]) != nil, let header = try? JSONDecoder().decode(TokenHeader.self, from: data)
+    else { throw TokenRefusal(.tokenMalformed) }
+    // RFC 7515 section 4.1.11: an extension that must be understood and is not refuses the token.
+    guard header.crit == nil else { throw TokenRefusal(.tokenMalformed) }
+    return header
+  }
+
+  private static func base64URLDecoded(_ bytes: ArraySlice<UInt8>) -> Data? {
+    guard
+      bytes.allSatisfy({ byte in
+        switch byte {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+          UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
+          true
+        default: false
+        }
+      })
+    else { return nil }
+    var text = String(decoding: bytes, as: UTF8.self)
+      .replacing("-", with: "+").replacing("_", with: "/")
+    text += String(repeating: "=", count: (4 - text.utf8.count % 4) % 4)
+    return Data(base64Encoded: text)
+  }
+}
+
+/// Why a token is refused: one of the 401 codes.
+package struct TokenRefusal: Error, Equatable, Sendable {
+  package let code: ProblemCode
+  package init(_ code: ProblemCode) { self.code = code }
+}
+
+private struct TokenHeader: Decodable {
+  var alg: String
+  var crit: [String]?
+}
+
+/// The claims that this service reads. Times are checked by ``Caller/refusal(at:)``.
+private struct TokenClaims: JWTPayload {
+  // The names are the claims' own.
+  // swift-format-ignore: AlwaysUseLowerCamelCase
+  var user_id: String?
+  var sub: String?
+  var server: Bool?
+  var exp: Double?
+  var nbf: Double?
+
+  func verify(using algorithm: some JWTAlgorithm) async throws {}
+}

@@ -1,0 +1,191 @@
+internal import HTTP2Session
+internal import Logging
+internal import NIOCore
+internal import Operations
+internal import ReceiptModel
+package import ReceiptWire
+package import StoreClient
+
+// MARK: - From the store
+
+extension GatewayLoop: StoreClientDelegate {
+  /// Makes the answer out of a reply.
+  package func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
+    guard let request = pending.remove(token) else { return }
+    if request.sentAt > 0 { noteRoundTrip(request.sentAt) }
+    if request.shape == .entry { return entryReplied(request, kind, payload) }
+    guard let connection = connections.connection(request.connection) else { return }
+    connections.markDirty(request.connection)
+    do throws(WireError) {
+      try reply(request, payload, connection)
+    } catch {
+      storeIsMistaken(error, kind)
+      answer(Problem(.internalError), request.route.rawValue, request.stream, connection)
+    }
+  }
+
+  /// Answers with what the failure means to the caller.
+  package func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
+    guard let request = pending.remove(token) else { return }
+    let problem = Problem(failure, route: request.route, isServer: request.isServer)
+    if request.shape == .entry { return entryFailed(request, problem) }
+    guard let connection = connections.connection(request.connection), connection.isOpen(request.stream) else { return }
+    connections.markDirty(request.connection)
+    answer(problem, request.route.rawValue, request.stream, connection)
+  }
+
+  /// Sends the answers of one read of the store's connection.
+  package func storeReadComplete() { endTurn() }
+
+  /// Tells the process.
+  package func storeReadinessChanged(_ isReady: Bool) { readinessChanged(isReady) }
+
+  private func noteRoundTrip(_ sentAt: UInt64) {
+    let nanoseconds = NIODeadline.now().uptimeNanoseconds &- sentAt
+    counters.storeRoundTrips.record(Double(nanoseconds) / 1_000_000_000)
+  }
+
+  private func storeIsMistaken(_ error: WireError, _ kind: FrameKind) {
+    logger.error(
+      "The store's reply does not parse", metadata: ["kind": "\(kind)", "error": "\(error)"])
+  }
+
+  /// Writes one reply's fields as JSON where they stand, into the stream's buffer.
+  private func reply(
+    _ request: PendingRequest, _ payload: RawSpan, _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) throws(WireError) {
+    var reader = FieldReader(payload)
+    var status = 200
+    switch request.shape {
+    case .row:
+      let row = try RowFields(&reader)
+      try reader.end()
+      connection.respond(request.stream, status: 200) { RowJSON.writeAnswer(row, into: &$0) }
+    case .registration:
+      status = try reader.byte() == 1 ? 201 : 200
+      let sequence = try reader.sequence()
+      guard let messageStatus = MessageStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
+      respondWithMessage(request, connection, httpStatus: status, sequence.rawValue, messageStatus)
+    case .deletion:
+      let sequence = try reader.sequence()
+      respondWithMessage(request, connection, httpStatus: 200, sequence.rawValue, nil)
+    case .createdChannel, .channel:
+      if request.shape == .createdChannel { status = try reader.byte() == 1 ? 201 : 200 }
+      let channel = try ChannelFields(&reader)
+      connection.respond(request.stream, status: status) { ChannelJSON.writeAnswer(channel, into: &$0) }
+    case .channelType:
+      let record = try reader.channelTypeRecord()
+      connection.respond(request.stream, status: 200) { ChannelJSON.write(record, into: &$0) }
+    case .readState:
+      let body = try Self.readState(&reader)
+      connection.respond(request.stream, status: 200, body: body)
+    case .status, .statuses:
+      return try replyStatuses(request, &reader, connection)
+    case .entry:
+      return
+    }
+    counters.answered(request.route.rawValue, status: status)
+  }
+
+  private static func readState(_ reader: inout FieldReader) throws(WireError) -> ByteBuffer {
+    var buffer = ByteBuffer()
+    let count = try reader.count(elementBytesMin: 8)
+    buffer.writeStaticString("{\"read\":[")
+    for index in 0..<count {
+      let row = try RowFields(&reader)
+      if index > 0 { buffer.writeStaticString(",") }
+      buffer.writeWithOutputRawSpan(minimumWritableBytes: RowJSON.byteMax(row)) { RowJSON.write(row, into: &$0) }
+    }
+    if let next = try reader.optional() {
+      buffer.writeStaticString("],\"next\":\"r")
+      buffer.writeString("\(next)\"}")
+    } else {
+      buffer.writeStaticString("]}")
+    }
+    return buffer
+  }
+
+  /// The request's bytes are there until it is answered, so ids are read from it once more instead of being kept.
+  private func respondWithMessage(
+    _ request: PendingRequest, _ connection: HTTP2ServerConnection<GatewayLoop>, httpStatus: Int,
+    _ sequence: UInt32, _ status: MessageStatus?
+  ) {
+    connection.respond(request.stream, status: httpStatus) { buffer in
+      connection.withRequest(request.stream) { received in
+        guard let match = try? self.router.match(received.method, received.path, self.scratch) else { return }
+        buffer.writeStaticString("{\"message\":")
+        if match.message.isEmpty {
+          let tape = self.tape
+          let body = try? tape.parse(received.body)
+          if let id = body?.member("id")?.string {
+            StatusJSON.writeMessage(id: id, cid: match.subject, sequence: sequence, status: status, into: &buffer)
+          }
+        } else {
+          StatusJSON.writeMessage(
+            id: match.message, cid: match.subject, sequence: sequence, status: status, into: &buffer)
+        }
+        buffer.writeStaticString("}")
+      }
+    }
+  }
+
+  // MARK: Statuses
+
+  private func replyStatuses(
+    _ request: PendingRequest, _ reader: inout FieldReader, _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) throws(WireError) {
+    var found: [(code: ProblemCode?, status: StatusAnswer?)] = []
+    for _ in 0..<(try reader.count()) {
+      let code = try reader.byte()
+      if code == 0 {
+        found.append((nil, try reader.status()))
+      } else {
+        found.append((code == UInt8(ErrorCode.messageDeleted.rawValue) ? .messageDeleted : .messageNotFound, nil))
+      }
+    }
+    if request.shape == .status {
+      guard let only = found.first else { throw .badValue(.count) }
+      if let code = only.code { return answerMissing(code, request, connection) }
+    }
+    connection.respond(request.stream, status: 200) { buffer in
+      connection.withRequest(request.stream) { self.write(found, request, $0, into: &buffer) }
+    }
+    counters.answered(request.route.rawValue, status: 200)
+  }
+
+  private func answerMissing(
+    _ code: ProblemCode, _ request: PendingRequest, _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) {
+    answer(Problem(code), request.route.rawValue, request.stream, connection)
+  }
+
+  private func write(
+    _ found: [(code: ProblemCode?, status: StatusAnswer?)], _ request: PendingRequest,
+    _ received: borrowing HTTP2Request, into buffer: inout ByteBuffer
+  ) {
+    guard let match = try? router.match(received.method, received.path, scratch) else { return }
+    if request.shape == .status {
+      if let status = found.first?.status {
+        StatusJSON.write(status, message: match.message, cid: match.subject, into: &buffer)
+      }
+      return
+    }
+    buffer.writeStaticString("{\"statuses\":[")
+    let tape = self.tape
+    if let messages = (try? tape.parse(received.body))?.member("message_ids") {
+      var elements = messages.elements
+      var isFirst = true
+      for entry in found {
+        guard let message = elements.next()?.string else { break }
+        if !isFirst { buffer.writeStaticString(",") }
+        isFirst = false
+        if let status = entry.status {
+          StatusJSON.write(status, message: message, cid: match.subject, into: &buffer)
+        } else {
+          StatusJSON.write(entry.code ?? .messageNotFound, message: message, into: &buffer)
+        }
+      }
+    }
+    buffer.writeStaticString("]}")
+  }
+}

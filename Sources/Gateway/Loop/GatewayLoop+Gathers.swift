@@ -1,0 +1,162 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Results of requests that take several to the store.
+extension GatewayLoop {
+  func entryReplied(_ request: PendingRequest, _ kind: FrameKind, _ payload: RawSpan) {
+    guard let gather = gathers[Int(request.gather)] else { return }
+    do throws(WireError) {
+      try note(payload, kind, request, in: gather)
+    } catch {
+      gather.results[Int(request.entry)].code = .internalError
+      gather.problem = Problem(.internalError)
+    }
+    gather.waiting -= 1
+    answerIfComplete(gather, request.gather)
+  }
+
+  func entryFailed(_ request: PendingRequest, _ problem: Problem) {
+    guard let gather = gathers[Int(request.gather)] else { return }
+    gather.results[Int(request.entry)].code = problem.code
+    gather.problem = gather.problem ?? problem
+    gather.waiting -= 1
+    answerIfComplete(gather, request.gather)
+  }
+
+  private func note(
+    _ payload: RawSpan, _ kind: FrameKind, _ request: PendingRequest, in gather: Gather
+  ) throws(WireError) {
+    var reader = FieldReader(payload)
+    switch kind {
+    case .registerMessageReply:
+      _ = try reader.byte()
+      gather.results[Int(request.entry)].sequence = try reader.sequence().rawValue
+      guard let status = MessageStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
+      gather.results[Int(request.entry)].status = status
+    case .patchChannelTypeReply:
+      let record = try reader.channelTypeRecord()
+      gather.note(record)
+      assignEverywhere(record, gather, request.gather)
+    case .assignChannelTypeReply:
+      gather.note(try reader.channelTypeRecord())
+    case .listChannelTypesReply:
+      for _ in 0..<(try reader.count(elementBytesMin: 3)) { gather.note(try reader.channelTypeRecord()) }
+    default:
+      // A mark's row is not shown in a batch.
+      break
+    }
+  }
+
+  /// Answers when the last result is there.
+  func answerIfComplete(_ gather: Gather, _ index: UInt32) {
+    guard gather.waiting == 0, gathers[Int(index)] === gather else { return }
+    gathers[Int(index)] = nil
+    freeGathers.append(index)
+    guard let connection = connections.connection(gather.connection), connection.isOpen(gather.stream) else { return }
+    connections.markDirty(gather.connection)
+    let status: Int
+    switch gather.route {
+    case .markDelivered:
+      status = 201
+      respond(gather, connection, status) { self.writeDelivered(gather, $0, into: &$1) }
+    case .markReadMany:
+      status = 200
+      respond(gather, connection, status) { self.writeReadMany(gather, $0, into: &$1) }
+    case .registerMessages:
+      status = 200
+      respond(gather, connection, status) { self.writeRegistrations(gather, $0, into: &$1) }
+    default:
+      return answerChannelTypes(gather, connection)
+    }
+    counters.answered(gather.route.rawValue, status: status)
+  }
+
+  private func respond(
+    _ gather: Gather, _ connection: HTTP2ServerConnection<GatewayLoop>, _ status: Int,
+    _ write: (JSONValue, inout ByteBuffer) -> Void
+  ) {
+    connection.respond(gather.stream, status: status) { buffer in
+      connection.withRequest(gather.stream) { received in
+        let tape = self.tape
+        guard let body = try? tape.parse(received.body) else { return }
+        write(body, &buffer)
+      }
+    }
+    tape.shrink()
+  }
+
+  private func writeDelivered(_ gather: Gather, _ body: JSONValue, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("{\"results\":[")
+    if let entries = body.member("latest_delivered_messages") {
+      var elements = entries.elements
+      for index in gather.results.indices {
+        guard let entry = elements.next(), let cid = entry.member("cid")?.string, let id = entry.member("id")?.string
+        else { break }
+        if index > 0 { buffer.writeStaticString(",") }
+        StatusJSON.writeEntry(cid: cid, id: id, code: gather.results[index].code, into: &buffer)
+      }
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  private func writeReadMany(_ gather: Gather, _ body: JSONValue, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("{\"results\":[")
+    if let channels = body.member("read_by_channel") {
+      var members = channels.members
+      for index in gather.results.indices {
+        guard let member = members.next(), let id = member.value.string else { break }
+        if index > 0 { buffer.writeStaticString(",") }
+        StatusJSON.writeEntry(cid: member.name, id: id, code: gather.results[index].code, into: &buffer)
+      }
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  private func writeRegistrations(_ gather: Gather, _ body: JSONValue, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("{\"results\":[")
+    if let entries = body.member("messages") {
+      var elements = entries.elements
+      for index in gather.results.indices {
+        guard let entry = elements.next(), let cid = entry.member("cid")?.string, let id = entry.member("id")?.string
+        else { break }
+        if index > 0 { buffer.writeStaticString(",") }
+        let result = gather.results[index]
+        if result.code == nil {
+          buffer.writeStaticString("{\"ok\":true,\"message\":")
+          StatusJSON.writeMessage(id: id, cid: cid, sequence: result.sequence, status: result.status, into: &buffer)
+          buffer.writeStaticString("}")
+        } else {
+          StatusJSON.writeEntry(cid: cid, id: id, code: result.code, into: &buffer)
+        }
+      }
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  private func answerChannelTypes(_ gather: Gather, _ connection: HTTP2ServerConnection<GatewayLoop>) {
+    let route = gather.route.rawValue
+    if let code = gather.results.lazy.compactMap(\.code).first {
+      // A PUT whose value reached its home shard and not all others is finished by repeating it.
+      return answer(gather.problem ?? Problem(code), route, gather.stream, connection)
+    }
+    let records = gather.records.values.sorted { $0.name < $1.name }
+    if gather.route == .putChannelType {
+      guard let record = records.first else {
+        return answer(Problem(.internalError), route, gather.stream, connection)
+      }
+      connection.respond(gather.stream, status: 200) { ChannelJSON.write(record, into: &$0) }
+    } else {
+      connection.respond(gather.stream, status: 200) { buffer in
+        buffer.writeStaticString("{\"channel_types\":[")
+        for (index, record) in records.enumerated() {
+          if index > 0 { buffer.writeStaticString(",") }
+          ChannelJSON.write(record, into: &buffer)
+        }
+        buffer.writeStaticString("]}")
+      }
+    }
+    counters.answered(route, status: 200)
+  }
+}

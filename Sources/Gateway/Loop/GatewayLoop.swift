@@ -1,0 +1,326 @@
+package import HTTP2Session
+package import Logging
+package import NIOCore
+internal import Operations
+internal import ReceiptModel
+internal import ReceiptWire
+package import StoreClient
+
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Musl)
+  internal import Musl
+#endif
+
+/// Everything that one event loop of the gateway has: its connections, its way to the store, its tokens, and the requests
+/// that wait. Nothing is shared between loops.
+///
+/// The way of a request: `http2RequestReceived` → route → caller → a frame in the store client's buffer; at the end of
+/// the HTTP/2 read one flush to the store. Back: `storeReplied` → the answer in the stream's own buffer; at the end of
+/// the store's read one flush per connection that got answers.
+package final class GatewayLoop {
+  let eventLoop: any EventLoop
+  let logger: Logger
+  let limits: GatewayLimits
+  let resources: HTTP2ServerResources
+  let readinessChanged: (Bool) -> Void
+
+  let router = Router()
+  let scratch = PathScratch()
+  let tape: JSONTape
+  let authenticator: Authenticator
+  /// Set right after `init`, as the client wants its delegate; the loop and it hold each other until `close`.
+  private(set) var store: StoreClient<GatewayLoop>!
+
+  var connections = ConnectionTable()
+  var pending = PendingRequests()
+  var gathers: [Gather?] = []
+  var freeGathers: [UInt32] = []
+  var counters = GatewayCounters()
+  private var requestIDs: RequestIDs
+
+  /// Set while all connections are asked to end.
+  private var drained: EventLoopPromise<Void>?
+  /// The wall clock in this turn, in milliseconds since 1970; 0 until somebody asks.
+  private var turnTime: Int64 = 0
+  /// Whether a request since the last flush has had its sending time noted.
+  private var hasSample = false
+  /// The route of the request that is being received, for the answer that it may throw.
+  private var currentRoute = GatewayCounters.noRoute
+
+  /// - Parameters:
+  ///   - readinessChanged: called on the loop when the store client gains or loses its store.
+  package init(
+    eventLoop: any EventLoop, store: StoreClientConfiguration, verifier: TokenVerifier, limits: GatewayLimits,
+    http2: HTTP2Limits, logger: Logger, readinessChanged: @escaping (Bool) -> Void
+  ) {
+    eventLoop.assertInEventLoop()
+    var random = SystemRandomNumberGenerator()
+    self.eventLoop = eventLoop
+    self.logger = logger
+    self.limits = limits
+    self.readinessChanged = readinessChanged
+    self.resources = HTTP2ServerResources(limits: http2)
+    self.tape = JSONTape(limits: limits.json)
+    self.authenticator = Authenticator(
+      eventLoop: eventLoop, verifier: verifier, limits: limits, seed: random.next())
+    self.requestIDs = RequestIDs(random: random.next() >> 24)
+    self.store = StoreClient(eventLoop: eventLoop, configuration: store, delegate: self)
+  }
+
+  /// Begins to connect to the store.
+  package func start() { store.start() }
+
+  /// Asks all connections to end after their streams.
+  ///
+  /// - Returns: done when they are closed, at the latest after the time that a drain may take.
+  func drain() -> EventLoopFuture<Void> {
+    let promise = drained ?? eventLoop.makePromise(of: Void.self)
+    drained = promise
+    if connections.count == 0 {
+      promise.succeed()
+    } else {
+      let timeout = eventLoop.assumeIsolated().scheduleTask(in: limits.drainTimeout) {
+        for connection in self.connections.all { connection.fail(.noError) }
+        promise.succeed()
+      }
+      promise.futureResult.assumeIsolated().whenComplete { _ in timeout.cancel() }
+      for connection in connections.all { connection.shutdownGracefully(grace: limits.shutdownGrace) }
+    }
+    return promise.futureResult
+  }
+
+  /// Ends the way to the store; what still waits is answered 503.
+  func close() -> EventLoopFuture<Void> { store.close() }
+
+  /// The wall clock, read once per turn.
+  var now: Int64 {
+    if turnTime == 0 {
+      var time = timespec()
+      clock_gettime(CLOCK_REALTIME, &time)
+      turnTime = Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
+    }
+    return turnTime
+  }
+
+  /// Writes what this turn has queued: to the store, then to the connections that were answered from outside.
+  func endTurn() {
+    turnTime = 0
+    hasSample = false
+    store.flush()
+    while let connection = connections.nextDirty() { connection.flushIfNeeded() }
+  }
+
+  /// What this loop tells when the metrics are scraped.
+  func collect(into samples: inout MetricSamples) {
+    counters.add(to: &samples)
+    samples.gauge(
+      "tidemark_gateway_connections", help: "HTTP/2 connections open.", Double(connections.count))
+    samples.gauge(
+      "tidemark_gateway_streams", help: "Streams open.",
+      connections.all.reduce(0) { $0 + Double($1.openStreams) })
+    samples.gauge(
+      "tidemark_gateway_store_requests_in_flight", help: "Requests to the store without an answer.",
+      Double(pending.count))
+    samples.gauge(
+      "tidemark_gateway_tokens_cached", help: "Verified tokens remembered.", Double(authenticator.cachedCount))
+    samples.gauge(
+      "tidemark_gateway_requests_parked", help: "Requests that wait for their token to be verified.",
+      Double(authenticator.parkedCount))
+    samples.gauge(
+      "tidemark_gateway_store_connections_ready", help: "Connections to the store that take requests.",
+      store.isReady ? 1 : 0)
+    let stats = store.stats
+    samples.counter(
+      "tidemark_gateway_store_requests_total", help: "Requests sent to the store.", Int64(stats.requestsSent))
+    samples.counter(
+      "tidemark_gateway_store_resends_total", help: "Requests sent again after a lost connection.",
+      Int64(stats.resends))
+    samples.counter(
+      "tidemark_gateway_store_timeouts_total", help: "Requests whose deadline passed.", Int64(stats.timeouts))
+    samples.counter(
+      "tidemark_gateway_store_connections_lost_total", help: "Connections to the store that were lost.",
+      Int64(stats.connectionsLost))
+  }
+}
+
+// MARK: - HTTP/2
+
+extension GatewayLoop: HTTP2ServerDelegate {
+  /// Takes up a request: it is answered at once, or waits for the store or for its token.
+  package func http2RequestReceived(
+    _ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<GatewayLoop>
+  ) {
+    currentRoute = GatewayCounters.noRoute
+    do throws(Problem) {
+      _ = try connection.withRequest(stream) { request throws(Problem) in
+        try self.receive(request, caller: nil, stream, connection)
+      }
+    } catch {
+      answer(error, currentRoute, stream, connection)
+    }
+  }
+
+  /// Sends what the read has queued for the store.
+  package func http2ReadComplete(on connection: HTTP2ServerConnection<GatewayLoop>) { endTurn() }
+
+  /// Forgets the connection; what it waited for finds no stream.
+  package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
+    connections.remove(connection)
+    if connections.count == 0 { drained?.succeed() }
+  }
+
+  /// Takes up a connection, before it is active.
+  func connectionOpened() -> HTTP2ServerConnection<GatewayLoop> {
+    let connection = HTTP2ServerConnection(delegate: self, resources: resources)
+    connections.insert(connection)
+    counters.connectionsOpened &+= 1
+    return connection
+  }
+
+  /// The checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 403, 413, 501.
+  ///
+  /// - Parameter caller: known already where the request was parked for its token.
+  private func receive(
+    _ request: borrowing HTTP2Request, caller known: Caller?, _ stream: HTTP2StreamHandle,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) throws(Problem) {
+    if request.headersTooLarge { throw Problem(.headersTooLarge) }
+    let match = try router.match(request.method, request.path, scratch)
+    currentRoute = match.route.rawValue
+    let index = UInt32(truncatingIfNeeded: connection.userToken)
+    let caller: Caller
+    if let known {
+      caller = known
+    } else if let found = try authenticate(request, match.route, index, stream) {
+      caller = found
+    } else {
+      return
+    }
+    if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
+    if request.bodyTooLarge {
+      throw Problem(.bodyTooLarge, "the body may have at most \(resources.limits.maxBodyBytes) bytes")
+    }
+    try dispatch(match, RequestContext(caller: caller, connection: index, stream: stream), request)
+  }
+
+  /// Who calls; nil where the request was parked.
+  private func authenticate(
+    _ request: borrowing HTTP2Request, _ route: Route, _ index: UInt32, _ stream: HTTP2StreamHandle
+  ) throws(Problem) -> Caller? {
+    let identity = request.authorizationIdentity
+    // A device has no header: its credential is in the body.
+    if route.caller == .anyone && identity == 0 { return Caller(userID: [], isServer: false) }
+    switch connections.known(index, identity: identity) {
+    case .caller(let caller):
+      if let refusal = caller.refusal(at: now) { throw Problem(refusal) }
+      counters.tokenHits &+= 1
+      return caller
+    case .refused(let code):
+      counters.tokenRefusals &+= 1
+      throw Problem(code)
+    case .unknown: break
+    }
+    let token = try Authenticator.token(of: request.authorization)
+    switch authenticator.verdict(of: token, now: now) {
+    case .caller(let caller):
+      counters.tokenHits &+= 1
+      connections.remember(index, identity: identity, .success(caller))
+      return caller
+    case .refused(let code):
+      counters.tokenRefusals &+= 1
+      throw Problem(code)
+    case .unknown:
+      try authenticator.park(
+        ParkedRequest(connection: index, stream: stream), token: token, now: { self.now },
+        finished: { self.verified($0, $1) }, allFinished: { self.endTurn() })
+      counters.tokenMisses &+= 1
+      return nil
+    }
+  }
+
+  /// Goes on with a request whose token has been verified.
+  private func verified(_ parked: ParkedRequest, _ result: Result<Caller, TokenRefusal>) {
+    guard let connection = connections.connection(parked.connection), connection.isOpen(parked.stream) else { return }
+    connections.markDirty(parked.connection)
+    currentRoute = GatewayCounters.noRoute
+    do throws(Problem) {
+      _ = try connection.withRequest(parked.stream) { request throws(Problem) in
+        let match = try self.router.match(request.method, request.path, self.scratch)
+        self.currentRoute = match.route.rawValue
+        switch result {
+        case .success(let caller):
+          self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
+          try self.receive(request, caller: caller, parked.stream, connection)
+        case .failure(let refusal):
+          // The times of a token change what it is worth; anything else about it never does.
+          if refusal.code != .tokenNotYetValid {
+            self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
+          }
+          self.counters.tokenRefusals &+= 1
+          throw Problem(refusal.code)
+        }
+      }
+    } catch {
+      answer(error, currentRoute, parked.stream, connection)
+    }
+  }
+}
+
+// MARK: - To the store
+
+/// What the routes are told of a request beside its bytes.
+struct RequestContext {
+  let caller: Caller
+  /// The connection's place in the ``ConnectionTable``.
+  let connection: UInt32
+  let stream: HTTP2StreamHandle
+}
+
+extension GatewayLoop {
+  /// Keeps a request until the store has answered; returns its token.
+  func keep(_ context: RequestContext, _ route: Route, _ shape: ReplyShape, gather: UInt32 = 0, entry: Int = 0) -> UInt64 {
+    var request = PendingRequest(
+      stream: context.stream, connection: context.connection, gather: gather, entry: UInt32(entry), shape: shape,
+      route: route, isServer: context.caller.isServer)
+    if !hasSample {
+      hasSample = true
+      request.sentAt = NIODeadline.now().uptimeNanoseconds
+    }
+    return pending.insert(request)
+  }
+
+  /// Sends one request about a channel, whose reply is the answer.
+  func send(
+    _ kind: FrameKind, cid: RawSpan, _ context: RequestContext, _ route: Route, _ shape: ReplyShape,
+    _ fields: (inout ByteBuffer) -> Void
+  ) throws(Problem) {
+    let token = keep(context, route, shape)
+    guard store.send(kind, cid: cid, token: token, fields) else {
+      _ = pending.remove(token)
+      throw Problem(.storeBusy)
+    }
+  }
+
+  /// The name that a request has in answers and logs.
+  func requestID(_ stream: HTTP2StreamHandle, _ connection: HTTP2ServerConnection<GatewayLoop>) -> String {
+    connection.withRequest(stream) { requestIDs.id(given: $0.requestID) } ?? ""
+  }
+
+  /// Answers with a problem.
+  func answer(
+    _ problem: Problem, _ route: UInt8, _ stream: HTTP2StreamHandle,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) {
+    let id = requestID(stream, connection)
+    let status = problem.code.status
+    connection.respond(stream, status: status, contentType: .problem, headers: problem.headers(requestID: id)) {
+      problem.write(requestID: id, into: &$0)
+    }
+    counters.answered(route, status: status)
+    if status >= 500 && problem.code != .notImplemented {
+      logger.debug(
+        "Request not served", metadata: ["code": "\(problem.code.rawValue)", "request_id": "\(id)"])
+    }
+  }
+}

@@ -1,0 +1,39 @@
+internal import HTTP2Session
+internal import ReceiptModel
+
+/// A request that takes several to the store: its entries' results come in any order and are answered together.
+final class Gather {
+  /// What came of one entry.
+  struct Result {
+    /// Nil: it was done.
+    var code: ProblemCode?
+    var sequence: UInt32 = 0
+    var status = MessageStatus.sent
+  }
+
+  let connection: UInt32
+  let stream: HTTP2StreamHandle
+  let route: Route
+  let isServer: Bool
+  /// In the order of the request.
+  var results: [Result] = []
+  /// Entries without a result, and one for the sending itself: replies that come while it goes on do not end it.
+  var waiting = 1
+  /// Channel types found, the newest version of each.
+  var records: [String: ChannelTypeRecord] = [:]
+  /// Why the whole request failed.
+  var problem: Problem?
+
+  init(connection: UInt32, stream: HTTP2StreamHandle, route: Route, isServer: Bool) {
+    self.connection = connection
+    self.stream = stream
+    self.route = route
+    self.isServer = isServer
+  }
+
+  /// Keeps the newer of a record and what was there.
+  func note(_ record: ChannelTypeRecord) {
+    if let known = records[record.name], known.version >= record.version { return }
+    records[record.name] = record
+  }
+}

@@ -1,0 +1,167 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// Routes with many positions in one request: each is a frame of its own, pipelined, and one bad entry does not fail the
+/// rest. The bodies are looked through twice: first whole, so that a malformed one changes nothing, then to send; and
+/// once more for the answer, as the request's bytes stay until then.
+extension GatewayLoop {
+  /// `POST /v1/channels/delivered` (R3).
+  func markDelivered(
+    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let parameters = try PositionParameters(match.query, scratch)
+    let body = try object(request)
+    let entries = try body.requiredArray("latest_delivered_messages", countMax: limits.entriesPerRequest)
+    var checked = entries.elements
+    while let entry = checked.next() {
+      let fields = try entry.object()
+      _ = try fields.requiredString("cid")
+      _ = try fields.requiredString("id")
+      _ = try fields.optionalString("parent_id")
+    }
+    let user = try actingUser(body, parameters, context)
+    let gather = beginGather(context, match.route, count: entries.count)
+    var position = 0
+    var sent = entries.elements
+    while let entry = sent.next() {
+      let cid = try entry.requiredString("cid")
+      let message = try entry.requiredString("id")
+      if entry.optional("parent_id") != nil {
+        finishEntry(gather, position, .notImplemented)
+      } else if !Identifier.isCID(cid) {
+        finishEntry(gather, position, .invalidCID)
+      } else if !Identifier.isMessage(message) {
+        finishEntry(gather, position, .invalidMessageID)
+      } else {
+        sendEntry(.markDelivered, cid: cid, context, match.route, gather, position) { buffer in
+          buffer.writeField(user)
+          buffer.writeField(message)
+        }
+      }
+      position += 1
+    }
+    finishSending(gather)
+  }
+
+  /// `POST /v1/channels/read`: one position in each of many channels (R2).
+  func markReadMany(
+    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let parameters = try PositionParameters(match.query, scratch)
+    let body = try object(request)
+    guard let channels = try body.optionalObject("read_by_channel") else {
+      throw Problem(.notImplemented, "marking every channel read is not built yet")
+    }
+    guard channels.count <= limits.channelsPerRequest else {
+      throw channels.error("may have at most \(limits.channelsPerRequest) entries")
+    }
+    var checked = channels.members
+    while let member = checked.next() { _ = try member.value.asString() }
+    let user = try actingUser(body, parameters, context)
+    let gather = beginGather(context, match.route, count: channels.count)
+    var position = 0
+    var sent = channels.members
+    while let member = sent.next() {
+      let message = try member.value.asString()
+      if !Identifier.isCID(member.name) {
+        finishEntry(gather, position, .invalidCID)
+      } else if !message.isEmpty && !Identifier.isMessage(message) {
+        finishEntry(gather, position, .invalidMessageID)
+      } else {
+        sendEntry(.markRead, cid: member.name, context, match.route, gather, position) { buffer in
+          buffer.writeField(user)
+          buffer.writeField(message)
+          buffer.writeOptional(nil)
+        }
+      }
+      position += 1
+    }
+    finishSending(gather)
+  }
+
+  /// `POST /v1/messages`: registers many.
+  func registerMessages(
+    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try object(request)
+    let entries = try body.requiredArray("messages", countMax: limits.messagesPerRequest)
+    var checked = entries.elements
+    while let entry = checked.next() {
+      let fields = try entry.object()
+      _ = try fields.requiredString("cid")
+      _ = try MessageFields.checkTypes(fields)
+    }
+    let gather = beginGather(context, match.route, count: entries.count)
+    var position = 0
+    var sent = entries.elements
+    while let entry = sent.next() {
+      let cid = try entry.requiredString("cid")
+      do throws(Problem) {
+        guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
+        let message = try MessageFields(entry, now: now)
+        sendEntry(.registerMessage, cid: cid, context, match.route, gather, position) { message.write(into: &$0) }
+      } catch {
+        finishEntry(gather, position, error.code)
+      }
+      position += 1
+    }
+    finishSending(gather)
+  }
+
+  @_lifetime(borrow context)
+  func actingUser(
+    _ body: JSONValue, _ parameters: borrowing PositionParameters, _ context: borrowing RequestContext
+  ) throws(Problem) -> RawSpan {
+    if !parameters.user.isEmpty { try Self.check(parameters.user, context) }
+    if let user = try body.optionalString("user_id") {
+      try Self.check(user, context)
+      return try Self.actingUser(user, context)
+    }
+    return try Self.actingUser(parameters.user, context)
+  }
+
+  // MARK: Gathering
+
+  /// Begins to gather `count` results.
+  func beginGather(_ context: RequestContext, _ route: Route, count: Int) -> UInt32 {
+    let gather = Gather(
+      connection: context.connection, stream: context.stream, route: route, isServer: context.caller.isServer)
+    gather.results = Array(repeating: Gather.Result(), count: count)
+    gather.waiting += count
+    if let index = freeGathers.popLast() {
+      gathers[Int(index)] = gather
+      return index
+    }
+    gathers.append(gather)
+    return UInt32(gathers.count - 1)
+  }
+
+  /// Sends one entry's request about a channel.
+  private func sendEntry(
+    _ kind: FrameKind, cid: RawSpan, _ context: RequestContext, _ route: Route, _ gather: UInt32, _ entry: Int,
+    _ fields: (inout ByteBuffer) -> Void
+  ) {
+    let token = keep(context, route, .entry, gather: gather, entry: entry)
+    if !store.send(kind, cid: cid, token: token, fields) {
+      _ = pending.remove(token)
+      finishEntry(gather, entry, .storeBusy)
+    }
+  }
+
+  /// Notes that an entry was refused.
+  func finishEntry(_ index: UInt32, _ entry: Int, _ code: ProblemCode) {
+    guard let gather = gathers[Int(index)] else { return }
+    gather.results[entry].code = code
+    gather.waiting -= 1
+  }
+
+  /// Everything has been sent: from here on the last result answers.
+  func finishSending(_ index: UInt32) {
+    guard let gather = gathers[Int(index)] else { return }
+    gather.waiting -= 1
+    answerIfComplete(gather, index)
+  }
+}

@@ -1,0 +1,85 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Channels and their members; servers only.
+extension GatewayLoop {
+  /// `PUT /v1/channels/{cid}`.
+  func putChannel(
+    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try object(request)
+    let members = try body.optionalArray("members", countMax: limits.membersPerRequest)
+    var count = 0
+    if let members { count = try checkMembers(members) }
+    var patch = OptionPatch()
+    if let options = try body.optionalObject("options") { patch = try OptionsJSON.patch(options) }
+    try send(.putChannel, cid: match.subject, context, match.route, .createdChannel) { buffer in
+      buffer.writeOptionPatch(patch)
+      buffer.writeVarint(count)
+      if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
+    }
+  }
+
+  /// `GET /v1/channels/{cid}`.
+  func getChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    try send(.getChannel, cid: match.subject, context, match.route, .channel) { _ in }
+  }
+
+  /// `POST /v1/channels/{cid}/members`.
+  func changeMembers(
+    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try object(request)
+    let added = try body.optionalArray("add", countMax: limits.membersPerRequest)
+    let removed = try body.optionalArray("remove", countMax: limits.membersPerRequest)
+    var addedCount = 0
+    var removedCount = 0
+    if let added { addedCount = try checkMembers(added) }
+    if let removed { removedCount = try checkMembers(removed) }
+    guard addedCount + removedCount <= limits.membersPerRequest else {
+      throw Problem(.invalidField, "a request may name at most \(limits.membersPerRequest) members")
+    }
+    try send(.changeMembers, cid: match.subject, context, match.route, .channel) { buffer in
+      buffer.writeVarint(addedCount)
+      if let added { Self.writeMembers(added, withRoles: true, into: &buffer) }
+      buffer.writeVarint(removedCount)
+      if let removed { Self.writeMembers(removed, withRoles: false, into: &buffer) }
+    }
+  }
+
+  /// Each member is `"alice"` or `{"user_id": "alice", "role"?: "admin"}`.
+  private func checkMembers(_ members: JSONValue) throws(Problem) -> Int {
+    var elements = members.elements
+    while let member = elements.next() {
+      if let user = member.string {
+        guard Identifier.isUser(user) else { throw member.error("is not a user id", .invalidUserID) }
+        continue
+      }
+      guard member.kind == .object else { throw member.error("must be a string or an object") }
+      guard Identifier.isUser(try member.requiredString("user_id")) else {
+        throw member.error("has a user_id that is none", .invalidUserID)
+      }
+      if let role = try member.optionalString("role"), !Identifier.isRole(role) {
+        throw member.error("has a role that is not 1 to 64 of A-Z a-z 0-9 _ . -")
+      }
+    }
+    return members.count
+  }
+
+  private static func writeMembers(_ members: JSONValue, withRoles: Bool, into buffer: inout ByteBuffer) {
+    var elements = members.elements
+    while let member = elements.next() {
+      if let user = member.string {
+        buffer.writeField(user)
+        if withRoles { buffer.writeEmptyField() }
+        continue
+      }
+      // Both were found to be there, of their types, before.
+      if let user = member.member("user_id")?.string { buffer.writeField(user) }
+      guard withRoles else { continue }
+      if let role = member.member("role")?.string { buffer.writeField(role) } else { buffer.writeEmptyField() }
+    }
+  }
+}

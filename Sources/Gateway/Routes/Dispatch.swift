@@ -1,0 +1,97 @@
+internal import HTTP2Session
+internal import ReceiptModel
+
+extension GatewayLoop {
+  /// Calls the route. Each one checks its input whole before it sends anything to the store.
+  func dispatch(
+    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    switch match.route {
+    case .markRead: try markRead(match, context, request)
+    case .markUnread: try markUnread(match, context, request)
+    case .markDelivered: try markDelivered(match, context, request)
+    case .markReadMany: try markReadMany(match, context, request)
+    case .registerMessage: try registerMessage(match, context, request)
+    case .registerMessages: try registerMessages(match, context, request)
+    case .deleteMessage: try deleteMessage(match, context)
+    case .putChannel: try putChannel(match, context, request)
+    case .getChannel: try getChannel(match, context)
+    case .changeMembers: try changeMembers(match, context, request)
+    case .putChannelType: try putChannelType(match, context, request)
+    case .getChannelType: try getChannelType(match, context)
+    case .listChannelTypes: try listChannelTypes(match, context)
+    case .readState: try readState(match, context)
+    case .statuses: try statuses(match, context, request)
+    case .messageStatus: try messageStatus(match, context)
+    case .deleteChannel, .truncateChannel, .putUser, .getUser, .deleteUser, .acknowledgeReceipts, .listReaders,
+      .listDelivered, .listUnread, .chosenMembers, .unreadOfUser, .channelsOfUser, .unreadOfUsers, .events,
+      .issueTickets, .acknowledgePushes, .receiveHook, .frames:
+      throw Problem(.notImplemented, "this route is not built yet")
+    }
+  }
+
+  /// The body as a JSON object; an empty body counts as `{}`.
+  ///
+  /// - Throws: `content_type_not_supported` for a body of another type, `invalid_json`, `invalid_field`.
+  @_lifetime(borrow self)
+  func object(_ request: borrowing HTTP2Request) throws(Problem) -> JSONValue {
+    if request.body.isEmpty { return try parsed(Self.emptyObject.span.bytes) }
+    guard Self.isJSON(request.contentType) else { throw Problem(.contentTypeNotSupported) }
+    return try parsed(request.body)
+  }
+
+  private static let emptyObject = Array("{}".utf8)
+
+  @_lifetime(borrow self)
+  private func parsed(_ bytes: RawSpan) throws(Problem) -> JSONValue {
+    let tape = self.tape
+    let value: JSONValue
+    do throws(JSONSyntaxError) { value = try tape.parse(bytes) } catch { throw Problem(error) }
+    guard value.kind == .object else { throw Problem(.invalidField, "the body must be an object") }
+    return _overrideLifetime(value, borrowing: self)
+  }
+
+  /// Whether a body of this type is read as JSON: `application/json`, any parameters, or no type at all.
+  static func isJSON(_ contentType: RawSpan) -> Bool {
+    if contentType.isEmpty { return true }
+    let wanted: StaticString = "application/json"
+    let count = wanted.utf8CodeUnitCount
+    guard contentType.byteCount >= count else { return false }
+    for at in 0..<count {
+      let byte = contentType.unsafeLoad(fromByteOffset: at, as: UInt8.self)
+      let lower = byte >= UInt8(ascii: "A") && byte <= UInt8(ascii: "Z") ? byte | 0x20 : byte
+      if lower != wanted.utf8Start[at] { return false }
+    }
+    guard contentType.byteCount > count else { return true }
+    let next = contentType.unsafeLoad(fromByteOffset: count, as: UInt8.self)
+    return next == UInt8(ascii: ";") || next == UInt8(ascii: " ") || next == UInt8(ascii: "\t")
+  }
+
+  /// The user that a request acts for: a user's own id, or the one that a server names.
+  ///
+  /// - Parameter given: a `user_id` that was checked; empty where there is none.
+  /// - Throws: `user_id_required` where a server names none.
+  @_lifetime(borrow context)
+  static func actingUser(_ given: RawSpan, _ context: borrowing RequestContext) throws(Problem) -> RawSpan {
+    if !given.isEmpty { return _overrideLifetime(given, borrowing: context) }
+    guard !context.caller.isServer else { throw Problem(.userIDRequired) }
+    return _overrideLifetime(context.caller.user, borrowing: context)
+  }
+
+  /// The same where a server need not name a user: empty then.
+  @_lifetime(borrow context)
+  static func viewingUser(_ given: RawSpan, _ context: borrowing RequestContext) -> RawSpan {
+    given.isEmpty
+      ? _overrideLifetime(context.caller.user, borrowing: context) : _overrideLifetime(given, borrowing: context)
+  }
+
+  /// Checks a `user_id` wherever it is given: a request that names one twice is held to both.
+  ///
+  /// - Throws: `invalid_user_id`, `user_id_mismatch` where a user names another.
+  static func check(_ given: RawSpan, _ context: borrowing RequestContext) throws(Problem) {
+    guard Identifier.isUser(given) else { throw Problem(.invalidUserID) }
+    if !context.caller.isServer && !given.equals(context.caller.user) {
+      throw Problem(.userIDMismatch)
+    }
+  }
+}

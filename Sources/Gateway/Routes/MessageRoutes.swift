@@ -1,0 +1,72 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Registering and deleting messages (R5, R16).
+extension GatewayLoop {
+  /// `POST /v1/channels/{cid}/messages`.
+  func registerMessage(
+    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try object(request)
+    try MessageFields.checkTypes(body)
+    let message = try MessageFields(body, now: now)
+    try send(.registerMessage, cid: match.subject, context, match.route, .registration) { message.write(into: &$0) }
+  }
+
+  /// `DELETE /v1/channels/{cid}/messages/{id}`.
+  func deleteMessage(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    let message = match.message
+    try send(.deleteMessage, cid: match.subject, context, match.route, .deletion) { $0.writeField(message) }
+  }
+}
+
+/// The fields of a message to be registered.
+struct MessageFields: ~Escapable {
+  private let id: RawSpan
+  private let user: RawSpan?
+  private let createdAt: Int64
+  private let isSilent: Bool
+
+  /// What is malformed as a whole: a batch with such an entry is refused before anything is sent.
+  static func checkTypes(_ body: JSONValue) throws(Problem) {
+    _ = try body.requiredString("id")
+    _ = try body.optionalString("user_id")
+    _ = try body.optionalString("created_at")
+    _ = try body.optionalBool("silent")
+    _ = try body.optionalBool("receipt")
+    _ = try body.optionalString("parent_id")
+  }
+
+  /// - Parameter now: the time of a message that says none, in milliseconds since 1970.
+  /// - Throws: what is wrong with the values.
+  @_lifetime(copy body)
+  init(_ body: JSONValue, now: Int64) throws(Problem) {
+    id = try body.requiredString("id")
+    guard Identifier.isMessage(id) else { throw Problem(.invalidMessageID) }
+    user = try body.optionalString("user_id")
+    if let user {
+      guard Identifier.isUser(user) else { throw Problem(.invalidUserID) }
+    }
+    if let text = try body.optionalString("created_at") {
+      guard let time = CivilTime.milliseconds(parsing: text) else {
+        throw try body.required("created_at").error("must be a time as in 2026-01-31T12:00:00.000Z")
+      }
+      createdAt = time
+    } else {
+      createdAt = now
+    }
+    isSilent = try body.optionalBool("silent") ?? false
+    if try body.optionalBool("receipt") ?? false { throw Problem(.notImplemented, "receipts are not built yet") }
+    if try body.optionalString("parent_id") != nil { throw Problem(.notImplemented, "threads are not built yet") }
+  }
+
+  /// register_message of Proto/frames.md, behind the counter.
+  func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(id)
+    if let user { buffer.writeField(user) } else { buffer.writeEmptyField() }
+    buffer.writeTime(Timestamp(milliseconds: createdAt))
+    buffer.writeVarint(UInt64(isSilent ? 1 : 0))
+  }
+}

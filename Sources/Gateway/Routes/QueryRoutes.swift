@@ -1,0 +1,99 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Read states and statuses (R10, R12). A user sees what a member sees; a server everything, and need not name a user.
+extension GatewayLoop {
+  /// `GET /v1/channels/{cid}/read-state?limit=&cursor=`.
+  func readState(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    var limit = limits.rowsPerPage
+    var cursor: UInt64?
+    var user = match.query.extracting(0..<0)
+    var reader = QueryReader(match.query, scratch)
+    while let parameter = try reader.next() {
+      if parameter.name.equals("limit") {
+        guard let value = parameter.value.decimal, (1...UInt64(limits.rowsPerPage)).contains(value) else {
+          throw Problem(.invalidQuery, "limit has to be a whole number from 1 to \(limits.rowsPerPage)")
+        }
+        limit = Int(value)
+      } else if parameter.name.equals("cursor") {
+        guard let row = PageCursor.row(parameter.value) else { throw Problem(.invalidCursor) }
+        cursor = UInt64(row)
+      } else if parameter.name.equals("user_id") {
+        user = parameter.value
+        if !user.isEmpty { try Self.check(user, context) }
+      }
+    }
+    let viewer = Self.viewingUser(user, context)
+    let isServer = context.caller.isServer
+    try send(.readState, cid: match.subject, context, match.route, .readState) { buffer in
+      buffer.writeViewer(viewer, isServer: isServer)
+      buffer.writeVarint(limit)
+      buffer.writeOptional(cursor)
+    }
+  }
+
+  /// `GET /v1/channels/{cid}/messages/{id}/status`.
+  func messageStatus(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    let parameters = try PositionParameters(match.query, scratch)
+    if !parameters.user.isEmpty { try Self.check(parameters.user, context) }
+    let viewer = Self.viewingUser(parameters.user, context)
+    let isServer = context.caller.isServer
+    let message = match.message
+    try send(.statuses, cid: match.subject, context, match.route, .status) { buffer in
+      buffer.writeViewer(viewer, isServer: isServer)
+      buffer.writeVarint(1)
+      buffer.writeField(message)
+    }
+  }
+
+  /// `POST /v1/channels/{cid}/receipts/query`.
+  func statuses(
+    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let parameters = try PositionParameters(match.query, scratch)
+    let body = try object(request)
+    let messages = try body.requiredArray("message_ids", countMax: limits.entriesPerRequest)
+    var checked = messages.elements
+    while let message = checked.next() {
+      guard Identifier.isMessage(try message.asString()) else {
+        throw message.error("is not a message id", .invalidMessageID)
+      }
+    }
+    guard messages.count > 0 else { throw messages.error("may not be empty") }
+    var user = parameters.user
+    if !user.isEmpty { try Self.check(user, context) }
+    if let named = try body.optionalString("user_id") {
+      try Self.check(named, context)
+      user = named
+    }
+    let viewer = Self.viewingUser(user, context)
+    let isServer = context.caller.isServer
+    try send(.statuses, cid: match.subject, context, match.route, .statuses) { buffer in
+      buffer.writeViewer(viewer, isServer: isServer)
+      buffer.writeVarint(messages.count)
+      var written = messages.elements
+      while let message = written.next() {
+        if let id = message.string { buffer.writeField(id) }
+      }
+    }
+  }
+}
+
+/// The cursor of a page of rows. Callers are to take it as it is.
+enum PageCursor {
+  /// The row number that a cursor stands for.
+  static func row(_ text: RawSpan) -> UInt32? {
+    guard text.byteCount > 1, text.unsafeLoad(fromByteOffset: 0, as: UInt8.self) == UInt8(ascii: "r") else { return nil }
+    return text.extracting(1..<text.byteCount).decimal.flatMap { UInt32(exactly: $0) }
+  }
+}
+
+extension ByteBuffer {
+  /// *viewer* of Proto/frames.md.
+  fileprivate mutating func writeViewer(_ user: RawSpan, isServer: Bool) {
+    writeVarint(UInt64(isServer ? 1 : 0))
+    writeField(user)
+  }
+}

@@ -1,0 +1,107 @@
+/// What a request asks for, as API.md lists it.
+package enum Route: UInt8, CaseIterable, Sendable {
+  // The routes that are built.
+  case markRead
+  case markUnread
+  case markDelivered
+  case markReadMany
+  case registerMessage
+  case registerMessages
+  case deleteMessage
+  case putChannel
+  case getChannel
+  case changeMembers
+  case putChannelType
+  case getChannelType
+  case listChannelTypes
+  case readState
+  case statuses
+  case messageStatus
+  // Those that are not built yet and answer 501.
+  case deleteChannel
+  case truncateChannel
+  case putUser
+  case getUser
+  case deleteUser
+  case acknowledgeReceipts
+  case listReaders
+  case listDelivered
+  case listUnread
+  case chosenMembers
+  case unreadOfUser
+  case channelsOfUser
+  case unreadOfUsers
+  case events
+  case issueTickets
+  case acknowledgePushes
+  case receiveHook
+  case frames
+
+  /// The name in metrics and logs.
+  package var name: StaticString {
+    switch self {
+    case .markRead: "mark_read"
+    case .markUnread: "mark_unread"
+    case .markDelivered: "mark_delivered"
+    case .markReadMany: "mark_read_many"
+    case .registerMessage: "register_message"
+    case .registerMessages: "register_messages"
+    case .deleteMessage: "delete_message"
+    case .putChannel: "put_channel"
+    case .getChannel: "get_channel"
+    case .changeMembers: "change_members"
+    case .putChannelType: "put_channel_type"
+    case .getChannelType: "get_channel_type"
+    case .listChannelTypes: "list_channel_types"
+    case .readState: "read_state"
+    case .statuses: "statuses"
+    case .messageStatus: "message_status"
+    case .deleteChannel: "delete_channel"
+    case .truncateChannel: "truncate_channel"
+    case .putUser: "put_user"
+    case .getUser: "get_user"
+    case .deleteUser: "delete_user"
+    case .acknowledgeReceipts: "acknowledge_receipts"
+    case .listReaders: "list_readers"
+    case .listDelivered: "list_delivered"
+    case .listUnread: "list_unread"
+    case .chosenMembers: "chosen_members"
+    case .unreadOfUser: "unread_of_user"
+    case .channelsOfUser: "channels_of_user"
+    case .unreadOfUsers: "unread_of_users"
+    case .events: "events"
+    case .issueTickets: "issue_tickets"
+    case .acknowledgePushes: "acknowledge_pushes"
+    case .receiveHook: "receive_hook"
+    case .frames: "frames"
+    }
+  }
+
+  /// Whether this build answers it.
+  package var isBuilt: Bool { rawValue < Route.deleteChannel.rawValue }
+
+  /// Who may ask.
+  package enum Caller: Sendable {
+    /// Servers only.
+    case server
+    /// Servers, and users for themselves.
+    case user
+    /// The credential, if any, is in the body.
+    case anyone
+  }
+
+  /// API.md, "Callers" and the headings of the routes.
+  package var caller: Caller {
+    switch self {
+    case .markRead, .markUnread, .markDelivered, .markReadMany, .readState, .statuses, .messageStatus,
+      .acknowledgeReceipts, .listReaders, .listDelivered, .listUnread, .chosenMembers, .unreadOfUser,
+      .channelsOfUser, .events, .putUser, .getUser:
+      .user
+    case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
+      .putChannelType, .getChannelType, .listChannelTypes, .deleteChannel, .truncateChannel, .deleteUser,
+      .unreadOfUsers, .issueTickets, .frames:
+      .server
+    case .acknowledgePushes, .receiveHook: .anyone
+    }
+  }
+}

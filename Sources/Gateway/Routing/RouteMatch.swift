@@ -1,0 +1,108 @@
+internal import ReceiptModel
+
+/// A route with the parts of the path that it names, percent-decoded and checked. Valid as long as the path is, and
+/// until the same ``PathScratch`` serves the next path.
+package struct RouteMatch: ~Escapable {
+  package let route: Route
+  /// The cid, the channel type or the user that the path names; empty if it names none.
+  package let subject: RawSpan
+  /// The message id that the path names; empty if it names none.
+  package let message: RawSpan
+  /// What follows the `?`, as sent; empty for none.
+  package let query: RawSpan
+
+  @_lifetime(copy query)
+  init(_ route: Route, subject: RawSpan, message: RawSpan, query: RawSpan) {
+    self.route = route
+    self.subject = _overrideLifetime(subject, copying: query)
+    self.message = _overrideLifetime(message, copying: query)
+    self.query = query
+  }
+}
+
+/// Room for the percent-decoded parts of one path and its query, used again for the next request.
+package final class PathScratch {
+  /// The longest path that can be decoded; HTTP2Limits bounds it far below.
+  static let byteCount = 64 * 1024
+
+  private let bytes: UnsafeMutableRawPointer
+  private var used = 0
+
+  package init() {
+    bytes = .allocate(byteCount: Self.byteCount, alignment: 1)
+  }
+
+  deinit { bytes.deallocate() }
+
+  /// Forgets what was decoded.
+  func clear() { used = 0 }
+
+  /// `text` with its percent-escapes resolved, or as it is if it has none; nil where an escape is broken
+  /// (RFC 3986 section 2.1). A plus sign is a plus sign: no value of ours has a space.
+  @_lifetime(copy text)
+  func decoded(_ text: RawSpan) -> RawSpan? {
+    guard text.contains(UInt8(ascii: "%")) else { return text }
+    guard text.byteCount <= Self.byteCount - used else { return nil }
+    let start = bytes + used
+    var count = 0
+    var at = 0
+    while at < text.byteCount {
+      var byte = text.unsafeLoad(fromByteOffset: at, as: UInt8.self)
+      at += 1
+      if byte == UInt8(ascii: "%") {
+        guard at + 2 <= text.byteCount,
+          let high = Self.hexDigit(text.unsafeLoad(fromByteOffset: at, as: UInt8.self)),
+          let low = Self.hexDigit(text.unsafeLoad(fromByteOffset: at + 1, as: UInt8.self))
+        else { return nil }
+        byte = high << 4 | low
+        at += 2
+      }
+      start.storeBytes(of: byte, toByteOffset: count, as: UInt8.self)
+      count += 1
+    }
+    used += count
+    return _overrideLifetime(RawSpan(_unsafeStart: UnsafeRawPointer(start), byteCount: count), copying: text)
+  }
+
+  private static func hexDigit(_ byte: UInt8) -> UInt8? {
+    switch byte {
+    case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
+    case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
+    case UInt8(ascii: "A")...UInt8(ascii: "F"): byte - UInt8(ascii: "A") + 10
+    default: nil
+    }
+  }
+}
+
+extension RawSpan {
+  func contains(_ byte: UInt8) -> Bool { firstOffset(of: byte, from: 0) != nil }
+
+  /// Where `byte` stands at or behind `start`.
+  func firstOffset(of byte: UInt8, from start: Int) -> Int? {
+    var at = start
+    while at < byteCount {
+      if unsafeLoad(fromByteOffset: at, as: UInt8.self) == byte { return at }
+      at += 1
+    }
+    return nil
+  }
+
+  /// Whether these are the bytes of `text`.
+  func equals(_ text: StaticString) -> Bool {
+    guard byteCount == text.utf8CodeUnitCount else { return false }
+    for at in 0..<byteCount where unsafeLoad(fromByteOffset: at, as: UInt8.self) != text.utf8Start[at] {
+      return false
+    }
+    return true
+  }
+
+  /// Whether both have the same bytes.
+  func equals(_ other: RawSpan) -> Bool {
+    guard byteCount == other.byteCount else { return false }
+    for at in 0..<byteCount
+    where unsafeLoad(fromByteOffset: at, as: UInt8.self) != other.unsafeLoad(fromByteOffset: at, as: UInt8.self) {
+      return false
+    }
+    return true
+  }
+}

@@ -1,0 +1,107 @@
+package import HTTP2Session
+package import Logging
+internal import NIOCore
+package import Operations
+package import TLSSession
+
+/// What a gateway is started with.
+package struct GatewayConfiguration: Sendable {
+  /// Where it listens for HTTP/2.
+  package var listen: Endpoint
+  /// The files for TLS; nil: HTTP/2 without it, by prior knowledge.
+  package var tls: TLSServerConfiguration?
+  package var stores: [Endpoint]
+  /// What store and gateway prove to each other; empty for nothing.
+  package var storeSecrets: [[UInt8]]
+  package var tokenKeys: TokenKeys
+  package var admin: Endpoint?
+  /// Event loops, each with a thread, its own connections and its own way to the store.
+  package var loopCount: Int
+  package var logLevel: Logger.Level
+  package var limits = GatewayLimits()
+  package var http2 = HTTP2Limits()
+
+  package init(listen: Endpoint, stores: [Endpoint], tokenKeys: TokenKeys) {
+    self.listen = listen
+    self.stores = stores
+    self.storeSecrets = []
+    self.tokenKeys = tokenKeys
+    self.loopCount = 1
+    self.logLevel = .info
+  }
+
+  /// Half of the processors: the rest is the store's, the kernel's and nobody's.
+  package static var defaultLoopCount: Int { max(1, System.coreCount / 2) }
+
+  /// All settings, by the key that is flag, environment variable and file key in one.
+  package static let keys: Set<String> = [
+    "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file",
+    "ticket-secret-file", "admin", "proxy-protocol", "cors-origin", "loops", "config", "log-level", "health-check",
+  ]
+
+  /// Reads and checks the settings and the files that they name.
+  ///
+  /// - Parameter warn: called with lines to log.
+  package init(_ settings: Settings, warn: (String) -> Void) throws(SettingsError) {
+    guard let listen = try settings.endpoint("listen") else {
+      throw SettingsError("listen", "is missing: give the HOST:PORT to serve HTTP/2 at")
+    }
+    let stores = try settings.endpoints("store")
+    guard !stores.isEmpty else {
+      throw SettingsError("store", "is missing: give the HOST:PORT of the store, or several with commas")
+    }
+    self.init(listen: listen, stores: stores, tokenKeys: try Self.tokenKeys(settings, warn))
+    self.tls = try Self.tls(settings)
+    if let path = try settings.string("secret-file") {
+      storeSecrets = try SecretFile.load(path, key: "secret-file", warn: warn).all
+    }
+    admin = try settings.endpoint("admin")
+    loopCount = try settings.integer("loops", in: 1...256) ?? Self.defaultLoopCount
+    logLevel = try ProcessRunner.logLevel(settings)
+    if try settings.flag("proxy-protocol") { throw SettingsError("proxy-protocol", "is not built yet; leave it out") }
+    if try !settings.list("cors-origin").isEmpty {
+      throw SettingsError("cors-origin", "is not built yet; leave it out")
+    }
+    if let path = try settings.string("ticket-secret-file") {
+      // Tickets are not built yet; a file that will not do is better found now.
+      _ = try SecretFile.load(path, key: "ticket-secret-file", warn: warn)
+    }
+  }
+
+  private static func tls(_ settings: Settings) throws(SettingsError) -> TLSServerConfiguration? {
+    let certificate = try settings.string("tls-cert")
+    let key = try settings.string("tls-key")
+    let isPlain = try settings.flag("h2c")
+    switch (certificate, key) {
+    case (nil, nil):
+      guard isPlain else {
+        throw SettingsError("tls-cert", "and --tls-key are missing: give both, or --h2c to serve without TLS")
+      }
+      return nil
+    case (let certificate?, let key?):
+      guard !isPlain else {
+        throw SettingsError("h2c", "serves without TLS and --tls-cert with it: give one of them")
+      }
+      return TLSServerConfiguration(certificateChainFile: certificate, privateKeyFile: key)
+    case (nil, _): throw SettingsError("tls-cert", "is missing: --tls-key needs the certificate that it belongs to")
+    case (_, nil): throw SettingsError("tls-key", "is missing: --tls-cert needs its private key")
+    }
+  }
+
+  private static func tokenKeys(_ settings: Settings, _ warn: (String) -> Void) throws(SettingsError) -> TokenKeys {
+    var keys = TokenKeys()
+    if let path = try settings.string("jwt-secret-file") {
+      keys.secrets = try SecretFile.load(path, key: "jwt-secret-file", byteCountMin: 32, warn: warn).all
+    }
+    if let path = try settings.string("jwks-file") {
+      // Public keys may be read by everybody.
+      let bytes = try SecretFile.bytes(path, key: "jwks-file") { _ in }
+      keys.keySet = String(decoding: bytes, as: UTF8.self)
+    }
+    guard !keys.secrets.isEmpty || keys.keySet != nil else {
+      throw SettingsError(
+        "jwt-secret-file", "is missing: give the file with the secret of HS256 tokens, or --jwks-file with public keys")
+    }
+    return keys
+  }
+}

@@ -1,0 +1,27 @@
+package import NIOCore
+
+/// What callers may cost the gateway beyond HTTP/2 itself (for that see `HTTP2Limits`), named in one place.
+package struct GatewayLimits: Sendable {
+  /// Verified tokens that each event loop remembers; one takes some 300 bytes.
+  package var cachedTokens = 16_384
+  /// Requests that wait for the verification of a token, on each event loop; one more is answered 503.
+  package var parkedRequests = 4_096
+  /// JSON bodies, beside the size that HTTP/2 bounds.
+  package var json = JSONLimits()
+  /// Members in one request (API.md, "Set-up").
+  package var membersPerRequest = 1_000
+  /// Messages in one registration (API.md, "Set-up").
+  package var messagesPerRequest = 1_000
+  /// Positions in one delivered request, message ids in one query (API.md, "Positions", "Queries").
+  package var entriesPerRequest = 100
+  /// Channels in one `POST /v1/channels/read`.
+  package var channelsPerRequest = 1_000
+  /// Rows of a page at most, and where no limit is given (API.md, "Queries").
+  package var rowsPerPage = 100
+  /// Between the GOAWAY that warns and the one that binds.
+  package var shutdownGrace = TimeAmount.milliseconds(500)
+  /// How long streams may take to end after that.
+  package var drainTimeout = TimeAmount.seconds(10)
+
+  package init() {}
+}

@@ -1,0 +1,158 @@
+package import Logging
+internal import NIOCore
+package import NIOPosix
+package import Operations
+internal import ServiceLifecycle
+internal import StoreClient
+internal import Synchronization
+internal import TLSSession
+
+/// A running gateway: a listener, and a ``GatewayLoop`` on each event loop.
+package final class GatewayServer: Service {
+  private let listener: any Channel
+  private let loops: [NIOLoopBound<GatewayLoop>]
+  private let eventLoops: [any EventLoop]
+  private let readiness: Readiness
+  private let logger: Logger
+
+  /// Where it listens, with the port that the system chose where 0 was asked for.
+  package let address: Endpoint
+
+  private init(
+    listener: any Channel, address: Endpoint, loops: [NIOLoopBound<GatewayLoop>], eventLoops: [any EventLoop],
+    readiness: Readiness, logger: Logger
+  ) {
+    self.listener = listener
+    self.address = address
+    self.loops = loops
+    self.eventLoops = eventLoops
+    self.readiness = readiness
+    self.logger = logger
+  }
+
+  /// Connects to the store and begins to listen.
+  ///
+  /// - Parameter group: all of its loops are used; connections are spread over them in turn.
+  /// - Throws: where a certificate, a key set or the address will not do.
+  package static func start(
+    _ configuration: GatewayConfiguration, group: MultiThreadedEventLoopGroup, readiness: Readiness,
+    metrics: MetricsRegistry, logger: Logger
+  ) async throws(SettingsError) -> GatewayServer {
+    let tls = try configuration.tls.map { tls throws(SettingsError) in try context(tls) }
+    let verifier: TokenVerifier
+    do {
+      verifier = try await TokenVerifier(configuration.tokenKeys)
+    } catch {
+      throw SettingsError("jwks-file", "is not a JSON Web Key Set with a \"kid\" for each key (\(error))")
+    }
+    let eventLoops = group.makeIterator().map { $0 as any EventLoop }
+    let storeReadiness = StoreReadiness(loopCount: eventLoops.count, readiness)
+    var loops: [NIOLoopBound<GatewayLoop>] = []
+    for eventLoop in eventLoops {
+      loops.append(
+        await makeLoop(on: eventLoop, configuration, verifier, storeReadiness, metrics: metrics, logger: logger))
+    }
+    let listener = try await listen(configuration, group, eventLoops, loops, tls)
+    readiness.set("process", nil)
+    let address = Endpoint(
+      host: configuration.listen.host, port: listener.localAddress?.port ?? configuration.listen.port)
+    return GatewayServer(
+      listener: listener, address: address, loops: loops, eventLoops: eventLoops, readiness: readiness,
+      logger: logger)
+  }
+
+  private static func context(_ configuration: TLSServerConfiguration) throws(SettingsError) -> TLSContext {
+    do {
+      return try TLSContext(server: configuration)
+    } catch {
+      throw SettingsError("tls-cert", "and --tls-key cannot be used: \(error)")
+    }
+  }
+
+  private static func makeLoop(
+    on eventLoop: any EventLoop, _ configuration: GatewayConfiguration, _ verifier: TokenVerifier,
+    _ readiness: StoreReadiness, metrics: MetricsRegistry, logger: Logger
+  ) async -> NIOLoopBound<GatewayLoop> {
+    var store = StoreClientConfiguration(
+      addresses: configuration.stores.map { StoreClientConfiguration.Address(host: $0.host, port: $0.port) },
+      secrets: configuration.storeSecrets, logger: logger)
+    store.name = "tidemark-gateway"
+    let storeConfiguration = store
+    let made = eventLoop.submit {
+      let loop = GatewayLoop(
+        eventLoop: eventLoop, store: storeConfiguration, verifier: verifier, limits: configuration.limits,
+        http2: configuration.http2, logger: logger, readinessChanged: { readiness.changed(by: $0 ? 1 : -1) })
+      loop.start()
+      return NIOLoopBound(loop, eventLoop: eventLoop)
+    }
+    // The closure does not throw.
+    let loop = try! await made.get()
+    metrics.register(on: eventLoop) { loop.value.collect(into: &$0) }
+    return loop
+  }
+
+  private static func listen(
+    _ configuration: GatewayConfiguration, _ group: MultiThreadedEventLoopGroup, _ eventLoops: [any EventLoop],
+    _ loops: [NIOLoopBound<GatewayLoop>], _ tls: TLSContext?
+  ) async throws(SettingsError) -> any Channel {
+    let byEventLoop = Dictionary(
+      uniqueKeysWithValues: zip(eventLoops, loops).map { (ObjectIdentifier($0), $1) })
+    do {
+      return try await ServerBootstrap(group: group)
+        .serverChannelOption(.backlog, value: 1_024)
+        .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+        .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
+        .childChannelOption(
+          .recvAllocator, value: AdaptiveRecvByteBufferAllocator(minimum: 2_048, initial: 16_384, maximum: 65_536)
+        )
+        .childChannelInitializer { channel in
+          channel.eventLoop.makeCompletedFuture {
+            // Every loop of the group has one.
+            try GatewayPipeline.assemble(channel, byEventLoop[ObjectIdentifier(channel.eventLoop)]!.value, tls: tls)
+          }
+        }
+        .bind(host: configuration.listen.host, port: configuration.listen.port).get()
+    } catch {
+      throw SettingsError(
+        "listen", "\(configuration.listen): cannot listen there (\(error)); is another process using it?")
+    }
+  }
+
+  /// Serves until the group shuts down, then ends in order: not ready, no new connections, GOAWAY, the streams, the
+  /// way to the store.
+  package func run() async throws {
+    await withTaskCancellationOrGracefulShutdownHandler {
+      try? await listener.closeFuture.get()
+    } onCancelOrGracefulShutdown: {
+      self.readiness.set("process", "draining")
+      self.listener.close(promise: nil)
+    }
+    logger.info("Draining")
+    for (loop, eventLoop) in zip(loops, eventLoops) {
+      try? await eventLoop.flatSubmit { loop.value.drain() }.get()
+    }
+    for (loop, eventLoop) in zip(loops, eventLoops) {
+      try? await eventLoop.flatSubmit { loop.value.close() }.get()
+    }
+  }
+}
+
+/// Ready when every loop has its store.
+private final class StoreReadiness: Sendable {
+  private let readyCount = Mutex(0)
+  private let loopCount: Int
+  private let readiness: Readiness
+
+  init(loopCount: Int, _ readiness: Readiness) {
+    self.loopCount = loopCount
+    self.readiness = readiness
+    readiness.set("store", "no connection")
+  }
+
+  func changed(by difference: Int) {
+    readyCount.withLock { count in
+      count += difference
+      readiness.set("store", count == loopCount ? nil : "no connection")
+    }
+  }
+}

@@ -1,0 +1,136 @@
+internal import CNghttp2
+internal import NIOCore
+
+// The client's functions that nghttp2 calls, under the same rules as the server's.
+
+/// The table of the functions below. The caller frees it with `nghttp2_session_callbacks_del`.
+func makeClientCallbacks() -> OpaquePointer {
+  var made: OpaquePointer?
+  // The only failure is lack of memory.
+  guard nghttp2_session_callbacks_new(&made) == 0, let table = made else {
+    fatalError("nghttp2_session_callbacks_new: no memory")
+  }
+  nghttp2_session_callbacks_set_on_begin_headers_callback(table, onBeginHeaders)
+  nghttp2_session_callbacks_set_on_header_callback(table, onHeader)
+  nghttp2_session_callbacks_set_on_data_chunk_recv_callback(table, onDataChunk)
+  nghttp2_session_callbacks_set_on_frame_recv_callback(table, onFrameReceived)
+  nghttp2_session_callbacks_set_on_frame_not_send_callback(table, onFrameNotSent)
+  nghttp2_session_callbacks_set_on_stream_close_callback(table, onStreamClose)
+  return table
+}
+
+/// Bytes of a request body into nghttp2's frame buffer.
+let readRequestBody: nghttp2_data_source_read_callback = { _, _, buffer, length, dataFlags, source, _ in
+  let slot = source.unsafelyUnwrapped.pointee.ptr.assumingMemoryBound(to: StreamSlot.self)
+  let available = slot.pointee.response.readableBytes
+  let count = min(available, length)
+  if count > 0 {
+    slot.pointee.response.withUnsafeReadableBytes { bytes in
+      UnsafeMutableRawPointer(buffer.unsafelyUnwrapped)
+        .copyMemory(from: bytes.baseAddress.unsafelyUnwrapped, byteCount: count)
+    }
+    slot.pointee.response.moveReaderIndex(forwardBy: count)
+  }
+  if count == available { dataFlags.unsafelyUnwrapped.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue) }
+  return count
+}
+
+private typealias Core = UnsafeMutablePointer<ClientCore>
+
+@inline(__always)
+private func core(_ user: UnsafeMutableRawPointer?) -> Core {
+  user.unsafelyUnwrapped.assumingMemoryBound(to: ClientCore.self)
+}
+
+@inline(__always)
+private func slot(_ session: OpaquePointer?, _ streamID: Int32) -> UnsafeMutablePointer<StreamSlot>? {
+  nghttp2_session_get_stream_user_data(session, streamID)?.assumingMemoryBound(to: StreamSlot.self)
+}
+
+private let onBeginHeaders: nghttp2_on_begin_headers_callback = { session, frame, user in
+  let core = core(user)
+  let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
+  core.pointee.decoding = nil
+  guard let slot = slot(session, header.pointee.stream_id) else { return 0 }
+  slot.pointee.streamID = header.pointee.stream_id
+  // A final status has been seen: these are trailers. An informational one is forgotten (RFC 9113 section 8.1).
+  if slot.pointee.status >= 200 { return 0 }
+  slot.pointee.count = 0
+  slot.pointee.headerListBytes = 0
+  slot.pointee.fields = StreamSlot.Fields()
+  core.pointee.decoding = slot
+  return 0
+}
+
+private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, value, valueCount, _, user in
+  let core = core(user)
+  guard let slot = core.pointee.decoding else { return 0 }
+  let name = name.unsafelyUnwrapped
+  let value = value.unsafelyUnwrapped
+  if name[0] == UInt8(ascii: ":") {
+    // ":status" is the only one there is; nghttp2 has checked it.
+    slot.pointee.status = Int32(parseDecimal(value, valueCount) ?? 0)
+    return 0
+  }
+  slot.pointee.headerListBytes += nameCount + valueCount + 32
+  if slot.pointee.headerListBytes > core.pointee.maxHeaderListBytes {
+    slot.pointee.flags.insert(.headersTooLarge)
+    return 0
+  }
+  slot.pointee.storeField(name, nameCount, value, valueCount)
+  return 0
+}
+
+private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, streamID, data, length, user in
+  let core = core(user)
+  guard let slot = slot(session, streamID) else { return 0 }
+  if slot.pointee.count - slot.pointee.headerEnd + length > core.pointee.maxBodyBytes {
+    slot.pointee.flags.insert(.bodyTooLarge)
+    _ = nghttp2_submit_rst_stream(session, 0, streamID, HTTP2ErrorCode.cancel.rawValue)
+    return 0
+  }
+  slot.pointee.reserve(length)
+  _ = slot.pointee.append(data.unsafelyUnwrapped, length)
+  if slot.pointee.phase == .streaming { core.pointee.wait(slot) }
+  return 0
+}
+
+private let onFrameReceived: nghttp2_on_frame_recv_callback = { session, frame, user in
+  let core = core(user)
+  let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
+  switch header.pointee.type {
+  case 0x0, 0x1:  // DATA, HEADERS
+    if let decoded = core.pointee.decoding {
+      decoded.pointee.headerEnd = decoded.pointee.count
+      core.pointee.decoding = nil
+      if decoded.pointee.phase == .streaming && decoded.pointee.status >= 200 { core.pointee.wait(decoded) }
+    }
+    if header.pointee.flags & 1 != 0 {
+      slot(session, header.pointee.stream_id)?.pointee.flags.insert(.remoteEnded)
+    }
+  case 0x3: core.pointee.counters.resetsReceived += 1  // RST_STREAM
+  case 0x4: core.pointee.settingsSeen = true  // SETTINGS
+  case 0x7:  // GOAWAY
+    core.pointee.counters.goAwaysReceived += 1
+    core.pointee.goAwaySeen = true
+  default: break
+  }
+  return 0
+}
+
+/// A request that never left: the server is going away, or stream numbers are used up.
+private let onFrameNotSent: nghttp2_on_frame_not_send_callback = { session, frame, _, user in
+  let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
+  if header.pointee.type == 0x1, let slot = slot(session, header.pointee.stream_id) {
+    core(user).pointee.close(slot, errorCode: HTTP2ErrorCode.refusedStream.rawValue)
+  }
+  return 0
+}
+
+private let onStreamClose: nghttp2_on_stream_close_callback = { session, streamID, errorCode, user in
+  let core = core(user)
+  guard let slot = slot(session, streamID) else { return 0 }
+  if core.pointee.decoding == slot { core.pointee.decoding = nil }
+  core.pointee.close(slot, errorCode: errorCode)
+  return 0
+}

@@ -1,0 +1,329 @@
+internal import CNghttp2
+package import NIOCore
+
+/// The client's side of one HTTP/2 connection: a channel handler over an nghttp2 session. Requests are queued with
+/// ``submit(_:path:body:token:streaming:)`` and leave in one write at the end of the read loop or with ``flushIfNeeded()``;
+/// more than the server's concurrent streams wait inside nghttp2. Everything runs on the channel's event loop.
+package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: ChannelInboundHandler {
+  package typealias InboundIn = ByteBuffer
+  package typealias OutboundOut = ByteBuffer
+
+  /// Who is told of answers. Kept until the connection has closed.
+  package let delegate: Delegate
+
+  private let resources: HTTP2ClientResources
+  private let core: UnsafeMutablePointer<ClientCore>
+  private var lifecycle = ConnectionLifecycle()
+  private var context: ChannelHandlerContext?
+  private var isDirty = false
+  private var isBusy = false
+
+  /// A connection to be added to a channel's pipeline. Resources belong to that channel's event loop.
+  package init(delegate: Delegate, resources: HTTP2ClientResources) {
+    self.delegate = delegate
+    self.resources = resources
+    core = .allocate(capacity: 1)
+    core.initialize(
+      to: ClientCore(
+        session: nil,
+        pool: resources.pool,
+        maxHeaderListBytes: resources.limits.maxHeaderListBytes,
+        maxBodyBytes: resources.limits.maxBodyBytes
+      )
+    )
+  }
+
+  deinit {
+    core.pointee.destroy()
+    while let slot = core.pointee.popWaiting() { core.pointee.pool.pointee.put(slot) }
+    core.deinitialize(count: 1)
+    core.deallocate()
+  }
+
+  /// What has been counted so far.
+  package var counters: HTTP2Counters { core.pointee.counters }
+
+  /// Requests submitted and not yet answered.
+  package var openStreams: Int { core.pointee.openCount }
+
+  /// Whether requests can be submitted: the channel is active and the server has not said GOAWAY.
+  package var isUsable: Bool { lifecycle.state == .active && !core.pointee.goAwaySeen }
+
+  /// Streams that the server allows at once; 2^32-1 until it has said.
+  package var maxConcurrentStreams: UInt32 {
+    core.pointee.session.map {
+      nghttp2_session_get_remote_settings($0, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
+    } ?? 0
+  }
+
+  // MARK: Requests
+
+  /// Queues a request. The path and the body are copied before this returns.
+  ///
+  /// - Parameters:
+  ///   - template: its other headers; has to live until the request has been sent.
+  ///   - path: `:path`, with the query.
+  ///   - token: given back with the answer.
+  ///   - streaming: tell the delegate of the body as it comes.
+  /// - Returns: a handle for ``cancel(_:)``; nil if the connection takes no requests any more.
+  @discardableResult
+  package func submit(
+    _ template: HTTP2RequestTemplate,
+    path: UnsafeRawBufferPointer,
+    body: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0),
+    token: UInt64,
+    streaming: Bool = false
+  ) -> HTTP2StreamHandle? {
+    guard isUsable, let session = core.pointee.session else { return nil }
+    let slot = core.pointee.open()
+    slot.pointee.token = token
+    slot.pointee.method = template.method
+    if streaming { slot.pointee.phase = .streaming }
+    let pathField = template.list + HTTP2RequestTemplate.pathIndex
+    // nghttp2 copies the value, and reads it only.
+    pathField.pointee.value = path.baseAddress.map {
+      UnsafeMutablePointer(mutating: $0.assumingMemoryBound(to: UInt8.self))
+    }
+    pathField.pointee.valuelen = path.count
+    let streamID: Int32
+    if body.isEmpty {
+      streamID = nghttp2_submit_request(session, nil, template.list, template.count, nil, slot)
+    } else {
+      slot.pointee.response.clear()
+      slot.pointee.response.writeBytes(body)
+      var provider = nghttp2_data_provider(
+        source: nghttp2_data_source(ptr: UnsafeMutableRawPointer(slot)),
+        read_callback: readRequestBody
+      )
+      streamID = nghttp2_submit_request(session, nil, template.list, template.count, &provider, slot)
+    }
+    isDirty = true
+    let handle = slot.pointee.handle
+    if streamID < 0 {
+      // STREAM_ID_NOT_AVAILABLE after 2^30 requests, or NOMEM.
+      core.pointee.close(slot, errorCode: HTTP2ErrorCode.refusedStream.rawValue)
+    } else {
+      slot.pointee.streamID = streamID
+    }
+    return handle
+  }
+
+  /// As ``submit(_:path:body:token:streaming:)``, with strings.
+  @discardableResult
+  package func submit(
+    _ template: HTTP2RequestTemplate,
+    path: String,
+    body: ByteBuffer = ByteBuffer(),
+    token: UInt64,
+    streaming: Bool = false
+  ) -> HTTP2StreamHandle? {
+    var path = path
+    return path.withUTF8 { path in
+      body.withUnsafeReadableBytes { body in
+        submit(template, path: UnsafeRawBufferPointer(path), body: body, token: token, streaming: streaming)
+      }
+    }
+  }
+
+  /// Gives a request up with CANCEL; the delegate hears that it failed.
+  package func cancel(_ stream: HTTP2StreamHandle) {
+    guard let slot = core.pointee.pool.pointee.find(stream), let session = core.pointee.session,
+      slot.pointee.phase == .receiving || slot.pointee.phase == .streaming
+    else { return }
+    _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, HTTP2ErrorCode.cancel.rawValue)
+    isDirty = true
+    flushIfNeeded()
+  }
+
+  /// Says GOAWAY; the connection closes when the requests under way have been answered.
+  package func close() {
+    guard let context else { return }
+    switch lifecycle.shutdownRequested(hasGrace: false) {
+    case .none: return
+    case .close: context.close(promise: nil)
+    case .sendGoAway, .sendNoticeThenGoAway:
+      guard let session = core.pointee.session else { return }
+      _ = nghttp2_submit_goaway(session, 0, 0, HTTP2ErrorCode.noError.rawValue, nil, 0)
+      isDirty = true
+      flushIfNeeded()
+    }
+  }
+
+  // MARK: Channel events
+
+  /// Begins the session if the channel is active already.
+  package func handlerAdded(context: ChannelHandlerContext) {
+    self.context = context
+    if context.channel.isActive { activate(context) }
+  }
+
+  /// Ends the session.
+  package func handlerRemoved(context: ChannelHandlerContext) {
+    closed()
+    self.context = nil
+  }
+
+  /// Begins the session: preface and SETTINGS are sent at once.
+  package func channelActive(context: ChannelHandlerContext) {
+    activate(context)
+    context.fireChannelActive()
+  }
+
+  /// Ends the session: open requests have failed.
+  package func channelInactive(context: ChannelHandlerContext) {
+    closed()
+    context.fireChannelInactive()
+  }
+
+  /// Feeds nghttp2, then hands complete answers to the delegate.
+  package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    guard lifecycle.takesInput, let session = core.pointee.session else { return }
+    let buffer = unwrapInboundIn(data)
+    core.pointee.counters.bytesIn &+= UInt64(buffer.readableBytes)
+    isBusy = true
+    let result = buffer.withUnsafeReadableBytes { bytes in
+      nghttp2_session_mem_recv(session, bytes.bindMemory(to: UInt8.self).baseAddress, bytes.count)
+    }
+    isDirty = true
+    if result < 0 {
+      // NOMEM, FLOODED, or a callback failed, which ours never do.
+      core.pointee.counters.protocolErrors += 1
+      _ = nghttp2_session_terminate_session(session, HTTP2ErrorCode.protocolError.rawValue)
+      lifecycle.sessionFailed()
+    }
+    tellDelegate()
+    isBusy = false
+  }
+
+  /// The end of a read loop: new requests leave in one write.
+  package func channelReadComplete(context: ChannelHandlerContext) {
+    if lifecycle.takesOutput {
+      delegate.http2ReadComplete(on: self)
+      flushIfNeeded()
+    }
+    context.fireChannelReadComplete()
+  }
+
+  /// Goes on sending where the peer had stopped reading.
+  package func channelWritabilityChanged(context: ChannelHandlerContext) {
+    if context.channel.isWritable {
+      isDirty = true
+      flushIfNeeded()
+    }
+    context.fireChannelWritabilityChanged()
+  }
+
+  /// Closes: whatever failed below, there is no way on from it.
+  package func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    context.fireErrorCaught(error)
+    context.close(promise: nil)
+  }
+
+  private func activate(_ context: ChannelHandlerContext) {
+    guard lifecycle.state == .idle else { return }
+    lifecycle.activated()
+    var made: OpaquePointer?
+    // The only failure is lack of memory.
+    guard nghttp2_session_client_new2(&made, resources.callbacks, core, resources.options) == 0, let made
+    else {
+      context.close(promise: nil)
+      return
+    }
+    core.pointee.session = made
+    let limits = resources.limits
+    let list = [
+      nghttp2_settings_entry(settings_id: Int32(NGHTTP2_SETTINGS_ENABLE_PUSH.rawValue), value: 0),
+      nghttp2_settings_entry(
+        settings_id: Int32(NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE.rawValue),
+        value: limits.initialWindowSize
+      ),
+      nghttp2_settings_entry(
+        settings_id: Int32(NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE.rawValue),
+        value: UInt32(limits.maxHeaderListBytes)
+      ),
+    ]
+    // Both fail only on values out of range, or for lack of memory.
+    _ = nghttp2_submit_settings(made, 0, list, list.count)
+    _ = nghttp2_session_set_local_window_size(made, 0, 0, limits.connectionWindowSize)
+    isDirty = true
+    flushIfNeeded()
+  }
+
+  private func closed() {
+    guard lifecycle.channelInactive() else { return }
+    core.pointee.destroy()
+    isBusy = true
+    tellDelegate()
+    isBusy = false
+    delegate.http2ConnectionClosed(self)
+  }
+
+  private func tellDelegate() {
+    let core = core
+    if core.pointee.settingsSeen && !core.pointee.settingsTold {
+      core.pointee.settingsTold = true
+      delegate.http2ConnectionReady(self)
+    }
+    while let slot = core.pointee.popWaiting() {
+      let token = slot.pointee.token
+      switch slot.pointee.phase {
+      case .ready:
+        delegate.http2ResponseReceived(token: token, response: HTTP2ClientResponse(slot), on: self)
+        core.pointee.counters.answers += 1
+        core.pointee.pool.pointee.put(slot)
+      case .streaming:
+        delegate.http2ResponsePart(token: token, response: HTTP2ClientResponse(slot), on: self)
+        slot.pointee.count = slot.pointee.headerEnd
+      case .aborted:
+        let errorCode = UInt32(bitPattern: slot.pointee.status)
+        core.pointee.pool.pointee.put(slot)
+        delegate.http2StreamFailed(token: token, errorCode: errorCode, on: self)
+      case .free, .receiving, .delivered, .answered: break
+      }
+    }
+  }
+
+  // MARK: Output
+
+  /// Writes the requests queued since the last flush. Cheap when there are none; does nothing inside a read, whose end
+  /// flushes anyway.
+  package func flushIfNeeded() {
+    guard isDirty, !isBusy, let context else { return }
+    isBusy = true
+    while isDirty, lifecycle.takesOutput, let session = core.pointee.session {
+      isDirty = false
+      send(session, context)
+      tellDelegate()
+    }
+    isBusy = false
+    guard let session = core.pointee.session, lifecycle.takesOutput, context.channel.isWritable else {
+      return
+    }
+    if nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0 {
+      if lifecycle.flushed(sessionDone: true) { context.close(promise: nil) }
+    }
+  }
+
+  private func send(_ session: OpaquePointer, _ context: ChannelHandlerContext) {
+    let maxWriteBytes = resources.limits.maxWriteBytes
+    // While the channel is not writable, requests wait in nghttp2; channelWritabilityChanged goes on from here.
+    while context.channel.isWritable {
+      var output = resources.output
+      resources.output = ByteBuffer()
+      output.clear()
+      let drained = drain(session, into: &output, maxBytes: maxWriteBytes)
+      if output.readableBytes > 0 {
+        core.pointee.counters.bytesOut &+= UInt64(output.readableBytes)
+        context.writeAndFlush(wrapOutboundOut(output), promise: nil)
+      }
+      if output.capacity <= maxWriteBytes * 2 { resources.output = output }
+      switch drained {
+      case .more: continue
+      case .all: return
+      case .failed:
+        context.close(promise: nil)
+        return
+      }
+    }
+  }
+}

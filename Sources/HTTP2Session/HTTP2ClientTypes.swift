@@ -1,0 +1,207 @@
+internal import CNghttp2
+internal import NIOCore
+
+/// What a client accepts from its server.
+package struct HTTP2ClientLimits: Sendable {
+  /// Bytes of an answer's header list (RFC 9113 section 6.5.2), 1 to 65,535; past it the rest of the list is left out.
+  package var maxHeaderListBytes: Int = 32 * 1024
+  /// Bytes of an answer's body. Past it the stream is reset and fails.
+  package var maxBodyBytes: Int = 64 * 1024 * 1024
+  /// Window of each stream, in bytes.
+  package var initialWindowSize: UInt32 = 4 * 1024 * 1024
+  /// Window of the connection, in bytes.
+  package var connectionWindowSize: Int32 = 64 * 1024 * 1024
+  /// Bytes gathered for one write.
+  package var maxWriteBytes: Int = 256 * 1024
+  /// Bytes of a slot's buffers, each, that are kept for the next stream.
+  package var maxKeptBufferBytes: Int = 16 * 1024
+
+  /// The defaults, to be changed field by field.
+  package init() {}
+}
+
+/// What the client connections of one event loop share. Make one per event loop.
+package final class HTTP2ClientResources {
+  /// The limits of every connection made with these resources.
+  package let limits: HTTP2ClientLimits
+
+  let callbacks: OpaquePointer
+  let options: OpaquePointer
+  let pool: UnsafeMutablePointer<SlotPool>
+  var output = ByteBuffer()
+
+  /// Resources with empty pools.
+  package init(limits: HTTP2ClientLimits = HTTP2ClientLimits()) {
+    precondition(limits.maxHeaderListBytes >= 1 && limits.maxHeaderListBytes <= 65_535)
+    self.limits = limits
+    callbacks = makeClientCallbacks()
+    var made: OpaquePointer?
+    // The only failure is lack of memory.
+    guard nghttp2_option_new(&made) == 0, let made else { fatalError("nghttp2_option_new: no memory") }
+    options = made
+    nghttp2_option_set_no_closed_streams(options, 1)
+    pool = .allocate(capacity: 1)
+    pool.initialize(to: SlotPool(maxKeptBufferBytes: limits.maxKeptBufferBytes))
+  }
+
+  deinit {
+    nghttp2_session_callbacks_del(callbacks)
+    nghttp2_option_del(options)
+    pool.pointee.destroy()
+    pool.deinitialize(count: 1)
+    pool.deallocate()
+  }
+}
+
+/// The part of a request's headers that stays the same from request to request, laid out for nghttp2 once. It has to
+/// live until the requests made with it have been sent; the connection keeps no reference of its own.
+package final class HTTP2RequestTemplate {
+  let list: UnsafeMutablePointer<nghttp2_nv>
+  let count: Int
+  let method: HTTP2Method
+  private let storage: UnsafeMutablePointer<UInt8>
+
+  /// Where `:path` is in the list.
+  static let pathIndex = 3
+
+  /// Headers of requests to one server. Names are lower-case; empty values are left out.
+  package init(
+    method: HTTP2Method,
+    scheme: String,
+    authority: String,
+    authorization: String = "",
+    contentType: String = "",
+    headers: [(name: String, value: String)] = []
+  ) {
+    self.method = method
+    var fields: [(String, String)] = [
+      (":method", method.name), (":scheme", scheme), (":authority", authority), (":path", "/"),
+    ]
+    if !authorization.isEmpty { fields.append(("authorization", authorization)) }
+    if !contentType.isEmpty { fields.append(("content-type", contentType)) }
+    fields += headers.filter { !$0.value.isEmpty }.map { ($0.name, $0.value) }
+
+    let bytes = fields.flatMap { Array($0.0.utf8) + Array($0.1.utf8) }
+    storage = .allocate(capacity: bytes.count)
+    storage.initialize(from: bytes, count: bytes.count)
+    count = fields.count
+    list = .allocate(capacity: count)
+    var at = storage
+    for (index, field) in fields.enumerated() {
+      let nameCount = field.0.utf8.count
+      let valueCount = field.1.utf8.count
+      // The path is another one each time: nghttp2 copies it.
+      let flags =
+        index == HTTP2RequestTemplate.pathIndex ? ResponseHeaders.noCopyName : ResponseHeaders.noCopy
+      (list + index).initialize(
+        to: nghttp2_nv(
+          name: at,
+          value: at + nameCount,
+          namelen: nameCount,
+          valuelen: valueCount,
+          flags: flags
+        )
+      )
+      at += nameCount + valueCount
+    }
+  }
+
+  deinit {
+    list.deallocate()
+    storage.deallocate()
+  }
+}
+
+extension HTTP2Method {
+  /// The name on the wire; "CONNECT" stands for all that the service does not know.
+  package var name: String {
+    switch self {
+    case .get: "GET"
+    case .put: "PUT"
+    case .post: "POST"
+    case .delete: "DELETE"
+    case .patch: "PATCH"
+    case .head: "HEAD"
+    case .options: "OPTIONS"
+    case .other: "CONNECT"
+    }
+  }
+}
+
+/// An answer, read in place; valid inside the delegate's call only.
+package struct HTTP2ClientResponse: ~Copyable, ~Escapable {
+  private let slot: UnsafePointer<StreamSlot>
+
+  @_lifetime(borrow slot)
+  init(_ slot: UnsafeMutablePointer<StreamSlot>) { self.slot = UnsafePointer(slot) }
+
+  /// `:status`, 200 to 999.
+  package var status: Int { Int(slot.pointee.status) }
+
+  /// The body; of a streaming request, what has come since the last call.
+  package var body: RawSpan {
+    @_lifetime(borrow self) get {
+      _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.body), borrowing: self)
+    }
+  }
+
+  /// `content-type`; empty without one.
+  package var contentType: RawSpan {
+    @_lifetime(borrow self) get {
+      let bytes = slot.pointee.bytes(slot.pointee.fields.contentType)
+      return _overrideLifetime(RawSpan(_unsafeBytes: bytes), borrowing: self)
+    }
+  }
+
+  /// The first header of that lower-case name.
+  @_lifetime(borrow self)
+  package func header(_ name: StaticString) -> RawSpan? {
+    guard let range = slot.pointee.find(name) else { return nil }
+    return _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.bytes(range)), borrowing: self)
+  }
+}
+
+/// Who is told what became of requests. Called on the event loop, never from inside nghttp2.
+package protocol HTTP2ClientDelegate: AnyObject {
+  /// The answer to a request is complete; of a streaming request, this is its end, with the rest of the body.
+  func http2ResponseReceived(
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<Self>
+  )
+
+  /// Of a streaming request: its answer has begun, or more of its body has come.
+  func http2ResponsePart(
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<Self>
+  )
+
+  /// There will be no answer: the stream was reset with that code, or the connection ended. REFUSED_STREAM means that
+  /// the server has not looked at the request (RFC 9113 section 8.7).
+  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<Self>)
+
+  /// All answers of this read have been delivered. Requests submitted until this returns leave in one write.
+  func http2ReadComplete(on connection: HTTP2ClientConnection<Self>)
+
+  /// The server's SETTINGS have arrived: the connection works.
+  func http2ConnectionReady(_ connection: HTTP2ClientConnection<Self>)
+
+  /// The connection is gone; nothing more will be called for it.
+  func http2ConnectionClosed(_ connection: HTTP2ClientConnection<Self>)
+}
+
+extension HTTP2ClientDelegate {
+  /// Does nothing.
+  package func http2ResponsePart(
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<Self>
+  ) {}
+  /// Does nothing.
+  package func http2ReadComplete(on connection: HTTP2ClientConnection<Self>) {}
+  /// Does nothing.
+  package func http2ConnectionReady(_ connection: HTTP2ClientConnection<Self>) {}
+  /// Does nothing.
+  package func http2ConnectionClosed(_ connection: HTTP2ClientConnection<Self>) {}
+}

@@ -1,0 +1,210 @@
+internal import CNghttp2
+package import NIOCore
+
+extension HTTP2ServerConnection {
+  /// Reads a request in place. Nil, and no call, if the handle is stale or the request has been answered.
+  package func withRequest<Result, Failure: Error>(
+    _ stream: HTTP2StreamHandle,
+    _ body: (borrowing HTTP2Request) throws(Failure) -> Result
+  ) throws(Failure) -> Result? {
+    guard let slot = find(stream), slot.pointee.phase == .delivered else { return nil }
+    return try body(HTTP2Request(slot))
+  }
+
+  /// Whether the request of that handle still waits for its answer.
+  package func isOpen(_ stream: HTTP2StreamHandle) -> Bool {
+    find(stream).map { $0.pointee.phase == .delivered } ?? false
+  }
+
+  /// Answers a request. `body` writes into the stream's own buffer, which is empty when it is called and is sent from
+  /// where it is. Content-length is set (RFC 9110 section 8.6); an answer without body ends with its headers; to HEAD
+  /// the same headers go without the body.
+  ///
+  /// - Parameters:
+  ///   - status: 200 to 999.
+  ///   - headers: at most 28 more, empty for most answers.
+  @discardableResult
+  package func respond(
+    _ stream: HTTP2StreamHandle,
+    status: Int,
+    contentType: HTTP2ContentType = .json,
+    headers: [HTTP2Header] = [],
+    body: (inout ByteBuffer) -> Void
+  ) -> HTTP2Outcome {
+    guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
+    slot.pointee.response.clear()
+    body(&slot.pointee.response)
+    return submit(slot, status, contentType, headers)
+  }
+
+  /// Answers a request with a body that exists already; shared storage is sent without a copy of ours.
+  @discardableResult
+  package func respond(
+    _ stream: HTTP2StreamHandle,
+    status: Int,
+    contentType: HTTP2ContentType = .json,
+    headers: [HTTP2Header] = [],
+    body: ByteBuffer
+  ) -> HTTP2Outcome {
+    guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
+    slot.pointee.response = body
+    return submit(slot, status, contentType, headers)
+  }
+
+  /// Answers a request without a body.
+  @discardableResult
+  package func respond(
+    _ stream: HTTP2StreamHandle,
+    status: Int,
+    headers: [HTTP2Header] = []
+  ) -> HTTP2Outcome {
+    guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
+    slot.pointee.response.clear()
+    return submit(slot, status, .none, headers)
+  }
+
+  /// Resets a stream instead of answering it.
+  package func reset(_ stream: HTTP2StreamHandle, _ code: HTTP2ErrorCode) {
+    guard let slot = find(stream), let session = core.pointee.session else { return }
+    _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, code.rawValue)
+    // The application has asked for it: it need not be told.
+    slot.pointee.flags.insert(.localEnded)
+    isDirty = true
+  }
+
+  // MARK: Streaming
+
+  // An answer of unknown length keeps its bytes in the same buffer of its slot: write appends at its end, nghttp2
+  // takes from its front as the peer's windows allow, and is woken by resume_data when it had found nothing.
+
+  /// Begins an answer whose body follows in pieces, without content-length.
+  @discardableResult
+  package func startStreaming(
+    _ stream: HTTP2StreamHandle,
+    status: Int,
+    contentType: HTTP2ContentType,
+    headers: [HTTP2Header] = []
+  ) -> HTTP2Outcome {
+    guard let slot = find(stream), slot.pointee.phase == .delivered, let session = core.pointee.session else {
+      return .gone
+    }
+    slot.pointee.response.clear()
+    slot.pointee.phase = .streaming
+    if slot.pointee.method == .head { slot.pointee.flags.formUnion([.finished, .localEnded]) }
+    let hasBody = slot.pointee.method != .head
+    let result = resources.headers.withList(
+      slot: slot,
+      status: status,
+      contentType: contentType,
+      length: nil,
+      extra: headers
+    ) { list, count in
+      nghttp2Submit(session, slot, list, count, hasBody: hasBody)
+    }
+    return submitted(slot, result)
+  }
+
+  /// Queues bytes of a streaming answer. All are taken, or none: ``HTTP2Outcome/full`` beyond
+  /// ``HTTP2Limits/maxStreamQueueBytes``, unless the queue was empty.
+  @discardableResult
+  package func write(_ stream: HTTP2StreamHandle, _ bytes: ByteBuffer) -> HTTP2Outcome {
+    guard let slot = find(stream), slot.pointee.phase == .streaming,
+      !slot.pointee.flags.contains(.finished)
+    else { return .gone }
+    let waiting = slot.pointee.response.readableBytes
+    if waiting > 0 && waiting + bytes.readableBytes > resources.limits.maxStreamQueueBytes {
+      slot.pointee.flags.insert(.wantsDrain)
+      return .full
+    }
+    slot.pointee.response.discardReadBytes()
+    slot.pointee.response.writeImmutableBuffer(bytes)
+    resume(slot)
+    return .queued
+  }
+
+  /// Ends a streaming answer; what is queued is still sent.
+  @discardableResult
+  package func finish(_ stream: HTTP2StreamHandle) -> HTTP2Outcome {
+    guard let slot = find(stream), slot.pointee.phase == .streaming,
+      !slot.pointee.flags.contains(.finished)
+    else { return .gone }
+    slot.pointee.flags.insert(.finished)
+    resume(slot)
+    return .queued
+  }
+
+  /// Bytes that wait in a streaming answer; nil if the stream is not one.
+  package func queuedBytes(_ stream: HTTP2StreamHandle) -> Int? {
+    guard let slot = find(stream), slot.pointee.phase == .streaming else { return nil }
+    return slot.pointee.response.readableBytes
+  }
+
+  // MARK: Inside
+
+  @inline(__always)
+  private func find(_ stream: HTTP2StreamHandle) -> UnsafeMutablePointer<StreamSlot>? {
+    guard let slot = core.pointee.pool.pointee.find(stream), slot.pointee.core == core else { return nil }
+    return slot
+  }
+
+  private func resume(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    isDirty = true
+    guard slot.pointee.flags.contains(.deferred), let session = core.pointee.session else { return }
+    slot.pointee.flags.remove(.deferred)
+    _ = nghttp2_session_resume_data(session, slot.pointee.streamID)
+  }
+
+  private func submit(
+    _ slot: UnsafeMutablePointer<StreamSlot>,
+    _ status: Int,
+    _ contentType: HTTP2ContentType,
+    _ headers: [HTTP2Header]
+  ) -> HTTP2Outcome {
+    precondition(status >= 200 && status <= 999, "a final status has three digits and is no 1xx")
+    guard let session = core.pointee.session else { return .gone }
+    let length = slot.pointee.response.readableBytes
+    let hasBody = length > 0 && slot.pointee.method != .head
+    // RFC 9110 section 8.6: none with 204; with 304 it would have to be that of the 200.
+    let mayHaveLength = status != 204 && status != 304
+    slot.pointee.phase = .answered
+    if !hasBody { slot.pointee.flags.insert(.localEnded) }
+    let result = resources.headers.withList(
+      slot: slot,
+      status: status,
+      contentType: contentType,
+      length: mayHaveLength ? length : nil,
+      extra: headers
+    ) { list, count in
+      nghttp2Submit(session, slot, list, count, hasBody: hasBody)
+    }
+    return submitted(slot, result)
+  }
+
+  @inline(__always)
+  private func nghttp2Submit(
+    _ session: OpaquePointer,
+    _ slot: UnsafeMutablePointer<StreamSlot>,
+    _ list: UnsafeMutablePointer<nghttp2_nv>,
+    _ count: Int,
+    hasBody: Bool
+  ) -> Int32 {
+    if !hasBody { return nghttp2_submit_response(session, slot.pointee.streamID, list, count, nil) }
+    var provider = nghttp2_data_provider(
+      source: nghttp2_data_source(ptr: UnsafeMutableRawPointer(slot)),
+      read_callback: readResponse
+    )
+    return nghttp2_submit_response(session, slot.pointee.streamID, list, count, &provider)
+  }
+
+  private func submitted(_ slot: UnsafeMutablePointer<StreamSlot>, _ result: Int32) -> HTTP2Outcome {
+    isDirty = true
+    guard result == 0 else {
+      // NOMEM, or DATA_EXIST for a second answer, which the phases rule out.
+      context?.close(promise: nil)
+      return .gone
+    }
+    core.pointee.counters.answers += 1
+    if !slot.pointee.flags.contains(.remoteEnded) { core.pointee.answeredEarly.append(slot.pointee.handle) }
+    return .queued
+  }
+}

@@ -1,0 +1,90 @@
+internal import NIOCore
+
+/// Which streams there have been, as far as the answer to a late frame depends on it (RFC 9113 sections 5.1, 5.1.1).
+/// nghttp2 forgets closed streams and ignores what comes on them.
+struct StreamHistory {
+  /// What a frame on a stream that is not open means.
+  enum Verdict { case ignore, resetAgain, neverOpened, closed }
+
+  private(set) var highest: Int32 = -1
+  /// Streams that the peer skipped, and so closed without ever opening them. Only the latest few are known.
+  private var skipped: [ClosedRange<Int32>] = []
+  private var resetByUs = RecentStreams()
+  private var resetByPeer = RecentStreams()
+
+  /// A HEADERS frame with a new odd number; true if others were skipped.
+  @inline(__always)
+  mutating func opened(_ id: Int32) -> Bool {
+    let skips = id != highest + 2
+    if skips { skip(highest + 2...id - 2) }
+    highest = id
+    return skips
+  }
+
+  @inline(never)
+  private mutating func skip(_ range: ClosedRange<Int32>) {
+    if skipped.count == 16 { skipped.removeFirst() }
+    skipped.append(range)
+  }
+
+  mutating func noteResetByUs(_ id: Int32) { resetByUs.insert(id) }
+  mutating func noteResetByPeer(_ id: Int32) { resetByPeer.insert(id) }
+
+  func verdict(_ id: Int32) -> Verdict {
+    if resetByUs.contains(id) { return .ignore }
+    if resetByPeer.contains(id) { return .resetAgain }
+    return skipped.contains { $0.contains(id) } ? .neverOpened : .closed
+  }
+}
+
+/// The last few stream numbers of one kind.
+struct RecentStreams {
+  private static let limit = 128
+  private var ids: [Int32] = []
+  private var next = 0
+
+  mutating func insert(_ id: Int32) {
+    if ids.count < RecentStreams.limit {
+      ids.append(id)
+    } else {
+      ids[next] = id
+      next = (next + 1) % RecentStreams.limit
+    }
+  }
+
+  func contains(_ id: Int32) -> Bool { ids.contains(id) }
+}
+
+/// A token bucket for frames that ask for work and carry none.
+struct ControlFrameBudget {
+  private let burst: Int
+  private let perSecond: Int
+  private var tokens: Int
+  private var refilled: NIODeadline
+
+  init(limits: HTTP2Limits, now: NIODeadline) {
+    burst = limits.controlFrameBurst
+    perSecond = limits.controlFramesPerSecond
+    tokens = burst
+    refilled = now
+  }
+
+  /// False when there is none left.
+  mutating func spend(now: NIODeadline) -> Bool {
+    if tokens < burst {
+      let elapsed = (now - refilled).nanoseconds / 1_000_000
+      if elapsed > 0 {
+        let earned = elapsed >= 60_000 ? burst : Int(elapsed) * perSecond / 1_000
+        if earned > 0 {
+          tokens = min(burst, tokens + earned)
+          refilled = now
+        }
+      }
+    } else {
+      refilled = now
+    }
+    guard tokens > 0 else { return false }
+    tokens -= 1
+    return true
+  }
+}

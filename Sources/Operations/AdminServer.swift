@@ -1,0 +1,168 @@
+internal import Foundation
+package import Logging
+package import NIOCore
+internal import NIOHTTP1
+internal import NIOPosix
+internal import ServiceLifecycle
+
+/// The operations listener: HTTP/1.1 with `GET /health`, `/ready` and `/metrics`, apart from the traffic it tells about.
+package final class AdminServer: Service {
+  private let channel: any Channel
+  private let logger: Logger
+
+  /// The address listened at, with the port that the system chose where 0 was asked for.
+  package let address: Endpoint
+
+  private init(channel: any Channel, address: Endpoint, logger: Logger) {
+    self.channel = channel
+    self.address = address
+    self.logger = logger
+  }
+
+  /// Starts to listen.
+  ///
+  /// - Throws: a ``SettingsError`` that names `--admin` where the address cannot be listened at.
+  package static func start(
+    at endpoint: Endpoint, group: any EventLoopGroup, readiness: Readiness, metrics: MetricsRegistry, logger: Logger
+  ) async throws(SettingsError) -> AdminServer {
+    ProcessMetrics.noteStart()
+    do {
+      let channel = try await ServerBootstrap(group: group)
+        .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+        .childChannelInitializer { channel in
+          channel.eventLoop.makeCompletedFuture {
+            try channel.pipeline.syncOperations.configureHTTPServerPipeline(withErrorHandling: true)
+            try channel.pipeline.syncOperations.addHandler(IdleStateHandler(allTimeout: AdminHandler.idleTimeout))
+            try channel.pipeline.syncOperations.addHandler(AdminHandler(readiness: readiness, metrics: metrics))
+          }
+        }
+        .bind(host: endpoint.host, port: endpoint.port).get()
+      let address = Endpoint(host: endpoint.host, port: channel.localAddress?.port ?? endpoint.port)
+      return AdminServer(channel: channel, address: address, logger: logger)
+    } catch {
+      throw SettingsError("admin", "\(endpoint): cannot listen there (\(error)); is another process using it?")
+    }
+  }
+
+  /// Serves until the group shuts down. As the first service of its group it is the last to stop, so `/ready` answers
+  /// 503 during the drain.
+  package func run() async throws {
+    logger.debug("operations listener started", metadata: ["address": "\(address)"])
+    try await withTaskCancellationOrGracefulShutdownHandler {
+      try await channel.closeFuture.get()
+    } onCancelOrGracefulShutdown: {
+      self.channel.close(promise: nil)
+    }
+  }
+}
+
+private final class AdminHandler: ChannelInboundHandler {
+  typealias InboundIn = HTTPServerRequestPart
+  typealias OutboundOut = HTTPServerResponsePart
+
+  static let idleTimeout = TimeAmount.seconds(60)
+  /// Nothing here takes a body.
+  static let bodyByteCountMax = 4 * 1024
+
+  private let readiness: Readiness
+  private let metrics: MetricsRegistry
+  private var head: HTTPRequestHead?
+  private var bodyByteCount = 0
+
+  init(readiness: Readiness, metrics: MetricsRegistry) {
+    self.readiness = readiness
+    self.metrics = metrics
+  }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    switch unwrapInboundIn(data) {
+    case .head(let head):
+      self.head = head
+      bodyByteCount = 0
+    case .body(let body):
+      bodyByteCount += body.readableBytes
+      if bodyByteCount > Self.bodyByteCountMax { context.close(promise: nil) }
+    case .end:
+      guard let head else { return }
+      self.head = nil
+      answer(head, context)
+    }
+  }
+
+  private func answer(_ head: HTTPRequestHead, _ context: ChannelHandlerContext) {
+    let path = head.uri.prefix { $0 != "?" }
+    guard ["/health", "/ready", "/metrics"].contains(path) else {
+      return write(.notFound, #"{"error":"try /health, /ready or /metrics"}"#, head, context)
+    }
+    guard head.method == .GET || head.method == .HEAD else {
+      return write(
+        .methodNotAllowed, #"{"error":"GET only"}"#, extra: [("allow", "GET, HEAD")], head, context)
+    }
+    switch path {
+    case "/health":
+      write(.ok, #"{"status":"ok"}"#, head, context)
+    case "/ready":
+      let reasons = readiness.notReadyReasons
+      if reasons.isEmpty {
+        write(.ok, #"{"status":"ready"}"#, head, context)
+      } else {
+        write(.serviceUnavailable, Self.notReady(reasons), head, context)
+      }
+    default:
+      // The handler and its context stay on their loop, as the future's callback does.
+      let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
+      metrics.collect(on: context.eventLoop).whenSuccess { samples in
+        let (handler, context) = bound.value
+        var buffer = context.channel.allocator.buffer(capacity: 16 * 1024)
+        samples.write(into: &buffer)
+        handler.write(.ok, buffer, type: "text/plain; version=0.0.4; charset=utf-8", head, context)
+      }
+    }
+  }
+
+  private static func notReady(_ reasons: [String]) -> String {
+    let body = ["status": ["not ready"], "reasons": reasons]
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+    guard let data = try? encoder.encode(body) else { return "{}" }
+    return String(decoding: data, as: UTF8.self)
+  }
+
+  private func write(
+    _ status: HTTPResponseStatus, _ text: String, extra: [(String, String)] = [], _ head: HTTPRequestHead,
+    _ context: ChannelHandlerContext
+  ) {
+    write(status, ByteBuffer(string: text + "\n"), type: "application/json", extra: extra, head, context)
+  }
+
+  private func write(
+    _ status: HTTPResponseStatus, _ body: ByteBuffer, type: String, extra: [(String, String)] = [],
+    _ head: HTTPRequestHead, _ context: ChannelHandlerContext
+  ) {
+    var headers = HTTPHeaders([
+      ("content-type", type), ("content-length", "\(body.readableBytes)"), ("cache-control", "no-store"),
+    ])
+    for (name, value) in extra { headers.add(name: name, value: value) }
+    if !head.isKeepAlive { headers.add(name: "connection", value: "close") }
+    context.write(
+      wrapOutboundOut(.head(HTTPResponseHead(version: head.version, status: status, headers: headers))),
+      promise: nil)
+    if head.method != .HEAD { context.write(wrapOutboundOut(.body(.byteBuffer(body))), promise: nil) }
+    let channel = context.channel
+    context.writeAndFlush(wrapOutboundOut(.end(nil))).whenComplete { _ in
+      if !head.isKeepAlive { channel.close(promise: nil) }
+    }
+  }
+
+  func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+    if event is IdleStateHandler.IdleStateEvent {
+      context.close(promise: nil)
+    } else {
+      context.fireUserInboundEventTriggered(event)
+    }
+  }
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    context.close(promise: nil)
+  }
+}

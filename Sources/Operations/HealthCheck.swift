@@ -1,0 +1,108 @@
+package import NIOCore
+internal import NIOHTTP1
+internal import NIOPosix
+
+/// `--health-check URL`: one HTTP/1.1 GET, for containers that have no curl inside.
+package enum HealthCheck {
+  /// Asks `http://HOST[:PORT][/PATH]` and says in one line what came of it.
+  ///
+  /// - Returns: the exit code, 0 for an answer 200 to 299, else 1, and the line.
+  package static func run(
+    _ url: String, timeout: TimeAmount = .seconds(5)
+  ) async -> (exitCode: Int32, line: String) {
+    guard let target = Target(url) else {
+      return (1, "--health-check \"\(url)\": give http://HOST:PORT/ready")
+    }
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let outcome = await ask(target, group: group, timeout: timeout)
+    try? await group.shutdownGracefully()
+    switch outcome {
+    case .success(let status) where (200..<300).contains(status): return (0, "\(url): \(status)")
+    case .success(let status): return (1, "\(url): \(status)")
+    case .failure(let error): return (1, "\(url): \(error)")
+    }
+  }
+
+  struct Target: Equatable {
+    var endpoint: Endpoint
+    var path: String
+
+    init?(_ url: String) {
+      guard url.lowercased().hasPrefix("http://") else { return nil }
+      let rest = url.dropFirst("http://".count)
+      let authority = rest.prefix { $0 != "/" && $0 != "?" && $0 != "#" }
+      let path = rest.dropFirst(authority.count).prefix { $0 != "#" }
+      guard path.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { return nil }
+      guard let endpoint = Endpoint(authority) ?? Endpoint("\(authority):80") else { return nil }
+      self.endpoint = endpoint
+      self.path = path.hasPrefix("/") ? String(path) : "/" + path
+    }
+  }
+
+  struct TimedOut: Error, CustomStringConvertible {
+    var description: String { "no answer in time" }
+  }
+
+  struct Closed: Error, CustomStringConvertible {
+    var description: String { "the connection was closed before an answer" }
+  }
+
+  private static func ask(
+    _ target: Target, group: MultiThreadedEventLoopGroup, timeout: TimeAmount
+  ) async -> Result<Int, any Error> {
+    let eventLoop = group.next()
+    let answer = eventLoop.makePromise(of: Int.self)
+    eventLoop.scheduleTask(in: timeout) { answer.fail(TimedOut()) }
+    ClientBootstrap(group: eventLoop)
+      .connectTimeout(timeout)
+      .channelInitializer { channel in
+        channel.eventLoop.makeCompletedFuture {
+          try channel.pipeline.syncOperations.addHTTPClientHandlers()
+          try channel.pipeline.syncOperations.addHandler(AskHandler(target: target, answer: answer))
+        }
+      }
+      .connect(host: target.endpoint.host, port: target.endpoint.port)
+      .whenFailure { answer.fail($0) }
+    do {
+      return .success(try await answer.futureResult.get())
+    } catch {
+      return .failure(error)
+    }
+  }
+}
+
+private final class AskHandler: ChannelInboundHandler {
+  typealias InboundIn = HTTPClientResponsePart
+  typealias OutboundOut = HTTPClientRequestPart
+
+  private let target: HealthCheck.Target
+  private let answer: EventLoopPromise<Int>
+
+  init(target: HealthCheck.Target, answer: EventLoopPromise<Int>) {
+    self.target = target
+    self.answer = answer
+  }
+
+  func channelActive(context: ChannelHandlerContext) {
+    let headers = HTTPHeaders([("host", "\(target.endpoint)"), ("connection", "close")])
+    let head = HTTPRequestHead(version: .http1_1, method: .GET, uri: target.path, headers: headers)
+    context.write(wrapOutboundOut(.head(head)), promise: nil)
+    context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
+  }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    if case .head(let head) = unwrapInboundIn(data) {
+      answer.succeed(Int(head.status.code))
+      context.close(promise: nil)
+    }
+  }
+
+  func channelInactive(context: ChannelHandlerContext) {
+    answer.fail(HealthCheck.Closed())
+  }
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    answer.fail(error)
+    context.close(promise: nil)
+  }
+}

@@ -1,0 +1,157 @@
+package import NIOCore
+
+/// What one scrape found, and its text form (Prometheus text exposition format 0.0.4).
+///
+/// Values of the same name and labels are summed, so every event loop adds its own plain counters.
+package struct MetricSamples: Sendable {
+  enum Kind: String, Sendable {
+    case counter, gauge, histogram
+  }
+
+  enum Value: Sendable, Equatable {
+    case number(Double)
+    case integer(Int64)
+    case histogram(Histogram)
+  }
+
+  struct Family: Sendable {
+    var kind: Kind
+    var help: String
+    /// By the labels' text, as in `{route="read",status="2xx"}`; empty for none.
+    var series: [String: Value] = [:]
+  }
+
+  private var families: [String: Family] = [:]
+
+  package init() {}
+
+  /// Adds to a counter; its name should end in `_total`.
+  package mutating func counter(
+    _ name: String, help: String, labels: KeyValuePairs<String, String> = [:], _ value: Int64
+  ) {
+    add(name, .counter, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .integer(value))
+  }
+
+  /// Adds to a gauge.
+  package mutating func gauge(
+    _ name: String, help: String, labels: KeyValuePairs<String, String> = [:], _ value: Double
+  ) {
+    add(name, .gauge, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .number(value))
+  }
+
+  /// Adds to a histogram; the name of one of durations should end in `_seconds`.
+  package mutating func histogram(
+    _ name: String, help: String, labels: KeyValuePairs<String, String> = [:], _ value: Histogram
+  ) {
+    add(name, .histogram, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .histogram(value))
+  }
+
+  /// Adds what another scrape found.
+  package mutating func merge(_ other: MetricSamples) {
+    for (name, family) in other.families {
+      for (labels, value) in family.series {
+        add(name, family.kind, help: family.help, labelText: labels, value)
+      }
+    }
+  }
+
+  mutating func add(_ name: String, _ kind: Kind, help: String, labels: [(String, String)], _ value: Value) {
+    add(Self.name(name), kind, help: help, labelText: Self.labelText(labels), value)
+  }
+
+  private mutating func add(_ name: String, _ kind: Kind, help: String, labelText: String, _ value: Value) {
+    var family = families[name] ?? Family(kind: kind, help: help)
+    // A name that two places use for different kinds is a fault of ours that must not spoil the whole scrape.
+    guard family.kind == kind else { return }
+    if family.help.isEmpty { family.help = help }
+    family.series[labelText] = family.series[labelText].map { Self.sum($0, value) } ?? value
+    families[name] = family
+  }
+
+  private static func sum(_ a: Value, _ b: Value) -> Value {
+    switch (a, b) {
+    case (.integer(let a), .integer(let b)): return .integer(a &+ b)
+    case (.integer(let a), .number(let b)), (.number(let b), .integer(let a)): return .number(Double(a) + b)
+    case (.number(let a), .number(let b)): return .number(a + b)
+    case (.histogram(var a), .histogram(let b)):
+      if a.bounds == b.bounds { a.add(b) }
+      return .histogram(a)
+    case (.histogram, _), (_, .histogram): return a
+    }
+  }
+
+  /// Writes all families, sorted by name, each with its HELP and TYPE lines.
+  package func write(into buffer: inout ByteBuffer) {
+    for (name, family) in families.sorted(by: { $0.key < $1.key }) {
+      if !family.help.isEmpty { buffer.writeString("# HELP \(name) \(Self.escapedHelp(family.help))\n") }
+      buffer.writeString("# TYPE \(name) \(family.kind.rawValue)\n")
+      for (labels, value) in family.series.sorted(by: { $0.key < $1.key }) {
+        switch value {
+        case .integer(let integer): buffer.writeString("\(name)\(labels) \(integer)\n")
+        case .number(let number): buffer.writeString("\(name)\(labels) \(Self.text(number))\n")
+        case .histogram(let histogram): Self.write(histogram, name, labels, into: &buffer)
+        }
+      }
+    }
+  }
+
+  private static func write(_ histogram: Histogram, _ name: String, _ labels: String, into buffer: inout ByteBuffer) {
+    var cumulated: UInt64 = 0
+    for (bucket, count) in histogram.counts.enumerated() {
+      cumulated += count
+      let bound = bucket < histogram.bounds.count ? text(histogram.bounds[bucket]) : "+Inf"
+      let inner = labels.isEmpty ? "" : labels.dropFirst().dropLast() + ","
+      buffer.writeString("\(name)_bucket{\(inner)le=\"\(bound)\"} \(cumulated)\n")
+    }
+    buffer.writeString("\(name)_sum\(labels) \(text(histogram.sum))\n")
+    buffer.writeString("\(name)_count\(labels) \(cumulated)\n")
+  }
+
+  static func text(_ number: Double) -> String {
+    if number.isNaN { return "NaN" }
+    if number.isInfinite { return number < 0 ? "-Inf" : "+Inf" }
+    if number == number.rounded(), abs(number) < 1e15 { return "\(Int64(number))" }
+    return "\(number)"
+  }
+
+  /// Metric names are `[a-zA-Z_:][a-zA-Z0-9_:]*`; other characters become underscores.
+  static func name(_ text: String) -> String { sanitized(text, alsoAllowed: ":") }
+
+  static func labelText(_ labels: [(String, String)]) -> String {
+    guard !labels.isEmpty else { return "" }
+    let pairs = labels.map { "\(sanitized($0.0, alsoAllowed: nil))=\"\(escapedLabel($0.1))\"" }
+    return "{\(pairs.joined(separator: ","))}"
+  }
+
+  private static func sanitized(_ text: String, alsoAllowed: Character?) -> String {
+    var result = ""
+    for character in text {
+      let isLetter = character.isASCII && (character.isLetter || character == "_" || character == alsoAllowed)
+      let isDigit = character.isASCII && character.isNumber
+      if isDigit && result.isEmpty { result.append("_") }
+      result.append(isLetter || isDigit ? character : "_")
+    }
+    return result.isEmpty ? "_" : result
+  }
+
+  private static func escapedLabel(_ text: String) -> String {
+    text.reduce(into: "") { result, character in
+      switch character {
+      case "\\": result += "\\\\"
+      case "\"": result += "\\\""
+      case "\n": result += "\\n"
+      default: result.append(character)
+      }
+    }
+  }
+
+  private static func escapedHelp(_ text: String) -> String {
+    text.reduce(into: "") { result, character in
+      switch character {
+      case "\\": result += "\\\\"
+      case "\n": result += "\\n"
+      default: result.append(character)
+      }
+    }
+  }
+}

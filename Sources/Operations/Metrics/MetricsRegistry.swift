@@ -1,0 +1,184 @@
+package import CoreMetrics
+package import NIOCore
+internal import Synchronization
+
+/// The metrics of a process: a backend for swift-metrics, and the collectors of event loops that count for themselves.
+///
+/// An atomic per request is more than a hot path pays for a number, so a loop keeps plain integers and registers a
+/// collector, which runs on that loop at scrape time.
+package final class MetricsRegistry: MetricsFactory, Sendable {
+  private struct State {
+    var counters: [Series: CounterCell] = [:]
+    var gauges: [Series: GaugeCell] = [:]
+    var histograms: [Series: HistogramCell] = [:]
+    var collectors: [Collector] = []
+  }
+
+  private struct Series: Hashable {
+    var name: String
+    var labels: [[String]]
+
+    init(_ name: String, _ dimensions: [(String, String)]) {
+      self.name = name
+      self.labels = dimensions.map { [$0.0, $0.1] }
+    }
+
+    var pairs: [(String, String)] { labels.map { ($0[0], $0[1]) } }
+  }
+
+  private struct Collector: Sendable {
+    var eventLoop: any EventLoop
+    var collect: @Sendable (inout MetricSamples) -> Void
+  }
+
+  private let state = Mutex(State())
+  private let help: [String: String]
+
+  /// `help` gives the HELP lines of what is made through swift-metrics, by name.
+  package init(help: [String: String] = [:]) {
+    self.help = help
+  }
+
+  /// Has `collect` called on `eventLoop` at each scrape, as long as the loop runs.
+  package func register(
+    on eventLoop: any EventLoop, _ collect: @escaping @Sendable (inout MetricSamples) -> Void
+  ) {
+    state.withLock { $0.collectors.append(Collector(eventLoop: eventLoop, collect: collect)) }
+  }
+
+  /// Collects everything. A loop that is shut down is left out.
+  package func collect(on eventLoop: any EventLoop) -> EventLoopFuture<MetricSamples> {
+    let collectors = state.withLock { $0.collectors }
+    let parts = collectors.map { collector in
+      collector.eventLoop.submit {
+        var samples = MetricSamples()
+        collector.collect(&samples)
+        return samples
+      }.recover { _ in MetricSamples() }
+    }
+    return EventLoopFuture.whenAllSucceed(parts, on: eventLoop).map { parts in
+      var samples = self.ownSamples()
+      for part in parts { samples.merge(part) }
+      ProcessMetrics.add(to: &samples)
+      return samples
+    }
+  }
+
+  private func ownSamples() -> MetricSamples {
+    var samples = MetricSamples()
+    state.withLock { state in
+      for (series, cell) in state.counters {
+        samples.add(
+          series.name, .counter, help: help[series.name] ?? "", labels: series.pairs, .integer(cell.value))
+      }
+      for (series, cell) in state.gauges {
+        samples.add(series.name, .gauge, help: help[series.name] ?? "", labels: series.pairs, .number(cell.value))
+      }
+      for (series, cell) in state.histograms {
+        samples.add(
+          series.name, .histogram, help: help[series.name] ?? "", labels: series.pairs, .histogram(cell.value))
+      }
+    }
+    return samples
+  }
+
+  /// A counter's name ends in `_total`.
+  package func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler {
+    let series = Series(label.withSuffix("_total"), dimensions)
+    return state.withLock { state in
+      if let cell = state.counters[series] { return cell }
+      let cell = CounterCell()
+      state.counters[series] = cell
+      return cell
+    }
+  }
+
+  package func makeMeter(label: String, dimensions: [(String, String)]) -> any MeterHandler {
+    gauge(label, dimensions)
+  }
+
+  /// A histogram of sizes, or a gauge where it is not to be aggregated.
+  package func makeRecorder(
+    label: String, dimensions: [(String, String)], aggregate: Bool
+  ) -> any RecorderHandler {
+    aggregate ? histogram(Series(label, dimensions), .sizes) : gauge(label, dimensions)
+  }
+
+  /// A histogram of seconds; its name ends in `_seconds`.
+  package func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler {
+    histogram(Series(label.withSuffix("_seconds"), dimensions), .durations)
+  }
+
+  package func destroyCounter(_ handler: any CounterHandler) {
+    state.withLock { state in state.counters = state.counters.filter { $0.value !== handler } }
+  }
+
+  package func destroyMeter(_ handler: any MeterHandler) {
+    state.withLock { state in state.gauges = state.gauges.filter { $0.value !== handler } }
+  }
+
+  package func destroyRecorder(_ handler: any RecorderHandler) {
+    state.withLock { state in
+      state.gauges = state.gauges.filter { $0.value !== handler }
+      state.histograms = state.histograms.filter { $0.value !== handler }
+    }
+  }
+
+  package func destroyTimer(_ handler: any TimerHandler) {
+    state.withLock { state in state.histograms = state.histograms.filter { $0.value !== handler } }
+  }
+
+  private func gauge(_ label: String, _ dimensions: [(String, String)]) -> GaugeCell {
+    let series = Series(label, dimensions)
+    return state.withLock { state in
+      if let cell = state.gauges[series] { return cell }
+      let cell = GaugeCell()
+      state.gauges[series] = cell
+      return cell
+    }
+  }
+
+  private func histogram(_ series: Series, _ buckets: Histogram) -> HistogramCell {
+    state.withLock { state in
+      if let cell = state.histograms[series] { return cell }
+      let cell = HistogramCell(buckets)
+      state.histograms[series] = cell
+      return cell
+    }
+  }
+}
+
+private final class CounterCell: CounterHandler, Sendable {
+  private let count = Atomic<Int64>(0)
+
+  var value: Int64 { count.load(ordering: .relaxed) }
+  func increment(by amount: Int64) { count.wrappingAdd(amount, ordering: .relaxed) }
+  func reset() { count.store(0, ordering: .relaxed) }
+}
+
+private final class GaugeCell: MeterHandler, RecorderHandler, Sendable {
+  private let number = Mutex(0.0)
+
+  var value: Double { number.withLock { $0 } }
+  func set(_ value: Int64) { set(Double(value)) }
+  func set(_ value: Double) { number.withLock { $0 = value } }
+  func increment(by amount: Double) { number.withLock { $0 += amount } }
+  func decrement(by amount: Double) { number.withLock { $0 -= amount } }
+  func record(_ value: Int64) { set(value) }
+  func record(_ value: Double) { set(value) }
+}
+
+private final class HistogramCell: RecorderHandler, TimerHandler, Sendable {
+  private let histogram: Mutex<Histogram>
+
+  init(_ buckets: Histogram) { histogram = Mutex(buckets) }
+
+  var value: Histogram { histogram.withLock { $0 } }
+  func record(_ value: Int64) { record(Double(value)) }
+  func record(_ value: Double) { histogram.withLock { $0.record(value) } }
+  func recordNanoseconds(_ duration: Int64) { record(Double(duration) / 1_000_000_000) }
+}
+
+extension String {
+  fileprivate func withSuffix(_ suffix: String) -> String { hasSuffix(suffix) ? self : self + suffix }
+}

@@ -1,0 +1,91 @@
+internal import CoreMetrics
+package import Logging
+package import ServiceLifecycle
+internal import Synchronization
+internal import UnixSignals
+
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Musl)
+  internal import Musl
+#endif
+
+/// What both programs do alike around their services.
+package enum ProcessRunner {
+  /// How long a drain may take before what is left is cancelled.
+  package static let drainDurationMax = Duration.seconds(30)
+
+  /// Sends log lines to standard error, and swift-metrics to `metrics`. Once per process; later calls do nothing.
+  package static func bootstrap(logLevel: Logger.Level, metrics: MetricsRegistry) {
+    let isFirst = bootstrapped.withLock { done in
+      defer { done = true }
+      return !done
+    }
+    guard isFirst else { return }
+    LoggingSystem.bootstrap { label in
+      var handler = StreamLogHandler.standardError(label: label)
+      handler.logLevel = logLevel
+      return handler
+    }
+    MetricsSystem.bootstrap(metrics)
+  }
+
+  private static let bootstrapped = Mutex(false)
+
+  /// Reads the setting `log-level`: trace, debug, info (the default), notice, warning, error or critical.
+  package static func logLevel(_ settings: Settings) throws(SettingsError) -> Logger.Level {
+    guard let text = try settings.string("log-level") else { return .info }
+    guard let level = Logger.Level(rawValue: text.lowercased()) else {
+      let known = Logger.Level.allCases.map(\.rawValue).joined(separator: ", ")
+      throw SettingsError("log-level", "\"\(text)\": give one of \(known)")
+    }
+    return level
+  }
+
+  /// Runs the services until one fails or the process is told to stop (SIGTERM or SIGINT), then shuts them down in
+  /// reverse order.
+  package static func run(_ services: [any Service], logger: Logger) async throws {
+    var configuration = ServiceGroupConfiguration(
+      services: services.map {
+        ServiceGroupConfiguration.ServiceConfiguration(
+          service: $0, successTerminationBehavior: .gracefullyShutdownGroup,
+          failureTerminationBehavior: .gracefullyShutdownGroup)
+      },
+      gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
+    configuration.maximumGracefulShutdownDuration = drainDurationMax
+    try await ServiceGroup(configuration: configuration).run()
+  }
+
+  /// Prints `program: problem` as one line to standard error and leaves with ``SettingsError/exitCode``.
+  package static func exit(_ program: String, _ error: SettingsError) -> Never {
+    printError("\(program): \(error.description)")
+    return Self.leave(SettingsError.exitCode)
+  }
+
+  /// Prints a line to standard error.
+  package static func printError(_ line: String) { write(line, to: STDERR_FILENO) }
+
+  /// Prints a line to standard output at once, also where that is a pipe.
+  package static func printLine(_ line: String) { write(line, to: STDOUT_FILENO) }
+
+  private static func write(_ line: String, to descriptor: Int32) {
+    var bytes = Array((line.replacing("\n", with: " ") + "\n").utf8)[...]
+    while !bytes.isEmpty {
+      #if canImport(Glibc)
+        let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+      #else
+        let count = bytes.withUnsafeBytes { Musl.write(descriptor, $0.baseAddress, $0.count) }
+      #endif
+      guard count > 0 else { return }
+      bytes = bytes.dropFirst(count)
+    }
+  }
+
+  private static func leave(_ code: Int32) -> Never {
+    #if canImport(Glibc)
+      Glibc.exit(code)
+    #else
+      Musl.exit(code)
+    #endif
+  }
+}

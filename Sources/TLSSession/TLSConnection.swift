@@ -1,0 +1,197 @@
+internal import COpenSSL
+package import NIOCore
+
+/// One TLS connection without I/O of its own: bytes from the network go in with ``consume(_:)``, ``handshake()`` and
+/// ``read(into:)`` work on them, ``write(_:)`` takes plaintext, and what is to go to the network comes out of
+/// ``takeOutput()``, which is to be asked after each of the others, also after one that threw: an alert may wait there.
+/// Not thread-safe.
+package final class TLSConnection {
+  private let ssl: OpaquePointer
+  private let buffers: UnsafeMutablePointer<TLSBuffers>
+  private let applicationProtocol: TLSApplicationProtocol
+  private var isBroken = false
+
+  /// The handshake is complete, its application protocol agreed.
+  package private(set) var isEstablished = false
+  /// The peer has said that it will send no more.
+  package private(set) var peerHasClosed = false
+  private var hasClosed = false
+
+  /// The server's side of a connection, or the client's towards that server. The name is a host name, which is sent
+  /// (SNI, RFC 6066 section 3) and verified (RFC 9525), or an IP address, which is verified only.
+  package init(context: TLSContext, serverName: String? = nil) throws(TLSError) {
+    OpenSSLErrors.clear()
+    ssl = try context.makeSSL()
+    applicationProtocol = context.role.applicationProtocol
+    buffers = .allocate(capacity: 1)
+    buffers.initialize(to: TLSBuffers())
+    // All stored properties are set: from here on deinit cleans up.
+    guard let bio = makeBIO(over: buffers) else { throw .configuration(reason: "no memory") }
+    SSL_set_bio(ssl, bio, bio)
+    if context.role.isServer {
+      SSL_set_accept_state(ssl)
+    } else {
+      SSL_set_connect_state(ssl)
+      guard let serverName else { throw .configuration(reason: "a client needs the server's name") }
+      try expect(serverName)
+    }
+  }
+
+  deinit {
+    SSL_free(ssl)
+    buffers.deinitialize(count: 1)
+    buffers.deallocate()
+  }
+
+  private func expect(_ serverName: String) throws(TLSError) {
+    let parameters = SSL_get0_param(ssl)
+    if X509_VERIFY_PARAM_set1_ip_asc(parameters, serverName) == 1 { return }
+    OpenSSLErrors.clear()
+    X509_VERIFY_PARAM_set_hostflags(parameters, UInt32(X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS))
+    guard X509_VERIFY_PARAM_set1_host(parameters, serverName, 0) == 1,
+      COpenSSL_set_host_name(ssl, serverName) == 1
+    else { throw .configuration(reason: OpenSSLErrors.take().reason) }
+  }
+
+  // MARK: What was agreed
+
+  /// "TLSv1.2" or "TLSv1.3", once established.
+  package var version: String { String(cString: SSL_get_version(ssl)) }
+
+  /// The cipher's name, once established.
+  package var cipher: String {
+    SSL_CIPHER_get_name(SSL_get_current_cipher(ssl)).map { String(cString: $0) } ?? ""
+  }
+
+  /// Whether the handshake resumed an earlier session.
+  package var isResumed: Bool { SSL_session_reused(ssl) == 1 }
+
+  /// The application protocol agreed, if any.
+  package var negotiatedProtocol: String? {
+    var name: UnsafePointer<UInt8>?
+    var count: UInt32 = 0
+    SSL_get0_alpn_selected(ssl, &name, &count)
+    guard let name, count > 0 else { return nil }
+    return String(decoding: UnsafeBufferPointer(start: name, count: Int(count)), as: UTF8.self)
+  }
+
+  // MARK: The verbs
+
+  /// Takes bytes from the network. They are kept until the handshake or a read has used them.
+  package func consume(_ bytes: ByteBuffer) {
+    if buffers.pointee.input.readableBytes == 0 {
+      buffers.pointee.input = bytes
+    } else {
+      buffers.pointee.input.writeImmutableBuffer(bytes)
+    }
+  }
+
+  /// The network has no more bytes.
+  package func consumeEnd() { buffers.pointee.inputEnded = true }
+
+  /// Goes on with the handshake; true when it is complete.
+  package func handshake() throws(TLSError) -> Bool {
+    if isEstablished { return true }
+    if isBroken { throw .closed }
+    OpenSSLErrors.clear()
+    let result = SSL_do_handshake(ssl)
+    if result == 1 {
+      if applicationProtocol == .h2 && negotiatedProtocol != "h2" {
+        isBroken = true
+        throw .noApplicationProtocol
+      }
+      isEstablished = true
+      return true
+    }
+    switch SSL_get_error(ssl, result) {
+    case SSL_ERROR_WANT_READ, SSL_ERROR_WANT_WRITE: return false
+    case SSL_ERROR_ZERO_RETURN, SSL_ERROR_SYSCALL:
+      isBroken = true
+      throw .truncated
+    default:
+      isBroken = true
+      throw handshakeError()
+    }
+  }
+
+  private func handshakeError() -> TLSError {
+    let verdict = SSL_get_verify_result(ssl)
+    let (number, reason) = OpenSSLErrors.take()
+    switch number {
+    case SSL_R_CERTIFICATE_VERIFY_FAILED:
+      return .certificate(reason: String(cString: X509_verify_cert_error_string(verdict)))
+    case SSL_R_NO_APPLICATION_PROTOCOL, SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL:
+      return .noApplicationProtocol
+    case SSL_R_UNEXPECTED_EOF_WHILE_READING: return .truncated
+    default: return .handshake(reason: reason)
+    }
+  }
+
+  /// Appends the plaintext of everything consumed; returns how many bytes. Sets ``peerHasClosed`` at close_notify.
+  package func read(into plaintext: inout ByteBuffer) throws(TLSError) -> Int {
+    guard isEstablished, !isBroken else { return 0 }
+    var total = 0
+    while !peerHasClosed {
+      // At most one record comes out of a call.
+      let room = min(16_384, max(512, buffers.pointee.input.readableBytes))
+      var result: Int32 = 0
+      OpenSSLErrors.clear()
+      let count = plaintext.writeWithUnsafeMutableBytes(minimumWritableBytes: room) { target in
+        result = SSL_read(ssl, target.baseAddress, Int32(clamping: target.count))
+        return max(0, Int(result))
+      }
+      if count > 0 {
+        total += count
+        continue
+      }
+      switch SSL_get_error(ssl, result) {
+      case SSL_ERROR_WANT_READ, SSL_ERROR_WANT_WRITE: return total
+      case SSL_ERROR_ZERO_RETURN: peerHasClosed = true
+      case SSL_ERROR_SYSCALL:
+        isBroken = true
+        throw .truncated
+      default:
+        isBroken = true
+        let (number, reason) = OpenSSLErrors.take()
+        throw number == SSL_R_UNEXPECTED_EOF_WHILE_READING ? .truncated : .record(reason: reason)
+      }
+    }
+    return total
+  }
+
+  /// Encrypts plaintext, in records of 16 KiB, into the output.
+  package func write(_ plaintext: ByteBuffer) throws(TLSError) {
+    guard isEstablished, !isBroken, !hasClosed else { throw .closed }
+    guard plaintext.readableBytes > 0 else { return }
+    // Per record 5 bytes of header, 16 of tag and up to 8 more.
+    let records = plaintext.readableBytes / 16_384 + 1
+    buffers.pointee.output.reserveCapacity(
+      minimumWritableBytes: plaintext.readableBytes + records * 32
+    )
+    OpenSSLErrors.clear()
+    let result = plaintext.withUnsafeReadableBytes {
+      SSL_write(ssl, $0.baseAddress, Int32(clamping: $0.count))
+    }
+    guard result > 0 else {
+      isBroken = true
+      throw .record(reason: OpenSSLErrors.take().reason)
+    }
+  }
+
+  /// Says close_notify, once.
+  package func close() {
+    guard !hasClosed else { return }
+    hasClosed = true
+    guard isEstablished, !isBroken else { return }
+    OpenSSLErrors.clear()
+    _ = SSL_shutdown(ssl)
+    OpenSSLErrors.clear()
+  }
+
+  /// Everything that is to go to the network, nil if there is nothing.
+  package func takeOutput() -> ByteBuffer? {
+    guard buffers.pointee.output.readableBytes > 0 else { return nil }
+    defer { buffers.pointee.output = ByteBuffer() }
+    return buffers.pointee.output
+  }
+}

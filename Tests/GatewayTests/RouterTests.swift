@@ -1,0 +1,141 @@
+import HTTP2Session
+import Testing
+
+@testable import Gateway
+
+@Suite struct RouterTests {
+  private static let long64 = String(repeating: "t", count: 64)
+  private static let long128 = String(repeating: "c", count: 128)
+
+  /// Method, path, and what it leads to: a route with its parts, or a code.
+  private static let table: [(HTTP2Method, String, String)] = [
+    // Every route of API.md.
+    (.get, "/v1/channel-types", "list_channel_types"),
+    (.put, "/v1/channel-types/messaging", "put_channel_type messaging"),
+    (.get, "/v1/channel-types/messaging", "get_channel_type messaging"),
+    (.put, "/v1/channels/messaging:c1", "put_channel messaging:c1"),
+    (.get, "/v1/channels/messaging:c1", "get_channel messaging:c1"),
+    (.delete, "/v1/channels/messaging:c1", "delete_channel messaging:c1"),
+    (.post, "/v1/channels/messaging:c1/truncate", "truncate_channel messaging:c1"),
+    (.post, "/v1/channels/messaging:c1/members", "change_members messaging:c1"),
+    (.post, "/v1/channels/messaging:c1/messages", "register_message messaging:c1"),
+    (.post, "/v1/messages", "register_messages"),
+    (.delete, "/v1/channels/messaging:c1/messages/m1", "delete_message messaging:c1 m1"),
+    (.put, "/v1/users/alice", "put_user alice"),
+    (.get, "/v1/users/alice", "get_user alice"),
+    (.delete, "/v1/users/alice", "delete_user alice"),
+    (.post, "/v1/channels/messaging:c1/read", "mark_read messaging:c1"),
+    (.post, "/v1/channels/messaging:c1/unread", "mark_unread messaging:c1"),
+    (.post, "/v1/channels/delivered", "mark_delivered"),
+    (.post, "/v1/channels/read", "mark_read_many"),
+    (.post, "/v1/channels/messaging:c1/receipts", "acknowledge_receipts messaging:c1"),
+    (.get, "/v1/channels/messaging:c1/read-state", "read_state messaging:c1"),
+    (.post, "/v1/channels/messaging:c1/receipts/query", "statuses messaging:c1"),
+    (.get, "/v1/channels/messaging:c1/messages/m1/status", "message_status messaging:c1 m1"),
+    (.get, "/v1/channels/messaging:c1/messages/m1/readers", "list_readers messaging:c1 m1"),
+    (.get, "/v1/channels/messaging:c1/messages/m1/delivered", "list_delivered messaging:c1 m1"),
+    (.get, "/v1/channels/messaging:c1/messages/m1/unread", "list_unread messaging:c1 m1"),
+    (.get, "/v1/channels/messaging:c1/messages/m1/members", "chosen_members messaging:c1 m1"),
+    (.get, "/v1/users/alice/unread", "unread_of_user alice"),
+    (.post, "/v1/unread", "unread_of_users"),
+    (.get, "/v1/users/alice/channels", "channels_of_user alice"),
+    (.get, "/v1/events", "events"),
+    (.post, "/v1/push/tickets", "issue_tickets"),
+    (.post, "/v1/push/acks", "acknowledge_pushes"),
+    (.post, "/v1/push/hooks/fcm", "receive_hook"),
+    (.post, "/v1/frames", "frames"),
+    // HEAD goes where GET goes.
+    (.head, "/v1/channels/messaging:c1/read-state", "read_state messaging:c1"),
+    // Queries and escapes.
+    (.post, "/v1/channels/messaging:c1/read?message_id=m1", "mark_read messaging:c1 ?message_id=m1"),
+    (.post, "/v1/channels/messaging:c1/read?", "mark_read messaging:c1"),
+    (.post, "/v1/channels/messaging%3Ac1/read", "mark_read messaging:c1"),
+    (.get, "/v1/users/a%40b.c_d-e/unread?x=/y/z", "unread_of_user a@b.c_d-e ?x=/y/z"),
+    (.delete, "/v1/channels/m:c/messages/a%25b%22%3f", "delete_message m:c a%b\"?"),
+    (.delete, "/v1/channels/m:c/messages/a+b", "delete_message m:c a+b"),
+    (.put, "/v1/channels/\(long64):\(long128)", "put_channel \(long64):\(long128)"),
+    (.put, "/v1/channels/a:!b", "put_channel a:!b"),
+    // No such route.
+    (.get, "/", "route_not_found"), (.get, "", "route_not_found"), (.get, "*", "route_not_found"),
+    (.get, "/v2/events", "route_not_found"), (.get, "/v1", "route_not_found"), (.get, "/v1/", "route_not_found"),
+    (.post, "/v1/channels/messaging:c1/read/", "route_not_found"), (.post, "//v1/messages", "route_not_found"),
+    (.post, "/v1/channels//read", "route_not_found"), (.get, "/V1/events", "route_not_found"),
+    (.get, "/v1/channels/a:b/messages/m/status/x", "route_not_found"),
+    (.get, "/v1/a/b/c/d/e/f/g/h/i/j/k", "route_not_found"), (.get, "/v1/channels/a:b/nothing", "route_not_found"),
+    (.get, "/?/v1/events", "route_not_found"), (.get, "/v1/%65vents", "route_not_found"),
+    // Wrong method.
+    (.get, "/v1/channels/messaging:c1/read", "method_not_allowed POST"),
+    (.put, "/v1/messages", "method_not_allowed POST"),
+    (.post, "/v1/channels/messaging:c1", "method_not_allowed GET, HEAD, PUT, DELETE"),
+    (.patch, "/v1/channel-types/x", "method_not_allowed GET, HEAD, PUT"),
+    (.get, "/v1/channels/read", "method_not_allowed POST"), (.other, "/v1/events", "method_not_allowed GET, HEAD"),
+    (.options, "/v1/channels/a:b/read", "method_not_allowed POST"),
+    // The route comes first, then its parts.
+    (.post, "/v1/channels/nocolon/read", "invalid_cid"), (.get, "/v1/channels/nocolon/read", "method_not_allowed POST"),
+    (.post, "/v1/channels/:c/read", "invalid_cid"), (.post, "/v1/channels/m:/read", "invalid_cid"),
+    (.post, "/v1/channels/m:c%2Fd/read", "invalid_cid"), (.post, "/v1/channels/m!:c/read", "invalid_cid"),
+    (.post, "/v1/channels/m:c%/read", "invalid_cid"), (.post, "/v1/channels/m:c%4/read", "invalid_cid"),
+    (.post, "/v1/channels/m:c%zz/read", "invalid_cid"), (.post, "/v1/channels/m:c.d/read", "invalid_cid"),
+    (.post, "/v1/channels/m:a:b/read", "invalid_cid"),
+    (.put, "/v1/channels/\(long64)t:c", "invalid_cid"), (.put, "/v1/channels/m:\(long128)c", "invalid_cid"),
+    (.put, "/v1/channel-types/a.b", "invalid_channel_type"), (.put, "/v1/channel-types/\(long64)t", "invalid_channel_type"),
+    (.get, "/v1/users/a%20b", "invalid_user_id"), (.get, "/v1/users/\(long128)u", "invalid_user_id"),
+    (.delete, "/v1/channels/m:c/messages/a%2Fb", "invalid_message_id"),
+    (.delete, "/v1/channels/m:c/messages/a%20b", "invalid_message_id"),
+    (.delete, "/v1/channels/m:c/messages/%C3%A9", "invalid_message_id"),
+    (.delete, "/v1/channels/m:c/messages/\(long128)x", "invalid_message_id"),
+  ]
+
+  @Test func readsLikeTheApi() {
+    let router = Router()
+    let scratch = PathScratch()
+    for (method, path, expected) in Self.table {
+      let bytes = Array(path.utf8)
+      var found = ""
+      do throws(Problem) {
+        let match = try router.match(method, bytes.span.bytes, scratch)
+        found = "\(match.route.name)"
+        if !match.subject.isEmpty { found += " " + match.subject.text }
+        if !match.message.isEmpty { found += " " + match.message.text }
+        if !match.query.isEmpty { found += " ?" + match.query.text }
+      } catch {
+        found = error.code.rawValue
+        if let allow = error.allow { found += " " + allow.value }
+      }
+      #expect(found == expected, "\(method) \(path)")
+    }
+  }
+
+  @Test func everyRouteIsInTheTable() {
+    let named = Set(Self.table.map { $0.2.split(separator: " ").first.map(String.init) ?? "" })
+    for route in Route.allCases { #expect(named.contains("\(route.name)"), "\(route)") }
+    #expect(Set(Route.allCases.map { "\($0.name)" }).count == Route.allCases.count)
+  }
+
+  @Test(arguments: [
+    ("a=1&b=2", ["a=1", "b=2"]), ("", []), ("a", ["a="]), ("a=", ["a="]), ("=b", ["=b"]), ("&&a=1&", ["a=1"]),
+    ("m%65ssage_id=a%2Fb", ["message_id=a/b"]), ("a=b=c", ["a=b=c"]), ("a+b=c+d", ["a+b=c+d"]),
+    ("a=%zz", ["invalid_query"]), ("%=1", ["invalid_query"]), ("a=1&b=%4", ["a=1", "invalid_query"]),
+  ])
+  func readsQueries(_ text: String, _ expected: [String]) {
+    let scratch = PathScratch()
+    let bytes = Array(text.utf8)
+    var found: [String] = []
+    do throws(Problem) {
+      var reader = QueryReader(bytes.span.bytes, scratch)
+      while let parameter = try reader.next() { found.append("\(parameter.name.text)=\(parameter.value.text)") }
+    } catch {
+      found.append(error.code.rawValue)
+    }
+    #expect(found == expected)
+  }
+
+  @Test(arguments: [
+    ("0", 0), ("7", 7), ("18446744073709551615", UInt64.max), ("18446744073709551616", nil), ("", nil), ("-1", nil),
+    ("1x", nil), ("00000000000000000001", 1), ("000000000000000000001", nil),
+  ] as [(String, UInt64?)])
+  func readsDecimals(_ text: String, _ expected: UInt64?) {
+    let bytes = Array(text.utf8)
+    #expect(bytes.span.bytes.decimal == expected)
+  }
+}

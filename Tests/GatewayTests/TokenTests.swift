@@ -1,0 +1,266 @@
+import Crypto
+import Foundation
+import HTTP2Session
+import JWTKit
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import Gateway
+
+/// Tokens as callers make them, right and wrong.
+enum TestTokens {
+  static let secret = "0123456789abcdef0123456789abcdef"
+  static let previousSecret = "fedcba9876543210fedcba9876543210"
+
+  static func base64URL(_ bytes: some Sequence<UInt8>) -> String {
+    Data(bytes).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
+  }
+
+  /// A token made by hand, so that nothing keeps it from being wrong.
+  static func make(
+    _ claims: String, header: String = #"{"alg":"HS256","typ":"JWT"}"#, secret: String = TestTokens.secret
+  ) -> String {
+    let signed = base64URL(header.utf8) + "." + base64URL(claims.utf8)
+    return signed + "." + base64URL(hmacSHA256(signed, secret))
+  }
+
+  static func user(_ id: String) -> String { make(#"{"user_id":"\#(id)"}"#) }
+  static var server: String { make(#"{"server":true}"#) }
+
+  private static func hmacSHA256(_ text: String, _ secret: String) -> [UInt8] {
+    Array(
+      HMAC<SHA256>.authenticationCode(for: Array(text.utf8), using: SymmetricKey(data: Array(secret.utf8))))
+  }
+}
+
+@Suite struct TokenVerifierTests {
+  private func verifier(keySet: String? = nil) async throws -> TokenVerifier {
+    let secrets = [Array(TestTokens.secret.utf8), Array(TestTokens.previousSecret.utf8)]
+    return try await TokenVerifier(TokenKeys(secrets: secrets, keySet: keySet))
+  }
+
+  private func verdict(_ token: String, _ verifier: TokenVerifier) async -> String {
+    switch await verifier.verify(Array(token.utf8)) {
+    case .success(let caller):
+      let who = caller.isServer ? "server" : "user \(String(decoding: caller.userID, as: UTF8.self))"
+      let end = caller.expiresAt == .max ? "" : " until \(caller.expiresAt)"
+      let begin = caller.notBefore == .min ? "" : " from \(caller.notBefore)"
+      return who + begin + end
+    case .failure(let refusal): return refusal.code.rawValue
+    }
+  }
+
+  @Test func acceptsAndRefuses() async throws {
+    let verifier = try await verifier()
+    let none = TestTokens.base64URL(#"{"alg":"none"}"#.utf8) + "." + TestTokens.base64URL(#"{"server":true}"#.utf8) + "."
+    let good = TestTokens.user("alice")
+    let parts = good.split(separator: ".")
+    let table: [(String, String)] = [
+      (good, "user alice"),
+      (TestTokens.server, "server"),
+      (TestTokens.make(#"{"sub":"bob"}"#), "user bob"),
+      (TestTokens.make(#"{"user_id":"a@b.c_d-e","sub":"bob"}"#), "user a@b.c_d-e"),
+      (TestTokens.make(#"{"server":false,"user_id":"carol"}"#), "user carol"),
+      (TestTokens.make(#"{"user_id":"alice","exp":1700000000.5,"nbf":1600000000}"#), "user alice from 1600000000000 until 1700000000500"),
+      (TestTokens.make(#"{"user_id":"alice","exp":1e300}"#), "user alice"),
+      (TestTokens.make(#"{"user_id":"alice"}"#, secret: TestTokens.previousSecret), "user alice"),
+      (TestTokens.make(#"{"user_id":"alice"}"#, secret: "another secret of thirty-two bytes"), "token_signature_invalid"),
+      (none, "token_algorithm_not_allowed"),
+      (none + "AAAA", "token_algorithm_not_allowed"),
+      (TestTokens.make(#"{"server":true}"#, header: #"{"alg":"none"}"#), "token_algorithm_not_allowed"),
+      (TestTokens.make(#"{"server":true}"#, header: #"{"alg":"HS512"}"#), "token_algorithm_not_allowed"),
+      (TestTokens.make(#"{"server":true}"#, header: #"{"alg":"RS256"}"#), "token_algorithm_not_allowed"),
+      (TestTokens.make(#"{"server":true}"#, header: #"{"alg":"ES256"}"#), "token_algorithm_not_allowed"),
+      (TestTokens.make(#"{"server":true}"#, header: #"{"alg":"hs256"}"#), "token_algorithm_not_allowed"),
+      (TestTokens.make(#"{"server":true}"#, header: #"{"typ":"JWT"}"#), "token_malformed"),
+      (TestTokens.make(#"{"server":true}"#, header: #"{"alg":"HS256","crit":["b64"],"b64":false}"#), "token_malformed"),
+      (TestTokens.make(#"{"server":true}"#, header: "no json"), "token_malformed"),
+      (TestTokens.make("no json"), "token_malformed"),
+      (TestTokens.make("[]"), "token_malformed"),
+      (TestTokens.make(#"{"user_id":7}"#), "token_malformed"),
+      (TestTokens.make(#"{"user_id":"alice","exp":"soon"}"#), "token_malformed"),
+      (TestTokens.make(#"{"server":"true"}"#), "token_malformed"),
+      (TestTokens.make("{}"), "token_without_user"),
+      (TestTokens.make(#"{"server":false}"#), "token_without_user"),
+      (TestTokens.make(#"{"user_id":"a b"}"#), "token_user_invalid"),
+      (TestTokens.make(#"{"user_id":""}"#), "token_user_invalid"),
+      (TestTokens.make(#"{"user_id":"\#(String(repeating: "u", count: 129))"}"#), "token_user_invalid"),
+      ("", "token_malformed"), ("a", "token_malformed"), ("a.b", "token_malformed"), ("a.b.c", "token_malformed"),
+      ("...", "token_malformed"), ("a.b.c.d", "token_malformed"), (good + ".", "token_malformed"),
+      (String(parts[0] + "." + parts[1]) + ".", "token_signature_invalid"),
+      (String(parts[0] + "." + parts[1] + ".!!!!"), "token_malformed"),
+      (String(parts[0] + "." + parts[1] + "." + parts[2].dropLast(2)), "token_signature_invalid"),
+      (good + String(repeating: "a", count: 4096), "token_too_long"),
+    ]
+    for (token, expected) in table {
+      #expect(await verdict(token, verifier) == expected, "\(token)")
+    }
+  }
+
+  @Test func takesPublicKeys() async throws {
+    let elliptic = ES256PrivateKey()
+    let edwards = try EdDSA.PrivateKey(curve: .ed25519)
+    let parameters = try #require(elliptic.publicKey.parameters)
+    let keySet = """
+      {"keys":[
+        {"kty":"EC","crv":"P-256","alg":"ES256","kid":"e1","x":"\(parameters.x)","y":"\(parameters.y)"},
+        {"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"d1","x":"\(TestTokens.base64URL(edwards.publicKey.rawRepresentation))"}]}
+      """
+    let verifier = try await verifier(keySet: keySet)
+    let signers = JWTKeyCollection()
+    await signers.add(ecdsa: elliptic, kid: "e1")
+    await signers.add(eddsa: edwards, kid: "d1")
+    let claims = SomeClaims(user_id: "alice")
+    for kid in ["e1", "d1"] {
+      let token = try await signers.sign(claims, kid: JWKIdentifier(string: kid))
+      #expect(await verdict(token, verifier) == "user alice")
+      #expect(await verdict(String(token.dropLast(4)) + "AAAA", verifier) == "token_signature_invalid")
+    }
+    let strangers = JWTKeyCollection()
+    await strangers.add(ecdsa: ES256PrivateKey(), kid: "e1")
+    #expect(await verdict(try await strangers.sign(claims, kid: "e1"), verifier) == "token_signature_invalid")
+    // The classic confusion: an HS256 token whose secret is the public key.
+    #expect(await verdict(TestTokens.make(#"{"server":true}"#, secret: parameters.x), verifier) == "token_signature_invalid")
+    // Shared secrets go on working beside them.
+    #expect(await verdict(TestTokens.server, verifier) == "server")
+  }
+
+  @Test(arguments: ["", "{}", "{\"keys\":[{\"kty\":\"EC\"}]}", "no json", "{\"keys\":[{\"kty\":\"oct\",\"k\":\"AAAA\",\"kid\":\"x\"}]}"])
+  func refusesABadKeySet(_ keySet: String) async {
+    await #expect(throws: (any Error).self) { _ = try await TokenVerifier(TokenKeys(keySet: keySet)) }
+  }
+
+  @Test func aTokensTimesAreCheckedAtEachUse() {
+    let caller = Caller(userID: [], isServer: true, expiresAt: 2_000, notBefore: 1_000)
+    #expect(caller.refusal(at: 999) == .tokenNotYetValid)
+    #expect(caller.refusal(at: 1_000) == nil)
+    #expect(caller.refusal(at: 1_999) == nil)
+    #expect(caller.refusal(at: 2_000) == .tokenExpired)
+    #expect(Caller(userID: [], isServer: true).refusal(at: .max - 1) == nil)
+  }
+}
+
+private struct SomeClaims: JWTPayload {
+  var user_id: String
+  func verify(using algorithm: some JWTAlgorithm) async throws {}
+}
+
+@Suite struct TokenCacheTests {
+  private func token(_ number: Int) -> [UInt8] { Array("token-\(number)-\(String(repeating: "x", count: number % 40))".utf8) }
+  private func user(_ number: Int, expiresAt: Int64 = .max) -> Caller {
+    Caller(userID: Array("u\(number)".utf8), isServer: false, expiresAt: expiresAt)
+  }
+
+  @Test func findsWhatWasPutIn() {
+    var cache = TokenCache(capacity: 1_024, seed: 1)
+    for number in 0..<200 { cache.insert(token(number), user(number), now: 0) }
+    #expect(cache.count == 200)
+    for number in 0..<200 {
+      #expect(cache.find(token(number).span.bytes).map { $0.userID } == Array("u\(number)".utf8))
+    }
+    #expect(cache.find(token(200).span.bytes) == nil)
+    #expect(cache.find(Array("token-1".utf8).span.bytes) == nil)
+    cache.insert(token(7), user(77), now: 0)
+    #expect(cache.count == 200)
+    #expect(cache.find(token(7).span.bytes)?.userID == Array("u77".utf8))
+  }
+
+  @Test func staysBounded() {
+    var cache = TokenCache(capacity: 64, seed: 2)
+    for number in 0..<10_000 { cache.insert(token(number), user(number), now: 0) }
+    #expect(cache.count == 64)
+    #expect(cache.find(token(9_999).span.bytes) != nil)
+  }
+
+  @Test func givesUpTheExpiredThenTheOneUsedLongestAgo() {
+    // One set of four.
+    var cache = TokenCache(capacity: 4, seed: 3)
+    for number in 0..<4 { cache.insert(token(number), user(number, expiresAt: number == 2 ? 10 : .max), now: 0) }
+    cache.insert(token(4), user(4), now: 11)
+    #expect(cache.find(token(2).span.bytes) == nil)
+    for number in [0, 3, 4] { #expect(cache.find(token(number).span.bytes) != nil) }
+    cache.insert(token(5), user(5), now: 11)
+    #expect(cache.find(token(1).span.bytes) == nil)
+    #expect(cache.count == 4)
+  }
+
+  @Test func hashesAllBytesAndTheLength() {
+    let base = Array("0123456789abcdef0123456".utf8)
+    var seen: Set<UInt64> = [TokenCache.hash(base.span.bytes, seed: 9)]
+    for place in base.indices {
+      var other = base
+      other[place] ^= 1
+      seen.insert(TokenCache.hash(other.span.bytes, seed: 9))
+    }
+    for count in 0..<base.count { seen.insert(TokenCache.hash(Array(base[..<count]).span.bytes, seed: 9)) }
+    seen.insert(TokenCache.hash(base.span.bytes, seed: 10))
+    #expect(seen.count == 2 * base.count + 2)
+  }
+}
+
+@Suite struct BearerTests {
+  @Test(arguments: [
+    ("Bearer abc", "abc"), ("bearer abc", "abc"), ("BEARER   abc", "abc"), ("", "token_missing"),
+    ("Bearer", "token_missing"), ("Bearer ", "token_missing"), ("Basic abc", "token_missing"),
+    ("Bearerabc", "token_missing"), ("abc", "token_missing"),
+  ])
+  func findsTheToken(_ header: String, _ expected: String) {
+    let bytes = Array(header.utf8)
+    var found: String
+    do throws(Problem) { found = try Authenticator.token(of: bytes.span.bytes).text } catch { found = error.code.rawValue }
+    #expect(found == expected)
+  }
+
+  @Test func boundsTheTokensLength() {
+    let bytes = Array(("Bearer " + String(repeating: "a", count: TokenVerifier.byteCountMax + 1)).utf8)
+    #expect(throws: Problem(.tokenTooLong)) { _ = try Authenticator.token(of: bytes.span.bytes).byteCount }
+  }
+}
+
+@Suite struct AuthenticatorTests {
+  /// Concurrent requests with one token wait for one verification; a full house refuses.
+  @Test func coalescesAndBounds() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let loop = group.next()
+    let verifier = try await TokenVerifier(TokenKeys(secrets: [Array(TestTokens.secret.utf8)]))
+    let token = Array(TestTokens.user("alice").utf8)
+    let other = Array(TestTokens.make(#"{"user_id":"bob","exp":10}"#).utf8)
+    let outcome = try await loop.flatSubmit { () -> EventLoopFuture<[String]> in
+      var limits = GatewayLimits()
+      limits.parkedRequests = 5
+      let authenticator = Authenticator(eventLoop: loop, verifier: verifier, limits: limits, seed: 1)
+      let done = loop.makePromise(of: [String].self)
+      var log: [String] = []
+      var batches = 0
+      for number in 0..<6 {
+        let parked = ParkedRequest(connection: UInt32(number), stream: .init(slot: 0, generation: 0))
+        let bytes = number == 3 ? other : token
+        do throws(Problem) {
+          try authenticator.park(
+            parked, token: bytes.span.bytes, now: { 20_000 },
+            finished: { request, result in
+              switch result {
+              case .success(let caller): log.append("\(request.connection) \(String(decoding: caller.userID, as: UTF8.self))")
+              case .failure(let refusal): log.append("\(request.connection) \(refusal.code.rawValue)")
+              }
+            },
+            allFinished: {
+              batches += 1
+              if batches == 2 {
+                log.append("cached \(authenticator.cachedCount) parked \(authenticator.parkedCount)")
+                done.succeed(log)
+              }
+            })
+        } catch {
+          log.append("\(number) \(error.code.rawValue)")
+        }
+      }
+      return done.futureResult
+    }.get()
+    #expect(outcome.first == "5 authentication_busy")
+    #expect(Set(outcome.dropFirst().dropLast()) == ["0 alice", "1 alice", "2 alice", "4 alice", "3 token_expired"])
+    #expect(outcome.last == "cached 1 parked 0")
+    try await group.shutdownGracefully()
+  }
+}

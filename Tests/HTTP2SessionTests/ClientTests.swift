@@ -1,0 +1,217 @@
+import HTTP2Session
+import NIOCore
+import NIOEmbedded
+import Testing
+
+final class TestClient: HTTP2ClientDelegate {
+  var log: [String] = []
+  var isReady = false
+
+  func http2ResponseReceived(
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<TestClient>
+  ) {
+    log.append("\(token) \(response.status) \(text(response.contentType)) \(text(response.body))")
+  }
+
+  func http2ResponsePart(
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<TestClient>
+  ) {
+    log.append("\(token) part \(text(response.body))")
+  }
+
+  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<TestClient>) {
+    log.append("\(token) failed \(errorCode)")
+  }
+
+  func http2ConnectionReady(_ connection: HTTP2ClientConnection<TestClient>) { isReady = true }
+
+  func http2ConnectionClosed(_ connection: HTTP2ClientConnection<TestClient>) { log.append("closed") }
+}
+
+/// Our client and our server, back to back in memory.
+private final class Pair {
+  let server: TestServer
+  let channel = EmbeddedChannel()
+  let delegate = TestClient()
+  let client: HTTP2ClientConnection<TestClient>
+  let template = HTTP2RequestTemplate(
+    method: .get,
+    scheme: "http",
+    authority: "localhost",
+    authorization: "Bearer t",
+    headers: [("x-a", "1")]
+  )
+  let posting = HTTP2RequestTemplate(
+    method: .post,
+    scheme: "http",
+    authority: "localhost",
+    contentType: "application/json"
+  )
+
+  init(limits: HTTP2Limits = HTTP2Limits()) throws {
+    server = try TestServer(limits: limits, preface: false)
+    client = HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources())
+    try channel.pipeline.syncOperations.addHandler(client)
+    channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
+    run()
+  }
+
+  deinit { _ = try? channel.finish(acceptAlreadyClosed: true) }
+
+  /// Carries bytes to and fro until there are no more.
+  func run() {
+    client.flushIfNeeded()
+    var moved = true
+    while moved {
+      moved = false
+      channel.embeddedEventLoop.run()
+      server.channel.embeddedEventLoop.run()
+      while let bytes = try? channel.readOutbound(as: ByteBuffer.self) {
+        moved = true
+        if server.channel.isActive { _ = try? server.channel.writeInbound(bytes) }
+      }
+      while let bytes = try? server.channel.readOutbound(as: ByteBuffer.self) {
+        moved = true
+        if channel.isActive { _ = try? channel.writeInbound(bytes) }
+      }
+    }
+  }
+}
+
+@Suite("Client")
+struct ClientTests {
+  @Test("a request and its answer")
+  func get() throws {
+    let pair = try Pair()
+    #expect(pair.delegate.isReady)
+    #expect(pair.client.maxConcurrentStreams == 1_000)
+    #expect(pair.client.submit(pair.template, path: "/a?b", token: 7) != nil)
+    pair.run()
+    #expect(pair.server.delegate.log == ["get /a?b 0"])
+    #expect(pair.delegate.log == ["7 200 text/plain; charset=utf-8 0123456789"])
+    #expect(pair.client.openStreams == 0)
+  }
+
+  @Test("a body larger than all windows goes there and back")
+  func large() throws {
+    let pair = try Pair()
+    pair.server.delegate.onRequest = { stream, connection in
+      let body = connection.withRequest(stream) { request in
+        var copy = ByteBuffer()
+        request.body.withUnsafeBytes { _ = copy.writeBytes($0) }
+        return copy
+      }
+      connection.respond(stream, status: 200, contentType: .bytes, body: body ?? ByteBuffer())
+    }
+    let body = String(repeating: "0123456789", count: 100_000)
+    pair.client.submit(pair.posting, path: "/", body: ByteBuffer(string: body), token: 1)
+    pair.run()
+    #expect(pair.delegate.log == ["1 200 application/octet-stream \(body)"])
+  }
+
+  @Test("more requests than the server's concurrent streams wait and are answered")
+  func many() throws {
+    var limits = HTTP2Limits()
+    limits.maxConcurrentStreams = 10
+    let pair = try Pair(limits: limits)
+    for token in 0..<100 { pair.client.submit(pair.template, path: "/\(token)", token: UInt64(token)) }
+    pair.run()
+    #expect(pair.delegate.log.count == 100)
+    #expect(pair.delegate.log.allSatisfy { $0.contains(" 200 ") })
+    #expect(pair.server.delegate.log.count == 100)
+  }
+
+  @Test("failures: a reset, a cancel, the connection's end")
+  func failures() throws {
+    let pair = try Pair()
+    pair.server.delegate.onRequest = { stream, connection in
+      if connection.withRequest(stream, { text($0.path) }) == "/reset" {
+        connection.reset(stream, .refusedStream)
+      }
+    }
+    pair.client.submit(pair.template, path: "/reset", token: 1)
+    pair.run()
+    let handle = try #require(pair.client.submit(pair.template, path: "/never", token: 2))
+    pair.client.submit(pair.template, path: "/never", token: 3)
+    pair.run()
+    pair.client.cancel(handle)
+    pair.run()
+    #expect(pair.delegate.log == ["1 failed 7", "2 failed 8"])
+    #expect(pair.server.delegate.log.last == "aborted")
+    _ = try pair.channel.finish(acceptAlreadyClosed: true)
+    #expect(pair.delegate.log == ["1 failed 7", "2 failed 8", "3 failed 2", "closed"])
+    #expect(pair.client.submit(pair.template, path: "/", token: 4) == nil)
+  }
+
+  @Test("a streaming answer comes in parts")
+  func streaming() throws {
+    let pair = try Pair()
+    var stream: HTTP2StreamHandle?
+    pair.server.delegate.onRequest = { handle, connection in
+      connection.startStreaming(handle, status: 200, contentType: .eventStream)
+      stream = handle
+    }
+    pair.client.submit(pair.template, path: "/events", token: 1, streaming: true)
+    pair.run()
+    let handle = try #require(stream)
+    for piece in ["a", "b"] {
+      pair.server.connection.write(handle, ByteBuffer(string: piece))
+      pair.server.connection.flushIfNeeded()
+      pair.run()
+    }
+    pair.server.connection.write(handle, ByteBuffer(string: "c"))
+    pair.server.connection.finish(handle)
+    pair.server.connection.flushIfNeeded()
+    pair.run()
+    #expect(pair.delegate.log == ["1 part ", "1 part a", "1 part b", "1 200 text/event-stream c"])
+  }
+
+  @Test("a server that goes away: what was sent is answered, nothing new is taken, then both close")
+  func serverGoesAway() throws {
+    let pair = try Pair()
+    pair.client.submit(pair.template, path: "/hold", token: 1)
+    pair.run()
+    pair.server.connection.shutdownGracefully(grace: .zero)
+    pair.run()
+    #expect(!pair.client.isUsable)
+    #expect(pair.client.submit(pair.template, path: "/", token: 2) == nil)
+    pair.server.connection.respond(pair.server.delegate.held[0], status: 204)
+    pair.server.connection.flushIfNeeded()
+    pair.run()
+    #expect(pair.delegate.log.first == "1 204  ")
+    #expect(pair.server.isClosed)
+  }
+
+  @Test("a client that closes gracefully gets its answers first")
+  func clientCloses() throws {
+    let pair = try Pair()
+    pair.client.submit(pair.template, path: "/hold", token: 1)
+    pair.client.close()
+    pair.run()
+    #expect(pair.client.submit(pair.template, path: "/", token: 2) == nil)
+    pair.server.connection.respond(pair.server.delegate.held[0], status: 204)
+    pair.server.connection.flushIfNeeded()
+    pair.run()
+    #expect(pair.delegate.log == ["1 204  ", "closed"])
+  }
+
+  @Test("a server that speaks no HTTP/2")
+  func noHTTP2() throws {
+    let channel = EmbeddedChannel()
+    let delegate = TestClient()
+    let client = HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources())
+    try channel.pipeline.syncOperations.addHandler(client)
+    channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
+    let template = HTTP2RequestTemplate(method: .get, scheme: "http", authority: "localhost")
+    client.submit(template, path: "/", token: 1)
+    _ = try? channel.writeInbound(ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n\r\n"))
+    channel.embeddedEventLoop.run()
+    #expect(!channel.isActive)
+    // It was never sent, so it may be tried elsewhere.
+    #expect(delegate.log == ["1 failed \(HTTP2ErrorCode.refusedStream.rawValue)", "closed"])
+  }
+}

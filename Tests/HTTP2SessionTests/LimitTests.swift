@@ -1,0 +1,271 @@
+import HTTP2Session
+import NIOCore
+import NIOEmbedded
+import Testing
+
+/// A peer that asks for more than its share, and the limit by name that it runs into.
+struct Flood: CustomTestStringConvertible, Sendable {
+  let name: String
+  let limits: HTTP2Limits
+  let frames: [Frame]
+  let codes: [HTTP2ErrorCode]
+
+  init(
+    _ name: String,
+    _ codes: [HTTP2ErrorCode],
+    _ frames: [Frame],
+    set: (inout HTTP2Limits) -> Void = { _ in }
+  ) {
+    var limits = HTTP2Limits()
+    set(&limits)
+    self.name = name
+    self.limits = limits
+    self.frames = frames
+    self.codes = codes
+  }
+
+  var testDescription: String { name }
+
+  static func repeated(_ count: Int, _ make: (Int32) -> [Frame]) -> [Frame] {
+    (0..<Int32(count)).flatMap { make($0 * 2 + 1) }
+  }
+
+  static let all: [Flood] = [
+    // nghttp2 ends a rapid reset with INTERNAL_ERROR.
+    Flood(
+      "streamResetBurst",
+      [.internalError, .enhanceYourCalm],
+      repeated(30) { [get($0, "/hold"), rst($0)] }
+    ) {
+      $0.streamResetBurst = 20
+    },
+    Flood(
+      "maxContinuations",
+      [.enhanceYourCalm],
+      [Frame(.headers, flags: 1, stream: 1, HPACK.plain(getFields))]
+        + repeated(20) { _ in [continuation(1, [], end: false)] }
+    ),
+    Flood("maxSettingsEntries", [.enhanceYourCalm], [settings(Array(repeating: (0xf0, 1), count: 33))]),
+    Flood("maxOutboundAcks: SETTINGS", [.enhanceYourCalm], repeated(50) { _ in [settings()] }) {
+      $0.maxOutboundAcks = 40
+    },
+    Flood("maxOutboundAcks: PING", [.enhanceYourCalm], repeated(50) { _ in [ping()] }) {
+      $0.maxOutboundAcks = 40
+    },
+    Flood("controlFrameBurst: SETTINGS", [.enhanceYourCalm], repeated(101) { _ in [settings()] }) {
+      $0.controlFrameBurst = 100
+    },
+    Flood("controlFrameBurst: PING", [.enhanceYourCalm], repeated(101) { _ in [ping()] }) {
+      $0.controlFrameBurst = 100
+    },
+    Flood("controlFrameBurst: PRIORITY", [.enhanceYourCalm], repeated(101) { [priority($0)] }) {
+      $0.controlFrameBurst = 100
+    },
+    Flood(
+      "controlFrameBurst: empty DATA",
+      [.enhanceYourCalm],
+      [post(1)] + repeated(101) { _ in [data(1, "", end: false)] }
+    ) {
+      $0.controlFrameBurst = 100
+    },
+    Flood(
+      "controlFrameBurst: unknown frames",
+      [.enhanceYourCalm],
+      repeated(101) { _ in [Frame(type: 0x99, stream: 0)] }
+    ) {
+      $0.controlFrameBurst = 100
+    },
+    Flood(
+      "controlFrameBurst: DATA after RST_STREAM",
+      [.enhanceYourCalm],
+      [post(1), rst(1)] + repeated(101) { _ in [data(1, end: false)] }
+    ) { $0.controlFrameBurst = 100 },
+  ]
+}
+
+@Suite("Limits")
+struct LimitTests {
+  @Test("a flood ends the connection", arguments: Flood.all, [true, false])
+  func flood(_ flood: Flood, _ inOneRead: Bool) throws {
+    let server = try TestServer(limits: flood.limits)
+    if inOneRead {
+      server.send(flood.frames.flatMap(\.bytes))
+    } else if flood.name.hasPrefix("maxOutboundAcks") {
+      return  // Only what waits unsent counts.
+    } else {
+      for frame in flood.frames { server.send(frame) }
+    }
+    #expect(flood.codes.map(\.rawValue).contains(server.frames(.goAway).last?.errorCode), "\(server.frames)")
+    #expect(server.isClosed)
+    #expect(server.connection.counters.goAwaysSent == 1)
+  }
+
+  @Test("control frames below their rate do not end it")
+  func rate() throws {
+    var limits = HTTP2Limits()
+    limits.controlFrameBurst = 20
+    limits.controlFramesPerSecond = 10
+    let server = try TestServer(limits: limits)
+    for _ in 0..<200 {
+      server.send(ping())
+      server.advance(.milliseconds(100))
+    }
+    #expect(!server.isClosed)
+    #expect(server.frames(.ping).count == 200)
+  }
+
+  @Test("maxHeaderListBytes: the application hears of it and can answer 431")
+  func headersTooLarge() throws {
+    var limits = HTTP2Limits()
+    limits.maxHeaderListBytes = 1_000
+    let server = try TestServer(limits: limits)
+    server.send(get(1, extra: [("x-large", String(repeating: "x", count: 1_000)), ("x-small", "1")]), get(3))
+    #expect(server.status(1) == 431)
+    #expect(server.status(3) == 200)
+    #expect(!server.isClosed)
+  }
+
+  @Test("maxHeaderListBytes: a large block over several frames")
+  func headersTooLargeInPieces() throws {
+    let server = try TestServer()
+    let large = HPACK.plain([("x-large", String(repeating: "x", count: 10_000))])
+    server.send(
+      Frame(.headers, flags: 1, stream: 1, HPACK.plain(getFields)),
+      continuation(1, large, end: false),
+      continuation(1, large)
+    )
+    #expect(server.status(1) == 431)
+    server.send(get(3))
+    #expect(server.status(3) == 200)
+  }
+
+  @Test("maxBodyBytes: 413 as soon as it is passed, then RST_STREAM(NO_ERROR), and the rest is ignored")
+  func bodyTooLarge() throws {
+    var limits = HTTP2Limits()
+    limits.maxBodyBytes = 10
+    let server = try TestServer(limits: limits)
+    server.send(post(1), data(1, "12345678", end: false))
+    #expect(server.status(1) == nil)
+    server.send(data(1, "12345678", end: false))
+    #expect(server.status(1) == 413)
+    #expect(server.isEnded(1))
+    #expect(server.frames(.rstStream, stream: 1).map(\.errorCode) == [0])
+    #expect(server.frames.last?.kind == .rstStream)
+    server.send(data(1, "12345678", end: false), headers(1, [("x-trailer", "1")]), get(3))
+    #expect(server.status(3) == 200)
+    #expect(!server.isClosed)
+    #expect(server.connection.openStreams == 0)
+  }
+
+  @Test("maxBodyBytes: a content-length beyond it is not waited for")
+  func bodyDeclaredTooLarge() throws {
+    var limits = HTTP2Limits()
+    limits.maxBodyBytes = 10
+    let server = try TestServer(limits: limits)
+    server.send(post(1, [("content-length", "11")]))
+    #expect(server.status(1) == 413)
+    #expect(server.frames(.rstStream, stream: 1).map(\.errorCode) == [0])
+  }
+
+  @Test("maxBodyBytes: a body of just that size is fine, and one that ends past it needs no reset")
+  func bodyOfTheLimit() throws {
+    var limits = HTTP2Limits()
+    limits.maxBodyBytes = 4
+    let server = try TestServer(limits: limits)
+    server.send(post(1), data(1, "1234"), post(3), data(3, "12345"))
+    #expect(server.status(1) == 200)
+    #expect(server.status(3) == 413)
+    #expect(server.frames(.rstStream).isEmpty)
+  }
+
+  @Test("a body of many windows arrives whole: windows are given back")
+  func bodyFlowControl() throws {
+    var limits = HTTP2Limits()
+    limits.initialWindowSize = 65_535
+    let server = try TestServer(limits: limits)
+    var window = 65_535
+    var connectionWindow = Int(limits.connectionWindowSize)
+    server.send(post(1))
+    for piece in 0..<60 {
+      _ = server.takeFrames()
+      server.send(Frame(.data, flags: piece == 59 ? 1 : 0, stream: 1, Array(repeating: 7, count: 16_384)))
+      window -= 16_384
+      connectionWindow -= 16_384
+      #expect(window >= 0 && connectionWindow >= 0)
+      for update in server.frames(.windowUpdate) {
+        if update.stream == 0 {
+          connectionWindow += Int(read32(update.payload, 0))
+        } else {
+          window += Int(read32(update.payload, 0))
+        }
+      }
+    }
+    #expect(server.delegate.log == ["post / \(60 * 16_384)"])
+  }
+
+  @Test("a slow reader: output stays bounded, and goes on where it stopped")
+  func slowReader() throws {
+    var limits = HTTP2Limits()
+    limits.maxWriteBytes = 32 * 1024
+    let server = try TestServer(limits: limits)
+    let body = ByteBuffer(repeating: 7, count: 100_000)
+    server.delegate.onRequest = { stream, connection in
+      connection.respond(stream, status: 200, contentType: .bytes, body: body)
+    }
+    server.send(settings([(4, 1_000_000)]), windowUpdate(0, 100_000_000))
+    server.channel.isWritable = false
+    for stream in 0..<50 { server.send(get(Int32(stream) * 2 + 1)) }
+    #expect(server.writes.count <= 1)
+    server.channel.isWritable = true
+    server.channel.pipeline.fireChannelWritabilityChanged()
+    server.collect()
+    #expect(server.frames(.data).reduce(0) { $0 + $1.payload.count } == 50 * 100_000)
+    #expect(server.writes.max() ?? 0 <= 32 * 1024 + 16_384 + 9)
+  }
+
+  @Test("writeTimeout: a peer that takes nothing")
+  func writeTimeout() throws {
+    let server = try TestServer()
+    server.channel.isWritable = false
+    server.send(get(1))
+    server.advance(.seconds(100))
+    #expect(server.isClosed)
+    #expect(server.connection.counters.limitsHit == 1)
+  }
+
+  @Test("prefaceTimeout", arguments: [[], Array(TestServer.preface.prefix(10)), TestServer.preface])
+  func prefaceTimeout(_ sent: [UInt8]) throws {
+    let server = try TestServer(preface: false)
+    server.send(sent)
+    server.advance(.seconds(9))
+    #expect(!server.isClosed)
+    server.advance(.seconds(2))
+    #expect(server.isClosed)
+    #expect(server.frames(.goAway).last?.errorCode == HTTP2ErrorCode.settingsTimeout.rawValue)
+  }
+
+  @Test("requestTimeout: a request that does not become complete is reset, others are not")
+  func requestTimeout() throws {
+    let server = try TestServer()
+    server.send(post(1), get(3, "/hold"))
+    server.advance(.seconds(29))
+    #expect(server.frames(.rstStream).isEmpty)
+    server.advance(.seconds(32))
+    #expect(server.frames(.rstStream).map(\.stream) == [1])
+    #expect(server.frames(.rstStream).first?.errorCode == HTTP2ErrorCode.cancel.rawValue)
+    #expect(!server.isClosed)
+  }
+
+  @Test("idleTimeout: closed gracefully, but not while a stream is open")
+  func idleTimeout() throws {
+    let server = try TestServer()
+    server.send(get(1, "/hold"))
+    server.advance(.seconds(1_000))
+    #expect(!server.isClosed)
+    server.connection.respond(server.delegate.held[0], status: 204)
+    server.connection.flushIfNeeded()
+    server.advance(.seconds(240))
+    #expect(server.isClosed)
+    #expect(server.frames(.goAway).last?.errorCode == 0)
+  }
+}

@@ -1,0 +1,348 @@
+import HTTP2Session
+import NIOCore
+import NIOEmbedded
+import Testing
+
+@Suite("Requests and answers")
+struct RequestTests {
+  @Test("a request's fields, headers and body are read in place")
+  func fields() throws {
+    let server = try TestServer()
+    var seen: [String] = []
+    server.delegate.onRequest = { stream, connection in
+      connection.withRequest(stream) { request in
+        seen = [
+          "\(request.method)", text(request.path), text(request.authority), text(request.authorization),
+          text(request.contentType), text(request.accept), text(request.origin), text(request.forwardedFor),
+          text(request.requestID), text(request.lastEventID), text(request.body),
+        ]
+        if let custom = request.header("x-custom") { seen.append(text(custom)) }
+        if request.header("x-missing") == nil { seen.append("missing") }
+      }
+      connection.respond(stream, status: 200)
+    }
+    server.send(
+      headers(
+        1,
+        [
+          (":method", "PATCH"), (":scheme", "https"), (":authority", "example.org"), (":path", "/a?b=c"),
+          ("authorization", "Bearer x"), ("content-type", "application/json"),
+          ("accept", "text/event-stream"),
+          ("origin", "https://o"), ("x-forwarded-for", "10.0.0.1"), ("x-request-id", "r1"),
+          ("last-event-id", "e1"),
+          ("x-custom", "c1"),
+        ],
+        end: false
+      ),
+      data(1, "{\"a\":", end: false),
+      data(1, "1}")
+    )
+    #expect(
+      seen == [
+        "patch", "/a?b=c", "example.org", "Bearer x", "application/json", "text/event-stream", "https://o",
+        "10.0.0.1",
+        "r1", "e1", "{\"a\":1}", "c1", "missing",
+      ]
+    )
+  }
+
+  @Test(
+    "methods",
+    arguments: [
+      ("GET", HTTP2Method.get), ("PUT", .put), ("POST", .post), ("DELETE", .delete), ("PATCH", .patch),
+      ("HEAD", .head), ("OPTIONS", .options), ("TRACE", .other), ("get", .other),
+    ]
+  )
+  func methods(_ name: String, _ method: HTTP2Method) throws {
+    let server = try TestServer()
+    var fields = getFields
+    fields[0].1 = name
+    server.send(headers(1, fields))
+    #expect(server.delegate.log == ["\(method) / 0"])
+  }
+
+  @Test("the same authorization has the same identity, another has another, none has 0")
+  func identities() throws {
+    let server = try TestServer()
+    var seen: [UInt32] = []
+    server.delegate.onRequest = { stream, connection in
+      connection.withRequest(stream) { seen.append($0.authorizationIdentity) }
+      connection.respond(stream, status: 200)
+    }
+    for (index, token) in ["Bearer a", "Bearer a", "Bearer b", "", "Bearer b", "Bearer a"].enumerated() {
+      server.send(get(Int32(index) * 2 + 1, extra: token.isEmpty ? [] : [("authorization", token)]))
+    }
+    #expect(seen[0] == seen[1] && seen[2] == seen[4] && seen[3] == 0)
+    #expect(Set([seen[0], seen[2], seen[3]]).count == 3)
+    #expect(seen[5] != seen[2])
+  }
+
+  @Test("a hundred requests of one read are answered in one write")
+  func batch() throws {
+    let server = try TestServer()
+    server.send((0..<100).flatMap { get(Int32($0) * 2 + 1).bytes })
+    #expect(server.writes.count == 1)
+    for stream in 0..<Int32(100) { #expect(server.body(stream * 2 + 1) == Array("0123456789".utf8)) }
+    #expect(server.connection.openStreams == 0)
+  }
+
+  @Test("answers given later leave in one write at the flush")
+  func later() throws {
+    let server = try TestServer()
+    server.send((0..<100).flatMap { get(Int32($0) * 2 + 1, "/hold").bytes })
+    #expect(server.writes.isEmpty)
+    for stream in server.delegate.held {
+      // The request is still there: an asynchronous step may have to look at it again.
+      #expect(server.connection.withRequest(stream) { text($0.path) } == "/hold")
+      #expect(server.connection.respond(stream, status: 200) { $0.writeString("later") } == .queued)
+    }
+    server.collect()
+    #expect(server.writes.isEmpty)
+    server.connection.flushIfNeeded()
+    server.connection.flushIfNeeded()
+    server.collect()
+    #expect(server.writes.count == 1)
+    #expect(server.frames(.data).count == 100)
+  }
+
+  @Test("an answer's headers and body")
+  func answers() throws {
+    let server = try TestServer()
+    server.delegate.onRequest = { stream, connection in
+      switch connection.withRequest(stream, { text($0.path) }) {
+      case "/empty": connection.respond(stream, status: 204)
+      case "/buffer": connection.respond(stream, status: 201, body: ByteBuffer(string: "from a buffer"))
+      case "/headers":
+        let headers = [HTTP2Header("x-request-id", "r1"), HTTP2Header("retry-after", "1")]
+        connection.respond(stream, status: 503, contentType: .problem, headers: headers) {
+          $0.writeString("{}")
+        }
+      default: connection.respond(stream, status: 200) { $0.writeString("body") }
+      }
+    }
+    server.send(get(1, "/empty"), get(3, "/buffer"), get(5, "/headers"))
+    server.send(headers(7, [(":method", "HEAD"), (":scheme", "http"), (":authority", "a"), (":path", "/")]))
+    #expect(server.status(1) == 204)
+    #expect(server.frames(.headers, stream: 1).first?.flags == Frame.endHeaders | Frame.endStream)
+    #expect(server.frames(.data, stream: 1).isEmpty)
+    #expect(server.status(3) == 201)
+    #expect(server.body(3) == Array("from a buffer".utf8))
+    #expect(server.status(5) == 503)
+    #expect(server.status(7) == 200)
+    #expect(server.isEnded(7) && server.body(7).isEmpty)
+  }
+
+  @Test("a stale handle does nothing")
+  func stale() throws {
+    let server = try TestServer()
+    server.send(get(1, "/hold"))
+    let stream = server.delegate.held[0]
+    let connection = server.connection
+    #expect(connection.isOpen(stream))
+    #expect(connection.respond(stream, status: 200) == .queued)
+    #expect(connection.respond(stream, status: 200) == .gone)
+    connection.flushIfNeeded()
+    server.send(get(3, "/hold"))
+    #expect(server.delegate.held[1].slot == stream.slot)
+    #expect(server.delegate.held[1] != stream)
+    #expect(connection.respond(stream, status: 200) == .gone)
+    #expect(connection.withRequest(stream) { _ in 1 } == nil)
+    #expect(connection.startStreaming(stream, status: 200, contentType: .eventStream) == .gone)
+    #expect(connection.write(stream, ByteBuffer(string: "x")) == .gone)
+    #expect(connection.finish(stream) == .gone)
+    connection.reset(stream, .cancel)
+    #expect(connection.isOpen(server.delegate.held[1]))
+    #expect(HTTP2StreamHandle(rawValue: stream.rawValue) == stream)
+  }
+
+  @Test("a stream that the client gives up is told, once, and the slot is free")
+  func aborted() throws {
+    let server = try TestServer()
+    server.send(get(1, "/hold"), get(3, "/hold"))
+    server.send(rst(1))
+    #expect(server.delegate.log == ["get /hold 0", "get /hold 0", "aborted"])
+    #expect(server.connection.openStreams == 1)
+    #expect(server.connection.counters.resetsReceived == 1)
+  }
+
+  @Test("a stream that is reset in the read that brought it is never delivered")
+  func resetAtOnce() throws {
+    let server = try TestServer()
+    server.send(get(1, "/hold"), rst(1), post(3), rst(3))
+    #expect(server.delegate.log.isEmpty)
+    #expect(server.connection.openStreams == 0)
+  }
+
+  @Test("the connection's end aborts what was delivered and not answered")
+  func closed() throws {
+    let server = try TestServer()
+    server.send(get(1, "/hold"), get(3, "/hold"), post(5))
+    _ = try server.channel.finish(acceptAlreadyClosed: true)
+    #expect(server.delegate.log == ["get /hold 0", "get /hold 0", "aborted", "aborted", "closed"])
+    #expect(server.connection.respond(HTTP2StreamHandle(slot: 0, generation: 0), status: 200) == .gone)
+  }
+
+  @Test("reset instead of an answer")
+  func reset() throws {
+    let server = try TestServer()
+    server.delegate.onRequest = { stream, connection in connection.reset(stream, .http11Required) }
+    server.send(get(1))
+    #expect(server.frames(.rstStream).first?.errorCode == HTTP2ErrorCode.http11Required.rawValue)
+    #expect(server.delegate.log == ["get / 0"])
+  }
+
+  @Test("counters")
+  func counters() throws {
+    let server = try TestServer()
+    server.send(get(1), get(3, "/hold"), rst(3), get(5, ""))
+    let counters = server.connection.counters
+    #expect(counters.streamsOpened == 3)
+    #expect(counters.answers == 1)
+    #expect(counters.resetsReceived == 1 && counters.resetsSent == 1)
+    #expect(counters.protocolErrors == 1)
+    #expect(counters.bytesIn > 100 && counters.bytesOut > 50)
+  }
+}
+
+@Suite("Streaming answers")
+struct StreamingTests {
+  private func start(_ limits: HTTP2Limits = HTTP2Limits()) throws -> (TestServer, HTTP2StreamHandle) {
+    let server = try TestServer(limits: limits)
+    server.send(get(1, "/hold"))
+    let stream = server.delegate.held[0]
+    #expect(server.connection.startStreaming(stream, status: 200, contentType: .eventStream) == .queued)
+    server.connection.flushIfNeeded()
+    server.collect()
+    return (server, stream)
+  }
+
+  @Test("headers at once, pieces as they come, then the end")
+  func pieces() throws {
+    let (server, stream) = try start()
+    #expect(server.status(1) == 200 && !server.isEnded(1))
+    for piece in ["one", "two", "three"] {
+      #expect(server.connection.write(stream, ByteBuffer(string: piece)) == .queued)
+      server.connection.flushIfNeeded()
+    }
+    server.collect()
+    #expect(
+      server.frames(.data).map { String(decoding: $0.payload, as: UTF8.self) } == ["one", "two", "three"]
+    )
+    server.connection.write(stream, ByteBuffer(string: "four"))
+    server.connection.finish(stream)
+    server.connection.flushIfNeeded()
+    server.collect()
+    #expect(server.isEnded(1))
+    #expect(server.connection.openStreams == 0)
+    #expect(server.delegate.log == ["get /hold 0"])
+  }
+
+  @Test("an end without bytes, and an end that comes later than the last byte")
+  func ends() throws {
+    let (server, stream) = try start()
+    server.connection.finish(stream)
+    server.connection.flushIfNeeded()
+    server.collect()
+    #expect(server.isEnded(1) && server.body(1).isEmpty)
+    #expect(server.connection.write(stream, ByteBuffer(string: "x")) == .gone)
+  }
+
+  @Test("a full queue refuses, keeps what it has, and says when it is empty")
+  func full() throws {
+    var limits = HTTP2Limits()
+    limits.maxStreamQueueBytes = 100
+    let (server, stream) = try start(limits)
+    server.send(settings([(4, 0)]))
+    let piece = ByteBuffer(repeating: UInt8(ascii: "a"), count: 60)
+    #expect(server.connection.write(stream, piece) == .queued)
+    #expect(server.connection.write(stream, piece) == .full)
+    #expect(server.connection.queuedBytes(stream) == 60)
+    server.connection.flushIfNeeded()
+    server.collect()
+    #expect(server.body(1).isEmpty)
+    server.send(windowUpdate(1, 40))
+    #expect(server.body(1).count == 40)
+    #expect(!server.delegate.log.contains("drained"))
+    server.send(windowUpdate(1, 40))
+    #expect(server.body(1).count == 60)
+    #expect(server.delegate.log.filter { $0 == "drained" }.count == 1)
+    #expect(server.connection.write(stream, piece) == .queued)
+  }
+
+  @Test("a client that goes away aborts it; an end that was sent does not")
+  func aborted() throws {
+    let (server, stream) = try start()
+    server.send(rst(1))
+    #expect(server.delegate.log == ["get /hold 0", "aborted"])
+    #expect(server.connection.write(stream, ByteBuffer(string: "x")) == .gone)
+  }
+
+  @Test("HEAD gets the headers of a stream and its end")
+  func head() throws {
+    let server = try TestServer()
+    server.delegate.onRequest = { stream, connection in
+      connection.startStreaming(stream, status: 200, contentType: .eventStream)
+      #expect(connection.write(stream, ByteBuffer(string: "x")) == .gone)
+    }
+    server.send(headers(1, [(":method", "HEAD"), (":scheme", "http"), (":authority", "a"), (":path", "/")]))
+    #expect(server.isEnded(1))
+    #expect(server.connection.openStreams == 0)
+  }
+}
+
+@Suite("The end of a connection")
+struct ShutdownTests {
+  @Test("a warning, the binding GOAWAY, the streams' ends, the close")
+  func graceful() throws {
+    let server = try TestServer()
+    server.send(get(1, "/hold"))
+    server.connection.shutdownGracefully(grace: .seconds(2))
+    server.collect()
+    #expect(server.frames(.goAway).map { read32($0.payload, 0) } == [0x7fff_ffff])
+    // A request that was under way when the warning came is still answered.
+    server.send(get(3))
+    #expect(server.status(3) == 200)
+    server.advance(.seconds(2))
+    #expect(server.frames(.goAway).map { read32($0.payload, 0) } == [0x7fff_ffff, 3])
+    #expect(!server.isClosed)
+    server.send(get(5))
+    #expect(server.status(5) == nil)
+    server.connection.respond(server.delegate.held[0], status: 204)
+    server.connection.flushIfNeeded()
+    server.collect()
+    #expect(server.status(1) == 204)
+    #expect(server.isClosed)
+    #expect(server.delegate.log.last == "closed")
+  }
+
+  @Test("without grace and without streams it closes at once")
+  func immediate() throws {
+    let server = try TestServer()
+    server.connection.shutdownGracefully(grace: .zero)
+    server.connection.shutdownGracefully(grace: .seconds(1))
+    server.collect()
+    #expect(server.frames(.goAway).count == 1)
+    #expect(server.isClosed)
+  }
+
+  @Test("a client that says GOAWAY is served to the end, then closed")
+  func clientGoAway() throws {
+    let server = try TestServer()
+    server.send(get(1, "/hold"), goAway())
+    #expect(!server.isClosed)
+    server.connection.respond(server.delegate.held[0], status: 200)
+    server.connection.flushIfNeeded()
+    server.collect()
+    #expect(server.status(1) == 200)
+    #expect(server.isClosed)
+  }
+
+  @Test("fail says why")
+  func fails() throws {
+    let server = try TestServer()
+    server.connection.fail(.enhanceYourCalm)
+    server.collect()
+    #expect(server.frames(.goAway).first?.errorCode == HTTP2ErrorCode.enhanceYourCalm.rawValue)
+    #expect(server.isClosed)
+  }
+}

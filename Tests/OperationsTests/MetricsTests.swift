@@ -1,0 +1,121 @@
+import CoreMetrics
+import Foundation
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import Operations
+
+@Suite struct MetricsTests {
+  private func text(_ samples: MetricSamples) -> String {
+    var buffer = ByteBuffer()
+    samples.write(into: &buffer)
+    return String(buffer: buffer)
+  }
+
+  @Test func writesTheTextFormat() {
+    var samples = MetricSamples()
+    samples.counter("tidemark_gateway_requests_total", help: "Requests.", labels: ["route": "read", "status": "2xx"], 7)
+    samples.counter("tidemark_gateway_requests_total", help: "Requests.", labels: ["route": "read", "status": "4xx"], 1)
+    samples.gauge("tidemark_gateway_connections", help: "Open connections.", 3)
+    var histogram = Histogram(bounds: [0.5, 1])
+    for value in [0.25, 0.5, 0.75, 9] { histogram.record(value) }
+    samples.histogram("tidemark_gateway_store_seconds", help: "Round trips.", histogram)
+    #expect(
+      text(samples) == """
+        # HELP tidemark_gateway_connections Open connections.
+        # TYPE tidemark_gateway_connections gauge
+        tidemark_gateway_connections 3
+        # HELP tidemark_gateway_requests_total Requests.
+        # TYPE tidemark_gateway_requests_total counter
+        tidemark_gateway_requests_total{route="read",status="2xx"} 7
+        tidemark_gateway_requests_total{route="read",status="4xx"} 1
+        # HELP tidemark_gateway_store_seconds Round trips.
+        # TYPE tidemark_gateway_store_seconds histogram
+        tidemark_gateway_store_seconds_bucket{le="0.5"} 2
+        tidemark_gateway_store_seconds_bucket{le="1"} 3
+        tidemark_gateway_store_seconds_bucket{le="+Inf"} 4
+        tidemark_gateway_store_seconds_sum 10.5
+        tidemark_gateway_store_seconds_count 4
+
+        """)
+  }
+
+  @Test func escapesHelpAndLabels() {
+    var samples = MetricSamples()
+    samples.counter("a.b-c", help: "one\ntwo\\", labels: ["k-1": "q\"u\\o\nte"], 1)
+    #expect(
+      text(samples)
+        == "# HELP a_b_c one\\ntwo\\\\\n# TYPE a_b_c counter\na_b_c{k_1=\"q\\\"u\\\\o\\nte\"} 1\n")
+  }
+
+  @Test(arguments: [
+    (0.0, "0"), (1.5, "1.5"), (-3, "-3"), (.infinity, "+Inf"), (-.infinity, "-Inf"), (.nan, "NaN"), (1e300, "1e+300"),
+  ])
+  func writesNumbers(_ number: Double, _ expected: String) {
+    #expect(MetricSamples.text(number) == expected)
+  }
+
+  @Test func mergesByNameAndLabels() {
+    var one = MetricSamples()
+    one.counter("c_total", help: "", labels: ["l": "a"], 1)
+    one.histogram("h", help: "", Histogram(bounds: [1]))
+    var two = MetricSamples()
+    two.counter("c_total", help: "help", labels: ["l": "a"], 2)
+    two.counter("c_total", help: "help", labels: ["l": "b"], 5)
+    two.gauge("h", help: "a clash of kinds is left out", 1)
+    one.merge(two)
+    let merged = text(one)
+    #expect(merged.contains("c_total{l=\"a\"} 3\nc_total{l=\"b\"} 5\n"))
+    #expect(merged.contains("# TYPE h histogram\n") && !merged.contains("clash"))
+  }
+
+  @Test func servesSwiftMetricsAndSumsLoops() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+    let registry = MetricsRegistry(help: ["tidemark_jobs_total": "Jobs."])
+    Counter(label: "tidemark_jobs", dimensions: [("kind", "a")], factory: registry).increment(by: 2)
+    Counter(label: "tidemark_jobs", dimensions: [("kind", "a")], factory: registry).increment(by: 3)
+    Gauge(label: "tidemark_level", factory: registry).record(4.5)
+    CoreMetrics.Timer(label: "tidemark_turn", factory: registry).recordNanoseconds(2_000_000)
+    Recorder(label: "tidemark_batch", factory: registry).record(5)
+    let destroyed = Counter(label: "tidemark_gone", factory: registry)
+    destroyed.increment()
+    destroyed.destroy()
+    for loop in group.makeIterator() {
+      registry.register(on: loop) { samples in
+        samples.counter("tidemark_loop_total", help: "Per loop.", MultiThreadedEventLoopGroup.currentEventLoop === loop ? 10 : -1)
+      }
+    }
+    let found = text(try await registry.collect(on: group.next()).get())
+    #expect(found.contains("# HELP tidemark_jobs_total Jobs.\n"))
+    #expect(found.contains("tidemark_jobs_total{kind=\"a\"} 5\n"))
+    #expect(found.contains("tidemark_level 4.5\n"))
+    #expect(found.contains("tidemark_turn_seconds_bucket{le=\"0.0025\"} 1\n"))
+    #expect(found.contains("tidemark_batch_bucket{le=\"16\"} 1\n"))
+    #expect(found.contains("tidemark_loop_total 20\n"))
+    #expect(found.contains("process_cpu_seconds_total "))
+    #expect(!found.contains("tidemark_gone"))
+    try await checkWithPromtool(found)
+    try await group.shutdownGracefully()
+  }
+
+  /// Where Prometheus' own checker is installed, it has the last word on the format.
+  private func checkWithPromtool(_ exposition: String) async throws {
+    guard FileManager.default.isExecutableFile(atPath: "/usr/bin/promtool") else { return }
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/usr/bin/promtool")
+    process.arguments = ["check", "metrics"]
+    let input = Pipe()
+    let output = Pipe()
+    process.standardInput = input
+    process.standardError = output
+    process.standardOutput = output
+    try process.run()
+    try input.fileHandleForWriting.write(contentsOf: Data(exposition.utf8))
+    try input.fileHandleForWriting.close()
+    process.waitUntilExit()
+    let complaints = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    let serious = complaints.split(separator: "\n").filter { !$0.contains("no help text") }
+    #expect(process.terminationStatus == 0 || serious.isEmpty, "\(complaints)")
+  }
+}

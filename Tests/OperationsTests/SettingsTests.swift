@@ -1,0 +1,152 @@
+import Foundation
+import Testing
+
+@testable import Operations
+
+@Suite struct SettingsTests {
+  private static let keys: Set<String> = [
+    "config", "listen", "store", "loops", "h2c", "memory", "cors-origin", "jwt-secret-file",
+  ]
+
+  private func settings(
+    flags: [String: String] = [:], environment: [String: String] = [:], file: String? = nil, name: String = "c.yaml"
+  ) async throws -> Settings {
+    try await withTemporaryDirectory { directory in
+      var flags = flags
+      if let file {
+        let path = directory + "/" + name
+        try file.write(toFile: path, atomically: true, encoding: .utf8)
+        flags["config"] = path
+      }
+      return try await Settings(flags: flags, keys: Self.keys, environment: environment)
+    }
+  }
+
+  private func problem(_ body: () async throws -> Void) async -> String {
+    do {
+      try await body()
+      return "no error"
+    } catch {
+      return "\(error)"
+    }
+  }
+
+  @Test func aFlagWinsOverTheEnvironmentAndThatOverTheFile() async throws {
+    let file = "loops: 1\nlisten: 127.0.0.1:1\nstore: 127.0.0.1:2\n"
+    let environment = ["TIDEMARK_LOOPS": "2", "TIDEMARK_LISTEN": "127.0.0.1:3", "LOOPS": "9"]
+    let all = try await settings(flags: ["loops": "3"], environment: environment, file: file)
+    #expect(try all.integer("loops", in: 1...8) == 3)
+    #expect(try all.endpoint("listen")?.port == 3)
+    #expect(try all.endpoints("store").map(\.port) == [2])
+    #expect(try all.string("memory") == nil)
+  }
+
+  @Test func hyphenatedKeysMeanTheSameEverywhere() async throws {
+    let fromEnvironment = try await settings(environment: ["TIDEMARK_JWT_SECRET_FILE": "e"])
+    #expect(try fromEnvironment.string("jwt-secret-file") == "e")
+    let fromFile = try await settings(file: "jwt-secret-file: f\n")
+    #expect(try fromFile.string("jwt-secret-file") == "f")
+    let fromJSON = try await settings(file: #"{"jwt-secret-file": "j", "h2c": true, "loops": 4}"#, name: "c.json")
+    #expect(try fromJSON.string("jwt-secret-file") == "j")
+    #expect(try fromJSON.flag("h2c"))
+    #expect(try fromJSON.integer("loops", in: 1...8) == 4)
+  }
+
+  @Test func listsComeWithCommasOrAsListsOfTheFile() async throws {
+    let flags = try await settings(flags: ["store": "a:1, b:2,"])
+    #expect(try flags.endpoints("store").map(\.description) == ["a:1", "b:2"])
+    let block = try await settings(file: "store:\n  - a:1\n  - b:2\ncors-origin:\n- https://x\n")
+    #expect(try block.endpoints("store").map(\.description) == ["a:1", "b:2"])
+    #expect(try block.list("cors-origin") == ["https://x"])
+    let json = try await settings(file: #"{"store": ["a:1", "b:2"]}"#)
+    #expect(try json.list("store") == ["a:1", "b:2"])
+    let none = try await settings()
+    #expect(try none.list("store").isEmpty)
+  }
+
+  @Test func anEmptyValueIsNotSet() async throws {
+    let all = try await settings(flags: ["listen": ""], environment: ["TIDEMARK_LISTEN": ""], file: "listen: a:1\n")
+    #expect(try all.string("listen") == "a:1")
+  }
+
+  @Test(arguments: [
+    ("16", 16), ("1K", 1024), ("512M", 512 << 20), ("4GiB", 4 << 30), ("2tb", 2 << 40), ("7B", 7),
+  ])
+  func readsSizes(_ text: String, _ value: Int) async throws {
+    let all = try await settings(flags: ["memory": text])
+    #expect(try all.byteCount("memory", in: 0...Int.max) == value)
+  }
+
+  @Test(arguments: [
+    ("loops", "nine", "--loops \"nine\": give a whole number from 1 to 8"),
+    ("loops", "9", "--loops \"9\": give a whole number from 1 to 8"),
+    ("h2c", "maybe", "--h2c \"maybe\": give true or false"),
+    ("listen", "here", "--listen \"here\": give HOST:PORT, as in 127.0.0.1:8443 or [::1]:8443, port 0 to 65535"),
+    ("memory", "lots", "--memory \"lots\": give a size such as 512M or 4G, from 1 to 2048 bytes"),
+    ("memory", "4K", "--memory \"4K\": give a size such as 512M or 4G, from 1 to 2048 bytes"),
+    ("memory", "99999999999G", "--memory \"99999999999G\": give a size such as 512M or 4G, from 1 to 2048 bytes"),
+  ])
+  func aWrongValueIsNamed(_ key: String, _ value: String, _ line: String) async throws {
+    for source in 0..<3 {
+      let variable = "TIDEMARK_" + key.uppercased().replacingOccurrences(of: "-", with: "_")
+      let all =
+        switch source {
+        case 0: try await settings(flags: [key: value])
+        case 1: try await settings(environment: [variable: value])
+        default: try await settings(file: "\(key): \(value)\n")
+        }
+      let found = await problem {
+        _ = try all.integer("loops", in: 1...8)
+        _ = try all.flag("h2c")
+        _ = try all.endpoint("listen")
+        _ = try all.byteCount("memory", in: 1...2048)
+      }
+      #expect(found == line)
+    }
+  }
+
+  @Test(arguments: [
+    ("liten: a:1\n", "unknown key \"liten\""),
+    (#"{"listen": "a:1", "stor": "b:1"}"#, "unknown key \"stor\""),
+    ("listen: a:1\nlisten: b:1\n", "line 2 sets \"listen\" again"),
+    ("just text\n", "line 1 is not `key: value`"),
+    ("{\"listen\": ", "starts like JSON and is not a JSON object"),
+    ("listen: [a\n", "not readable as YAML or JSON"),
+    ("'liten': 1\n", "unknown key \"liten\""),
+  ])
+  func aWrongFileIsNamed(_ file: String, _ part: String) async throws {
+    let found = await problem { _ = try await settings(file: file) }
+    #expect(found.hasPrefix("--config ") && found.contains(part), "\(found)")
+    #expect(!found.contains("\n"))
+  }
+
+  @Test func aMissingFileIsNamed() async throws {
+    let found = await problem { _ = try await settings(flags: ["config": "/nonexistent/c.yaml"]) }
+    #expect(found == "--config /nonexistent/c.yaml: the file cannot be read")
+  }
+
+  @Test func aListWhereOneValueIsMeant() async throws {
+    let all = try await settings(file: "listen: [a:1, b:1]\n")
+    #expect(await problem { _ = try all.endpoint("listen") } == "--listen takes one value, not a list")
+    let nested = try await settings(file: "store:\n  host: a\n")
+    #expect(try nested.list("store").isEmpty)
+  }
+
+  @Test func aMissingValueSaysWhatItIsFor() async throws {
+    let all = try await settings()
+    let found = await problem { _ = try all.requiredString("store", for: "give the store's HOST:PORT") }
+    #expect(found == "--store is missing: give the store's HOST:PORT")
+  }
+
+  @Test func commentsAndDocumentMarksAreNoKeys() throws {
+    let keys = try ConfigFile.keys(ofYAML: "---\n# a: b\nlisten: a:1 # c\n\n  # deep\n\"store\" : x\r\nloops:\n  - 1\n")
+    #expect(keys == ["listen", "store", "loops"])
+  }
+}
+
+func withTemporaryDirectory<Result>(_ body: (String) async throws -> Result) async throws -> Result {
+  let directory = FileManager.default.temporaryDirectory.path + "/tidemark-\(UInt64.random(in: 0...UInt64.max))"
+  try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+  defer { try? FileManager.default.removeItem(atPath: directory) }
+  return try await body(directory)
+}

@@ -1,0 +1,179 @@
+import Crypto
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// The store's side of Proto/frames.md as far as a client can see it, with switches for what may go wrong. It applies a
+/// command once per (session, counter) and echoes a request's fields as its reply's, so that a test sees which request a
+/// reply belongs to.
+final class FakeStore {
+  var secrets: [[UInt8]] = []
+  /// What stands in the challenge instead of the right proof.
+  var proofOverride: [UInt8]?
+  var version: UInt32 = 1
+  var window: UInt32 = 1024
+  var shardCount: UInt32 = 16
+  var frameLengthMax: UInt32 = 1 << 20
+  var identity = SessionID(high: 1, low: 1)
+  /// Answers hellos that name an old session with `session_expired`.
+  var forgetsSessions = false
+  /// Requests wait in `waiting` until the test answers them.
+  var holdsAnswers = false
+  /// Says nothing at all after the opening.
+  var isSilent = false
+
+  struct Request: Equatable {
+    var connection: Int
+    var kind: FrameKind
+    var isResend: Bool
+    var shard: ShardID
+    var correlation: UInt32
+    var session: SessionID
+    var name: String
+    /// nil for a query.
+    var counter: UInt64?
+    /// The fields after name and counter.
+    var rest: [UInt8]
+  }
+
+  private(set) var hellos: [Hello] = []
+  /// Every request that arrived whole, in order of arrival.
+  private(set) var requests: [Request] = []
+  private(set) var applied: [SessionID: [UInt64: Request]] = [:]
+  var waiting: [Request] = []
+  private(set) var pings = 0
+  private(set) var connections: [FakeConnection] = []
+
+  func open() -> FakeConnection {
+    let connection = FakeConnection(store: self, number: connections.count)
+    connections.append(connection)
+    return connection
+  }
+
+  fileprivate func proof(_ side: String, _ hello: Hello, _ nonce: Nonce, _ secret: [UInt8]) -> [UInt8] {
+    var bytes = Array(side.utf8) + hello.nonce.bytes + nonce.bytes
+    for half in [hello.session.high, hello.session.low] {
+      bytes += (0..<8).map { UInt8(truncatingIfNeeded: half >> (56 - 8 * UInt64($0))) }
+    }
+    return Array(HMAC<SHA256>.authenticationCode(for: bytes, using: SymmetricKey(data: secret)))
+  }
+
+  fileprivate func greet(_ hello: Hello) { hellos.append(hello) }
+  fileprivate func countPing() { pings += 1 }
+
+  fileprivate func take(_ request: Request) {
+    requests.append(request)
+    if let counter = request.counter, applied[request.session]?[counter] == nil {
+      applied[request.session, default: [:]][counter] = request
+    }
+  }
+}
+
+/// One connection to it: bytes go in by `receive`, come out in `output`.
+final class FakeConnection {
+  private enum State {
+    case awaitingHello
+    case awaitingProof(Hello, Nonce)
+    case open(Hello)
+    case closed
+  }
+
+  let store: FakeStore
+  let number: Int
+  private var state = State.awaitingHello
+  private var input = ByteBuffer()
+  var output = ByteBuffer()
+  private(set) var isClosed = false
+  /// Frames as they came, for tests of what a client says besides requests.
+  private(set) var frames: [FrameHeader] = []
+
+  init(store: FakeStore, number: Int) {
+    self.store = store
+    self.number = number
+  }
+
+  /// The store's end closes.
+  func close() {
+    isClosed = true
+    state = .closed
+  }
+
+  func receive(_ bytes: ByteBuffer) {
+    input.writeImmutableBuffer(bytes)
+    while !isClosed {
+      let next: FrameDecoder.Next
+      do { next = try FrameDecoder().next(input.readableBytesSpan, at: 0) } catch {
+        return fail(.malformedFrame, "\(error)")
+      }
+      guard case .frame(let header, let payloadCount) = next else { return }
+      input.moveReaderIndex(forwardBy: FrameHeader.byteCount)
+      let payload = input.readSlice(length: payloadCount)!
+      frames.append(header)
+      do { try frame(header, payload) } catch { return fail(.malformedFrame, "\(error)") }
+    }
+  }
+
+  private func fail(_ code: ErrorCode, _ detail: String = "") {
+    output.writeError(code, detail: detail)
+    close()
+  }
+
+  private func frame(_ header: FrameHeader, _ payload: ByteBuffer) throws {
+    switch state {
+    case .awaitingHello:
+      guard header.kind == .hello else { return fail(.handshakeRequired) }
+      let hello = try Hello(payload.readableBytesSpan)
+      store.greet(hello)
+      if store.forgetsSessions, hello.sessionAgeMilliseconds != nil { return fail(.sessionExpired) }
+      let nonce = Nonce.random()
+      let proof = store.secrets.first.map { store.proof("tidemark store 1", hello, nonce, $0) } ?? []
+      var challenge = Challenge(
+        nonce: nonce, proof: store.proofOverride ?? proof, window: store.window, shardCount: store.shardCount,
+        store: store.identity)
+      challenge.version = store.version
+      challenge.frameLengthMax = store.frameLengthMax
+      challenge.write(into: &output)
+      state = .awaitingProof(hello, nonce)
+    case .awaitingProof(let hello, let nonce):
+      guard header.kind == .proof else { return fail(.handshakeRequired) }
+      let theirs = try Proof(payload.readableBytesSpan).bytes
+      let right = store.secrets.map { store.proof("tidemark gateway 1", hello, nonce, $0) }
+      guard right.isEmpty || right.contains(theirs) else { return fail(.authenticationFailed) }
+      Ready(
+        isResumed: store.applied[hello.session] != nil, sessionLifetimeMilliseconds: 600_000,
+        shards: [Ready.ShardRange(first: 0, count: store.shardCount, address: "")]
+      ).write(into: &output)
+      state = .open(hello)
+    case .open(let hello):
+      if store.isSilent { return }
+      try request(header, payload, hello)
+    case .closed:
+      break
+    }
+  }
+
+  private func request(_ header: FrameHeader, _ payload: ByteBuffer, _ hello: Hello) throws {
+    if header.kind == .ping {
+      store.countPing()
+      output.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeImmutableBuffer(payload) }
+      return
+    }
+    if header.kind == .pong { return }
+    guard header.kind.isRequest else { return fail(.unknownKind) }
+    var reader = FieldReader(payload.readableBytesSpan)
+    let name = header.kind == .listChannelTypes ? "" : try reader.text()
+    let counter = header.kind.isCommand ? try reader.varint() : nil
+    let rest = try reader.raw(reader.remaining).withUnsafeBytes { Array($0) }
+    let request = FakeStore.Request(
+      connection: number, kind: header.kind, isResend: header.flags.contains(.resend), shard: header.shard,
+      correlation: header.correlation, session: hello.session, name: name, counter: counter, rest: rest)
+    store.take(request)
+    if store.holdsAnswers { store.waiting.append(request) } else { answer(request) }
+  }
+
+  func answer(_ request: FakeStore.Request) {
+    output.writeFrame(
+      FrameHeader(request.kind.reply, shard: request.shard, correlation: request.correlation)
+    ) { $0.writeBytes(request.rest) }
+  }
+}

@@ -1,0 +1,232 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import StoreClient
+
+/// The table alone, as stories: an event to the left, what comes of it to the right. `c1` is command 1, `q2` query 2; on the
+/// wire a command is shown with its counter (`c1#1`), a resend with `!`.
+struct RequestTableTests {
+  struct Story: CustomTestStringConvertible {
+    var testDescription: String
+    var limit = 100
+    var rows: [(event: String, outcome: String)]
+
+    init(_ name: String, limit: Int = 100, _ rows: [(String, String)]) {
+      testDescription = name
+      self.limit = limit
+      self.rows = rows
+    }
+  }
+
+  static let stories = [
+    Story(
+      "requests are written once, replies free them",
+      [
+        ("send c1", "queued"), ("send q2", "queued"), ("send c3", "queued"),
+        ("write", "c1#1 q2 c3#2"), ("write", ""),
+        ("reply c3", "deliver"), ("reply c3", "stray"), ("reply q2", "deliver"), ("reply c1", "deliver"),
+        ("retained", "0"),
+      ]),
+    Story(
+      "what is unanswered is written again, before what is new",
+      [
+        ("send c1", "queued"), ("send c2", "queued"), ("write", "c1#1 c2#2"), ("send q3", "queued"),
+        ("write", "q3"), ("reply c1", "deliver"), ("send c4", "queued"), ("lost", ""), ("open 100", ""),
+        ("write", "c2#2! q3! c4#3"), ("write", ""), ("reply q3", "deliver"), ("lost", ""), ("open 100", ""),
+        ("write", "c2#2! c4#3!"),
+      ]),
+    Story(
+      "the window",
+      limit: 3,
+      [
+        ("send c1", "queued"), ("send c2", "queued"), ("send c3", "queued"), ("send c4", "busy"),
+        ("write", "c1#1 c2#2 c3#3"), ("reply c2", "deliver"), ("send c5", "queued"), ("send c6", "busy"),
+        ("write", "c5#4"),
+      ]),
+    Story(
+      "a smaller window after a lost connection",
+      [
+        ("send c1", "queued"), ("send c2", "queued"), ("send c3", "queued"), ("write", "c1#1 c2#2 c3#3"),
+        ("lost", ""), ("open 2", ""), ("send c4", "busy"), ("write", "c1#1! c2#2!"), ("write", ""),
+        ("reply c2", "deliver"), ("write", "c3#3!"), ("reply c1", "deliver"), ("send c4", "queued"),
+        ("write", "c4#4"),
+      ]),
+    Story(
+      "cut before all was written again",
+      [
+        ("send c1", "queued"), ("send c2", "queued"), ("write", "c1#1 c2#2"), ("lost", ""), ("send c3", "queued"),
+        ("open 1", ""), ("write", "c1#1!"), ("lost", ""), ("open 100", ""), ("write", "c1#1! c2#2! c3#3"),
+      ]),
+    Story(
+      "a deadline before the first connection leaves no hole",
+      [
+        ("send c1", "queued"), ("tick 3", ""), ("send c2", "queued"), ("tick 7", "c1 unavailable"),
+        ("send c3", "queued"), ("open 100", ""), ("write", "c2#1 c3#2"), ("retained", ">0"),
+        ("tick 3", "c2 outcome_unknown"), ("tick 7", "c3 outcome_unknown"), ("reply c2", "late"), ("lost", ""),
+        ("open 100", ""), ("write", ""), ("retained", "0"),
+      ]),
+    Story(
+      "a deadline between flushes, on an open connection",
+      [
+        ("send q1", "queued"), ("tick 5", ""), ("send c2", "queued"), ("tick 5", "q1 unavailable"),
+        ("write", "c2#1"), ("reply c2", "deliver"), ("retained", "0"),
+      ]),
+    Story(
+      "a slot stays taken until its late reply",
+      limit: 1,
+      [
+        ("send c1", "queued"), ("write", "c1#1"), ("tick 10", "c1 outcome_unknown"), ("send c2", "busy"),
+        ("reply c1", "late"), ("send c2", "queued"), ("write", "c2#2"),
+      ]),
+    Story(
+      "a lost connection frees the slots of what was given up",
+      limit: 1,
+      [
+        ("send c1", "queued"), ("write", "c1#1"), ("tick 10", "c1 outcome_unknown"), ("lost", ""), ("open 1", ""),
+        ("send c2", "queued"), ("write", "c2#2"),
+      ]),
+    Story(
+      "an ended session",
+      [
+        ("send c1", "queued"), ("send q2", "queued"), ("write", "c1#1 q2"), ("send c3", "queued"), ("lost", ""),
+        ("ended", "c1 outcome_unknown"), ("send c4", "queued"), ("open 100", ""),
+        ("write", "q2! c3#1 c4#2"), ("send c5", "queued"), ("write", "c5#3"),
+      ]),
+    Story(
+      "an ended session, twice, and a cut between",
+      [
+        ("send c1", "queued"), ("write", "c1#1"), ("lost", ""), ("ended", "c1 outcome_unknown"),
+        ("send c2", "queued"), ("open 100", ""), ("write", "c2#1"), ("lost", ""), ("open 100", ""),
+        ("write", "c2#1!"), ("lost", ""), ("ended", "c2 outcome_unknown"), ("open 100", ""), ("write", ""),
+        ("send c3", "queued"), ("write", "c3#1"),
+      ]),
+    Story(
+      "closing",
+      [
+        ("send c1", "queued"), ("send q2", "queued"), ("write", "c1#1 q2"), ("send c3", "queued"), ("lost", ""),
+        ("close", "c1 outcome_unknown, q2 unavailable, c3 unavailable"), ("send c4", "busy"), ("retained", "0"),
+      ]),
+  ]
+
+  @Test(arguments: stories.indices)
+  func story(_ index: Int) {
+    let story = Self.stories[index]
+    let player = Player(limit: story.limit)
+    for (line, row) in story.rows.enumerated() {
+      let outcome = player.play(row.event)
+      #expect(outcome == row.outcome, "\(story.testDescription), row \(line + 1): \(row.event)")
+      player.table.checkInvariants()
+    }
+  }
+
+  @Test(arguments: 0..<20)
+  func randomEventsKeepTheInvariants(_ seed: UInt64) {
+    var generator = SeededGenerator(seed: seed)
+    let player = Player(limit: 40)
+    var isOpen = true
+    var sent = 0
+    for _ in 0..<2000 {
+      switch Int.random(in: 0..<20, using: &generator) {
+      case 0..<8:
+        sent += 1
+        _ = player.play("send \(Bool.random(using: &generator) ? "c" : "q")\(sent)")
+      case 8..<12: if isOpen { _ = player.play("write") }
+      case 12..<17: if isOpen { player.replyToAny(using: &generator) }
+      case 17: _ = player.play("tick 1")
+      default:
+        _ = player.play("lost")
+        isOpen = false
+        if Int.random(in: 0..<5, using: &generator) == 0 { _ = player.play("ended") }
+        if Bool.random(using: &generator) {
+          _ = player.play("open \(Int.random(in: 1...60, using: &generator))")
+          isOpen = true
+        }
+      }
+      player.table.checkInvariants()
+    }
+    _ = player.play("lost")
+    _ = player.play("close")
+    player.table.checkInvariants()
+    #expect(player.table.retainedBytes == 0, "seed \(seed)")
+    #expect(player.table.count == 0, "seed \(seed)")
+  }
+}
+
+/// Plays a story's events on a table.
+private final class Player {
+  var table: RequestTable
+  private var names: [UInt64: String] = [:]
+  private var correlations: [String: FrameHeader] = [:]
+  /// On the wire now: names that may be answered.
+  private var wire: [String] = []
+
+  init(limit: Int) {
+    table = RequestTable(limit: limit, deadlineTicks: 10)
+    _ = table.connectionOpened(shardCount: 16, limit: limit, frameLengthMax: 1 << 20)
+  }
+
+  func play(_ event: String) -> String {
+    let words = event.split(separator: " ").map(String.init)
+    switch words[0] {
+    case "send":
+      let token = UInt64(words[1].dropFirst())!
+      let cid = Array("messaging:general".utf8)
+      let outcome = table.append(
+        words[1].hasPrefix("c") ? .markRead : .getChannel, shard: nil, name: cid.span.bytes, token: token
+      ) { $0.writeInteger(token) }
+      if outcome == .queued { names[token] = words[1] }
+      return "\(outcome)"
+    case "write":
+      return table.nextWrite().map { describe($0) } ?? ""
+    case "reply":
+      switch table.replied(correlations[words[1]]!) {
+      case .deliver(let token): return names[token] == words[1] ? "deliver" : "delivered to \(token)"
+      case .late: return "late"
+      case .stray: return "stray"
+      }
+    case "lost":
+      table.connectionLost()
+      wire = []
+      return ""
+    case "open":
+      return describe(table.connectionOpened(shardCount: 16, limit: Int(words[1])!, frameLengthMax: 1 << 20))
+    case "ended": return describe(table.sessionEnded())
+    case "close": return describe(table.close())
+    case "tick": return describe((0..<Int(words[1])!).flatMap { _ in table.tick() })
+    case "retained": return table.retainedBytes > 0 ? ">0" : "0"
+    default: return "what is \(event)?"
+    }
+  }
+
+  func replyToAny(using generator: inout SeededGenerator) {
+    guard let index = wire.indices.randomElement(using: &generator) else { return }
+    let name = wire.remove(at: index)
+    #expect(["deliver", "late"].contains(play("reply \(name)")), "\(name)")
+  }
+
+  private func describe(_ given: [RequestTable.Given]) -> String {
+    given.map { entry in
+      "\(names[entry.token]!) \(entry.failure == .outcomeUnknown ? "outcome_unknown" : "\(entry.failure)")"
+    }.joined(separator: ", ")
+  }
+
+  private func describe(_ bytes: ByteBuffer) -> String {
+    var bytes = bytes
+    var words: [String] = []
+    while case .frame(let header, let count)? = try? FrameDecoder().next(bytes.readableBytesSpan, at: 0) {
+      bytes.moveReaderIndex(forwardBy: FrameHeader.byteCount)
+      let payload = bytes.readSlice(length: count)!
+      var reader = FieldReader(payload.readableBytesSpan)
+      _ = try! reader.string()
+      let counter = header.kind.isCommand ? try! reader.varint() : nil
+      let fields = try! reader.raw(8).withUnsafeBytes { Array($0) }
+      let name = names[token(of: fields)]!
+      correlations[name] = FrameHeader(header.kind.reply, correlation: header.correlation)
+      wire.append(name)
+      words.append(name + (counter.map { "#\($0)" } ?? "") + (header.flags.contains(.resend) ? "!" : ""))
+    }
+    return words.joined(separator: " ")
+  }
+}

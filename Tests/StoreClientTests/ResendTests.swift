@@ -1,0 +1,107 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import StoreClient
+
+/// Connections that are cut, anywhere: every command is applied once, in order, and answered once.
+struct ResendTests {
+  @Test func unansweredRequestsAreSentAgainInOrder() {
+    let world = ClientWorld()
+    world.store.holdsAnswers = true
+    world.open()
+    for token: UInt64 in 1...6 { _ = token.isMultiple(of: 3) ? world.query(token) : world.command(token) }
+    world.flush()
+    world.connection!.answer(world.store.waiting[1])
+    world.pump()
+    world.cut()
+    world.command(7)
+    world.client.flush()
+    world.store.holdsAnswers = false
+    world.advance(.milliseconds(100))
+    let again = world.store.requests.suffix(6)
+    #expect(again.map { token(of: $0.rest) } == [1, 3, 4, 5, 6, 7])
+    #expect(again.map(\.counter) == [1, nil, 3, 4, nil, 5])
+    #expect(again.map(\.isResend) == [true, true, true, true, true, false])
+    #expect(world.recorder.replies == [2, 1, 3, 4, 5, 6, 7])
+    #expect(world.client.stats.resends == 5)
+    #expect(world.client.stats.requestsSent == 7)
+    #expect(world.client.stats.connectionsLost == 1)
+  }
+
+  @Test(arguments: 0..<40)
+  func cutsAtRandomBytes(_ seed: UInt64) { Self.story(seed: seed) }
+
+  /// 400 requests over a connection that is cut again and again, both ways, within frames.
+  static func story(seed: UInt64) {
+    var generator = SeededGenerator(seed: seed)
+    let window = Int.random(in: 3...200, using: &generator)
+    let world = ClientWorld {
+      $0.inFlightMax = 150
+      // With deadlines commands would be given up, and their counters be missing.
+      $0.requestDeadline = .hours(1)
+    }
+    world.store.window = UInt32(window)
+    world.pieceMax = Int.random(in: 1...400, using: &generator)
+    world.client.start()
+    var next: UInt64 = 0
+    var commands = 0
+    var turns = 0
+    while world.recorder.replies.count < 400, turns < 20_000 {
+      turns += 1
+      for _ in 0..<Int.random(in: 0...20, using: &generator) where next < 400 {
+        let isCommand = Bool.random(using: &generator)
+        let cid = "messaging:c\(next % 7)"
+        guard world.send(
+          isCommand ? .markRead : .getChannel, next, cid: cid, bytes: 8 + Int.random(in: 0...60, using: &generator))
+        else { break }
+        next += 1
+        if isCommand { commands += 1 }
+      }
+      world.client.flush()
+      if Int.random(in: 0..<4, using: &generator) == 0 {
+        if Bool.random(using: &generator) {
+          world.bytesUp = Int.random(in: 1...1500, using: &generator)
+        } else {
+          world.bytesDown = Int.random(in: 1...1500, using: &generator)
+        }
+      }
+      world.advance(.milliseconds(Int64.random(in: 1...40, using: &generator)))
+      if Int.random(in: 0..<20, using: &generator) == 0 { world.cut() }
+    }
+    let store = world.store
+    let comment: Comment = "seed \(seed)"
+    #expect(world.recorder.failures.isEmpty, comment)
+    #expect(world.recorder.replies.sorted() == (0..<400).map { UInt64($0) }, comment)
+    for case .replied(let token, _, let payload) in world.recorder.events {
+      #expect(StoreClientTests.token(of: payload) == token, comment)
+    }
+    // One session, its counters without a hole, each standing for the same request for ever.
+    #expect(store.applied.count == 1, comment)
+    let applied = store.applied.values.first ?? [:]
+    #expect(applied.keys.sorted() == (0..<commands).map { UInt64($0 + 1) }, comment)
+    var highest: UInt64 = 0
+    var seen: Set<UInt64> = []
+    for connection in Set(store.requests.map(\.connection)).sorted() {
+      let counters = store.requests.filter { $0.connection == connection }.compactMap(\.counter)
+      #expect(counters == counters.sorted() && Set(counters).count == counters.count, comment)
+    }
+    for request in store.requests {
+      guard let counter = request.counter else { continue }
+      #expect(applied[counter]!.rest == request.rest, comment)
+      // What is sent for the first time is the next one; what was seen before says that it is a resend.
+      if seen.contains(counter) { #expect(request.isResend, comment) }
+      if counter > highest {
+        #expect(counter == highest + 1, comment)
+        highest = counter
+      }
+      seen.insert(counter)
+    }
+    // In order of issue: tokens rise with counters.
+    let order = applied.sorted { $0.key < $1.key }.map { token(of: $0.value.rest) }
+    #expect(order == order.sorted(), comment)
+    #expect(world.client.stats.inFlight == 0, comment)
+    #expect(world.client.stats.retainedBytes == 0, comment)
+  }
+}

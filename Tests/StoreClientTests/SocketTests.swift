@@ -1,0 +1,125 @@
+import Logging
+import NIOCore
+import NIOPosix
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import StoreClient
+
+/// The same client over real sockets on loopback: bootstrap, addresses, closing. Client and stores share one event loop, so
+/// nothing here needs a lock.
+struct SocketTests {
+  /// A fake store that listens.
+  private final class Handler: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+    private let connection: FakeConnection
+
+    init(_ store: FakeStore) { connection = store.open() }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+      connection.receive(unwrapInboundIn(data))
+      context.writeAndFlush(wrapOutboundOut(connection.output), promise: nil)
+      connection.output.clear()
+      if connection.isClosed { context.close(promise: nil) }
+    }
+  }
+
+  private final class World {
+    let loop: any EventLoop
+    let store = FakeStore()
+    let recorder = Recorder()
+    var listener: (any Channel)?
+    var accepted: [any Channel] = []
+    var client: StoreClient<Recorder>?
+    let done: EventLoopPromise<Void>
+
+    init(loop: any EventLoop) {
+      self.loop = loop
+      done = loop.makePromise()
+    }
+
+    func listen() -> EventLoopFuture<Void> {
+      let world = NIOLoopBound(self, eventLoop: loop)
+      return ServerBootstrap(group: loop)
+        .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+        .childChannelInitializer { channel in
+          channel.eventLoop.makeCompletedFuture {
+            world.value.accepted.append(channel)
+            try channel.pipeline.syncOperations.addHandler(Handler(world.value.store))
+          }
+        }
+        .bind(host: "127.0.0.1", port: 0).map { world.value.listener = $0 }
+    }
+  }
+
+  /// 2,000 requests while the store cuts its connections; the first address is one where nobody listens.
+  @Test func requestsSurviveCutConnections() async throws {
+    let loop = MultiThreadedEventLoopGroup.singleton.next()
+    let world = try await loop.submit { NIOLoopBound(World(loop: loop), eventLoop: loop) }.get()
+    try await loop.flatSubmit { world.value.listen() }.get()
+    try await loop.flatSubmit {
+      let port = world.value.listener!.localAddress!.port!
+      var logger = Logger(label: "test")
+      logger.logLevel = .critical
+      var configuration = StoreClientConfiguration(
+        addresses: [.init(host: "127.0.0.1", port: 1), .init(host: "127.0.0.1", port: port)],
+        secrets: [Array("secret".utf8)], logger: logger)
+      configuration.requestDeadline = .minutes(5)
+      world.value.store.secrets = configuration.secrets
+      let recorder = world.value.recorder
+      let client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder)
+      world.value.client = client
+      var next: UInt64 = 0
+      func more(_ count: Int) {
+        for _ in 0..<count where next < 2000 {
+          let cid = Array("messaging:c\(next % 50)".utf8)
+          let token = next
+          guard client.send(.markRead, cid: cid.span.bytes, token: token, { $0.writeInteger(token) }) else { break }
+          next += 1
+        }
+        client.flush()
+      }
+      var replies = 0
+      recorder.onEvent = { event in
+        switch event {
+        case .replied:
+          replies += 1
+          if replies.isMultiple(of: 300) { world.value.accepted.last?.close(promise: nil) }
+          if replies == 2000 { world.value.done.succeed() }
+        case .complete: more(40)
+        case .ready, .failed: break
+        }
+      }
+      more(100)
+      client.start()
+      return world.value.done.futureResult
+    }.get()
+    try await loop.flatSubmit {
+      let value = world.value
+      value.recorder.onEvent = nil
+      #expect(value.recorder.failures.isEmpty)
+      #expect(value.recorder.replies.sorted() == (0..<2000).map { UInt64($0) })
+      #expect(value.store.applied.count == 1)
+      #expect(value.store.applied.values.first?.keys.sorted() == (1...2000).map { UInt64($0) })
+      #expect(value.client!.stats.connections >= 6)
+      return value.client!.close()
+    }.get()
+    try await loop.flatSubmit { world.value.listener!.close() }.get()
+  }
+
+  @Test func closingWhileNobodyListens() async throws {
+    let loop = MultiThreadedEventLoopGroup.singleton.next()
+    try await loop.flatSubmit {
+      var logger = Logger(label: "test")
+      logger.logLevel = .critical
+      let client = StoreClient(
+        eventLoop: loop, configuration: StoreClientConfiguration(addresses: [.init(host: "127.0.0.1", port: 1)], logger: logger),
+        delegate: Recorder())
+      client.start()
+      let bound = NIOLoopBound(client, eventLoop: loop)
+      return loop.scheduleTask(in: .milliseconds(50)) {}.futureResult.flatMap { bound.value.close() }
+    }.get()
+  }
+}
