@@ -170,6 +170,9 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
+    .testTarget(
+      name: "IntegrationTests", dependencies: ["LocalStack", "Operations"], exclude: ["Clients"],
+      swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17

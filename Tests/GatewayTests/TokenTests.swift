@@ -90,7 +90,7 @@ enum TestTokens {
       ("...", "token_malformed"), ("a.b.c.d", "token_malformed"), (good + ".", "token_malformed"),
       (String(parts[0] + "." + parts[1]) + ".", "token_signature_invalid"),
       (String(parts[0] + "." + parts[1] + ".!!!!"), "token_malformed"),
-      (String(parts[0] + "." + parts[1] + "." + parts[2].dropLast(2)), "token_signature_invalid"),
+      (String(parts[0] + "." + parts[1] + "." + parts[2].dropLast(3)), "token_signature_invalid"),
       (good + String(repeating: "a", count: 4096), "token_too_long"),
     ]
     for (token, expected) in table {

@@ -52,8 +52,8 @@ private final class Pair {
     contentType: "application/json"
   )
 
-  init(limits: HTTP2Limits = HTTP2Limits()) throws {
-    server = try TestServer(limits: limits, preface: false)
+  init(limits: HTTP2Limits = HTTP2Limits(), streamedContentTypes: [HTTP2ContentType] = []) throws {
+    server = try TestServer(limits: limits, preface: false, streamedContentTypes: streamedContentTypes)
     client = HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources())
     try channel.pipeline.syncOperations.addHandler(client)
     channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
@@ -213,5 +213,156 @@ struct ClientTests {
     #expect(!channel.isActive)
     // It was never sent, so it may be tried elsewhere.
     #expect(delegate.log == ["1 failed \(HTTP2ErrorCode.refusedStream.rawValue)", "closed"])
+  }
+}
+
+@Suite("Streamed request bodies")
+struct StreamedBodyTests {
+  /// Takes a body line by line, and answers each line as it comes, as the push acknowledgements will.
+  private func lines(_ pair: Pair) {
+    pair.server.delegate.onRequest = { stream, connection in
+      connection.startStreaming(stream, status: 200, contentType: .ndjson)
+    }
+    pair.server.delegate.onBody = { stream, connection in
+      var answer = ByteBuffer()
+      var isOver = false
+      connection.readBody(stream) { bytes, isEnd in
+        let line = text(bytes)
+        isOver = isEnd
+        guard let last = line.utf8.lastIndex(of: UInt8(ascii: "\n")) else {
+          return isEnd ? bytes.byteCount : 0
+        }
+        let whole = line.utf8.distance(from: line.utf8.startIndex, to: last) + 1
+        answer.writeString(String(line[...last]).uppercased())
+        return isEnd ? bytes.byteCount : whole
+      }
+      if answer.readableBytes > 0 { connection.write(stream, answer) }
+      if isOver { connection.finish(stream) }
+    }
+  }
+
+  private func pair(_ limits: HTTP2Limits = HTTP2Limits()) throws -> (Pair, HTTP2RequestTemplate) {
+    let pair = try Pair(limits: limits, streamedContentTypes: [.frames, .ndjson])
+    let template = HTTP2RequestTemplate(
+      method: .post,
+      scheme: "http",
+      authority: "localhost",
+      contentType: "application/x-ndjson; charset=utf-8"
+    )
+    return (pair, template)
+  }
+
+  @Test("both ways at once, cut anywhere")
+  func bothWays() throws {
+    let (pair, template) = try pair()
+    lines(pair)
+    let handle = try #require(
+      pair.client.submit(
+        template,
+        path: "/acks",
+        body: ByteBuffer(string: "on"),
+        token: 1,
+        streaming: true,
+        endsLater: true
+      )
+    )
+    pair.run()
+    for piece in ["e\ntwo\nthr", "ee\n", "four\n"] {
+      #expect(pair.client.write(handle, ByteBuffer(string: piece)) == .queued)
+      pair.run()
+    }
+    #expect(pair.delegate.log == ["1 part ", "1 part ONE\nTWO\n", "1 part THREE\n", "1 part FOUR\n"])
+    pair.client.finish(handle)
+    pair.run()
+    #expect(pair.delegate.log.last == "1 200 application/x-ndjson ")
+    #expect(pair.client.write(handle, ByteBuffer(string: "x")) == .gone)
+    #expect(pair.server.connection.openStreams == 0)
+  }
+
+  @Test("a body of no bytes, and a request without body of a streamed type")
+  func empty() throws {
+    let (pair, template) = try pair()
+    lines(pair)
+    let handle = try #require(pair.client.submit(template, path: "/acks", token: 1, endsLater: true))
+    pair.client.finish(handle)
+    pair.run()
+    #expect(pair.delegate.log == ["1 200 application/x-ndjson "])
+    pair.server.delegate.onRequest = nil
+    pair.client.submit(template, path: "/acks", token: 2)
+    pair.run()
+    #expect(pair.delegate.log.last?.hasPrefix("2 200") == true)
+  }
+
+  @Test("what is not read holds the client back, and goes on when it is")
+  func backPressure() throws {
+    var limits = HTTP2Limits()
+    limits.initialWindowSize = 100_000
+    limits.maxBodyBytes = 10
+    let (pair, template) = try pair(limits)
+    var stream: HTTP2StreamHandle?
+    pair.server.delegate.onRequest = { handle, _ in stream = handle }
+    let body = ByteBuffer(repeating: 7, count: 1_000_000)
+    let sent = try #require(
+      pair.client.submit(template, path: "/acks", body: body, token: 1, endsLater: true)
+    )
+    pair.run()
+    #expect(pair.client.queuedBytes(sent) == 900_000)
+    pair.client.finish(sent)
+    let handle = try #require(stream)
+    var total = 0
+    var isOver = false
+    for _ in 0..<100 where !isOver {
+      pair.server.connection.readBody(handle) { bytes, isEnd in
+        #expect(bytes.byteCount <= 100_000)
+        let taken = min(60_000, bytes.byteCount)
+        total += taken
+        isOver = isEnd && taken == bytes.byteCount
+        return taken
+      }
+      pair.server.connection.flushIfNeeded()
+      pair.run()
+    }
+    #expect(total == 1_000_000)
+    pair.server.connection.respond(handle, status: 204)
+    pair.server.connection.flushIfNeeded()
+    pair.run()
+    #expect(pair.delegate.log == ["1 204  "])
+  }
+
+  @Test("what was never read of a stream that is reset goes back to the connection's window")
+  func windowOfResetStreams() throws {
+    let server = try TestServer(streamedContentTypes: [.ndjson])
+    server.delegate.onRequest = { _, _ in }
+    var window = 4 * 1024 * 1024
+    for stream in stride(from: Int32(1), to: 201, by: 2) {
+      server.send(
+        post(stream, [("content-type", "application/x-ndjson")]),
+        Frame(.data, stream: stream, Array(repeating: 7, count: 16_384)),
+        Frame(.data, flags: 0x8, stream: stream, [100] + Array(repeating: 7, count: 16_000)),
+        Frame(.data, stream: stream, Array(repeating: 7, count: 16_384))
+      )
+      server.send(rst(stream))
+      window -= 16_384 * 2 + 16_001
+      for update in server.frames(.windowUpdate) where update.stream == 0 {
+        window += Int(read32(update.payload, 0))
+      }
+      _ = server.takeFrames()
+      try #require(window > 0 && window <= 4 * 1024 * 1024 && !server.isClosed, "\(stream) \(window)")
+    }
+    // All but what waits to be worth an update.
+    #expect(window > 2 * 1024 * 1024)
+  }
+
+  @Test("an early answer ends it")
+  func earlyAnswer() throws {
+    let (pair, template) = try pair()
+    pair.server.delegate.onRequest = { stream, connection in connection.respond(stream, status: 401) }
+    let handle = try #require(
+      pair.client.submit(template, path: "/acks", body: ByteBuffer(string: "a\n"), token: 1, endsLater: true)
+    )
+    pair.run()
+    #expect(pair.delegate.log == ["1 401  "])
+    #expect(pair.client.write(handle, ByteBuffer(string: "x")) == .gone)
+    #expect(pair.server.connection.openStreams == 0 && !pair.server.isClosed)
   }
 }

@@ -6,6 +6,7 @@ import NIOEmbedded
 final class TestDelegate: HTTP2ServerDelegate {
   var log: [String] = []
   var held: [HTTP2StreamHandle] = []
+  var onBody: ((HTTP2StreamHandle, HTTP2ServerConnection<TestDelegate>) -> Void)?
   var onRequest: ((HTTP2StreamHandle, HTTP2ServerConnection<TestDelegate>) -> Void)?
 
   func http2RequestReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<TestDelegate>) {
@@ -23,6 +24,13 @@ final class TestDelegate: HTTP2ServerDelegate {
     } else {
       connection.respond(stream, status: status, contentType: .text) { $0.writeStaticString("0123456789") }
     }
+  }
+
+  func http2RequestBodyReceived(
+    _ stream: HTTP2StreamHandle,
+    on connection: HTTP2ServerConnection<TestDelegate>
+  ) {
+    onBody?(stream, connection)
   }
 
   func http2StreamAborted(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<TestDelegate>) {
@@ -51,8 +59,15 @@ final class TestServer {
   /// Sizes of the writes that the connection made.
   private(set) var writes: [Int] = []
 
-  init(limits: HTTP2Limits = HTTP2Limits(), preface: Bool = true) throws {
-    connection = HTTP2ServerConnection(delegate: delegate, resources: HTTP2ServerResources(limits: limits))
+  init(
+    limits: HTTP2Limits = HTTP2Limits(),
+    preface: Bool = true,
+    streamedContentTypes: [HTTP2ContentType] = []
+  ) throws {
+    connection = HTTP2ServerConnection(
+      delegate: delegate,
+      resources: HTTP2ServerResources(limits: limits, streamedContentTypes: streamedContentTypes)
+    )
     try channel.pipeline.syncOperations.addHandler(connection)
     channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
     if preface {

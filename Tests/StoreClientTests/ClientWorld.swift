@@ -62,12 +62,15 @@ final class ClientWorld {
 
   struct Refused: Error {}
 
-  init(stores: [FakeStore] = [FakeStore()], _ configure: (inout StoreClientConfiguration) -> Void = { _ in }) {
+  init(stores: [FakeStore] = [FakeStore()], _ configure: (inout StoreClientConfiguration) -> Void = { _ in })
+  {
     self.stores = stores
     var logger = Logger(label: "test")
     logger.logLevel = .critical
     var configuration = StoreClientConfiguration(
-      addresses: stores.indices.map { .init(host: "store", port: $0 + 1) }, logger: logger)
+      addresses: stores.indices.map { .init(host: "store", port: $0 + 1) },
+      logger: logger
+    )
     configure(&configuration)
     client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder) {
       [unowned self] client, address in

@@ -128,8 +128,12 @@ final class FakeConnection {
       let nonce = Nonce.random()
       let proof = store.secrets.first.map { store.proof("tidemark store 1", hello, nonce, $0) } ?? []
       var challenge = Challenge(
-        nonce: nonce, proof: store.proofOverride ?? proof, window: store.window, shardCount: store.shardCount,
-        store: store.identity)
+        nonce: nonce,
+        proof: store.proofOverride ?? proof,
+        window: store.window,
+        shardCount: store.shardCount,
+        store: store.identity
+      )
       challenge.version = store.version
       challenge.frameLengthMax = store.frameLengthMax
       challenge.write(into: &output)
@@ -140,7 +144,8 @@ final class FakeConnection {
       let right = store.secrets.map { store.proof("tidemark gateway 1", hello, nonce, $0) }
       guard right.isEmpty || right.contains(theirs) else { return fail(.authenticationFailed) }
       Ready(
-        isResumed: store.applied[hello.session] != nil, sessionLifetimeMilliseconds: 600_000,
+        isResumed: store.applied[hello.session] != nil,
+        sessionLifetimeMilliseconds: 600_000,
         shards: [Ready.ShardRange(first: 0, count: store.shardCount, address: "")]
       ).write(into: &output)
       state = .open(hello)
@@ -155,7 +160,9 @@ final class FakeConnection {
   private func request(_ header: FrameHeader, _ payload: ByteBuffer, _ hello: Hello) throws {
     if header.kind == .ping {
       store.countPing()
-      output.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeImmutableBuffer(payload) }
+      output.writeFrame(FrameHeader(.pong, correlation: header.correlation)) {
+        $0.writeImmutableBuffer(payload)
+      }
       return
     }
     if header.kind == .pong { return }
@@ -165,8 +172,16 @@ final class FakeConnection {
     let counter = header.kind.isCommand ? try reader.varint() : nil
     let rest = try reader.raw(reader.remaining).withUnsafeBytes { Array($0) }
     let request = FakeStore.Request(
-      connection: number, kind: header.kind, isResend: header.flags.contains(.resend), shard: header.shard,
-      correlation: header.correlation, session: hello.session, name: name, counter: counter, rest: rest)
+      connection: number,
+      kind: header.kind,
+      isResend: header.flags.contains(.resend),
+      shard: header.shard,
+      correlation: header.correlation,
+      session: hello.session,
+      name: name,
+      counter: counter,
+      rest: rest
+    )
     store.take(request)
     if store.holdsAnswers { store.waiting.append(request) } else { answer(request) }
   }

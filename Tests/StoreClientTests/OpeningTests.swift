@@ -147,7 +147,9 @@ struct OpeningTests {
         world.command(2)
         bytes.writeFrame(FrameHeader(.markReadReply, correlation: request.correlation + 1)) { _ in }
       default:
-        for _ in 0..<2 { bytes.writeFrame(FrameHeader(.markReadReply, correlation: request.correlation)) { _ in } }
+        for _ in 0..<2 {
+          bytes.writeFrame(FrameHeader(.markReadReply, correlation: request.correlation)) { _ in }
+        }
       }
       world.deliver(bytes)
       #expect(!world.client.isReady, "\(change)")

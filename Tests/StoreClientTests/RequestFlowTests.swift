@@ -17,7 +17,12 @@ struct RequestFlowTests {
     world.query(8, cid: "team:x")
     let types = world.client.send(.listChannelTypes, shard: ShardID(3), name: nil, token: 9) { _ in }
     #expect(types)
-    let patched = world.client.send(.patchChannelType, shard: ShardID(5), name: Array("team".utf8).span.bytes, token: 10) {
+    let patched = world.client.send(
+      .patchChannelType,
+      shard: ShardID(5),
+      name: Array("team".utf8).span.bytes,
+      token: 10
+    ) {
       $0.writeInteger(UInt64(10))
     }
     #expect(patched)
@@ -84,7 +89,8 @@ struct RequestFlowTests {
       world.recorder.failures == [
         1: .refused(.notAMember, retryAfterMilliseconds: 0, detail: "carol"),
         3: .refused(.busy, retryAfterMilliseconds: 250, detail: ""),
-      ])
+      ]
+    )
     world.connection!.answer(waiting[1])
     world.pump()
     #expect(world.recorder.replies == [2])
@@ -105,7 +111,10 @@ struct RequestFlowTests {
     }
     world.deliver(bytes)
     #expect(
-      world.recorder.failures == [1: .refused(.outcomeUnknown, retryAfterMilliseconds: 0, detail: "error code 999")])
+      world.recorder.failures == [
+        1: .refused(.outcomeUnknown, retryAfterMilliseconds: 0, detail: "error code 999")
+      ]
+    )
   }
 
   /// A request that the store will not read would end each connection that it is sent on.
@@ -120,7 +129,8 @@ struct RequestFlowTests {
     bytes.writeError(.malformedFrame, correlation: world.store.waiting[0].correlation)
     world.deliver(bytes)
     #expect(
-      world.recorder.failures == [1: .refused(.malformedFrame, retryAfterMilliseconds: 0, detail: "")])
+      world.recorder.failures == [1: .refused(.malformedFrame, retryAfterMilliseconds: 0, detail: "")]
+    )
     world.store.holdsAnswers = false
     world.advance(.milliseconds(100))
     #expect(world.recorder.replies == [2])

@@ -28,7 +28,8 @@ struct RequestTableTests {
         ("write", "c1#1 q2 c3#2"), ("write", ""),
         ("reply c3", "deliver"), ("reply c3", "stray"), ("reply q2", "deliver"), ("reply c1", "deliver"),
         ("retained", "0"),
-      ]),
+      ]
+    ),
     Story(
       "what is unanswered is written again, before what is new",
       [
@@ -36,7 +37,8 @@ struct RequestTableTests {
         ("write", "q3"), ("reply c1", "deliver"), ("send c4", "queued"), ("lost", ""), ("open 100", ""),
         ("write", "c2#2! q3! c4#3"), ("write", ""), ("reply q3", "deliver"), ("lost", ""), ("open 100", ""),
         ("write", "c2#2! c4#3!"),
-      ]),
+      ]
+    ),
     Story(
       "the window",
       limit: 3,
@@ -44,7 +46,8 @@ struct RequestTableTests {
         ("send c1", "queued"), ("send c2", "queued"), ("send c3", "queued"), ("send c4", "busy"),
         ("write", "c1#1 c2#2 c3#3"), ("reply c2", "deliver"), ("send c5", "queued"), ("send c6", "busy"),
         ("write", "c5#4"),
-      ]),
+      ]
+    ),
     Story(
       "a smaller window after a lost connection",
       [
@@ -52,48 +55,59 @@ struct RequestTableTests {
         ("lost", ""), ("open 2", ""), ("send c4", "busy"), ("write", "c1#1! c2#2!"), ("write", ""),
         ("reply c2", "deliver"), ("write", "c3#3!"), ("reply c1", "deliver"), ("send c4", "queued"),
         ("write", "c4#4"),
-      ]),
+      ]
+    ),
     Story(
       "cut before all was written again",
       [
-        ("send c1", "queued"), ("send c2", "queued"), ("write", "c1#1 c2#2"), ("lost", ""), ("send c3", "queued"),
+        ("send c1", "queued"), ("send c2", "queued"), ("write", "c1#1 c2#2"), ("lost", ""),
+        ("send c3", "queued"),
         ("open 1", ""), ("write", "c1#1!"), ("lost", ""), ("open 100", ""), ("write", "c1#1! c2#2! c3#3"),
-      ]),
+      ]
+    ),
     Story(
       "a deadline before the first connection leaves no hole",
       [
         ("send c1", "queued"), ("tick 3", ""), ("send c2", "queued"), ("tick 7", "c1 unavailable"),
         ("send c3", "queued"), ("open 100", ""), ("write", "c2#1 c3#2"), ("retained", ">0"),
-        ("tick 3", "c2 outcome_unknown"), ("tick 7", "c3 outcome_unknown"), ("reply c2", "late"), ("lost", ""),
+        ("tick 3", "c2 outcome_unknown"), ("tick 7", "c3 outcome_unknown"), ("reply c2", "late"),
+        ("lost", ""),
         ("open 100", ""), ("write", ""), ("retained", "0"),
-      ]),
+      ]
+    ),
     Story(
       "a deadline between flushes, on an open connection",
       [
         ("send q1", "queued"), ("tick 5", ""), ("send c2", "queued"), ("tick 5", "q1 unavailable"),
         ("write", "c2#1"), ("reply c2", "deliver"), ("retained", "0"),
-      ]),
+      ]
+    ),
     Story(
       "a slot stays taken until its late reply",
       limit: 1,
       [
         ("send c1", "queued"), ("write", "c1#1"), ("tick 10", "c1 outcome_unknown"), ("send c2", "busy"),
         ("reply c1", "late"), ("send c2", "queued"), ("write", "c2#2"),
-      ]),
+      ]
+    ),
     Story(
       "a lost connection frees the slots of what was given up",
       limit: 1,
       [
-        ("send c1", "queued"), ("write", "c1#1"), ("tick 10", "c1 outcome_unknown"), ("lost", ""), ("open 1", ""),
+        ("send c1", "queued"), ("write", "c1#1"), ("tick 10", "c1 outcome_unknown"), ("lost", ""),
+        ("open 1", ""),
         ("send c2", "queued"), ("write", "c2#2"),
-      ]),
+      ]
+    ),
     Story(
       "an ended session",
       [
-        ("send c1", "queued"), ("send q2", "queued"), ("write", "c1#1 q2"), ("send c3", "queued"), ("lost", ""),
+        ("send c1", "queued"), ("send q2", "queued"), ("write", "c1#1 q2"), ("send c3", "queued"),
+        ("lost", ""),
         ("ended", "c1 outcome_unknown"), ("send c4", "queued"), ("open 100", ""),
         ("write", "q2! c3#1 c4#2"), ("send c5", "queued"), ("write", "c5#3"),
-      ]),
+      ]
+    ),
     Story(
       "an ended session, twice, and a cut between",
       [
@@ -101,13 +115,17 @@ struct RequestTableTests {
         ("send c2", "queued"), ("open 100", ""), ("write", "c2#1"), ("lost", ""), ("open 100", ""),
         ("write", "c2#1!"), ("lost", ""), ("ended", "c2 outcome_unknown"), ("open 100", ""), ("write", ""),
         ("send c3", "queued"), ("write", "c3#1"),
-      ]),
+      ]
+    ),
     Story(
       "closing",
       [
-        ("send c1", "queued"), ("send q2", "queued"), ("write", "c1#1 q2"), ("send c3", "queued"), ("lost", ""),
-        ("close", "c1 outcome_unknown, q2 unavailable, c3 unavailable"), ("send c4", "busy"), ("retained", "0"),
-      ]),
+        ("send c1", "queued"), ("send q2", "queued"), ("write", "c1#1 q2"), ("send c3", "queued"),
+        ("lost", ""),
+        ("close", "c1 outcome_unknown, q2 unavailable, c3 unavailable"), ("send c4", "busy"),
+        ("retained", "0"),
+      ]
+    ),
   ]
 
   @Test(arguments: stories.indices)
@@ -174,7 +192,10 @@ private final class Player {
       let token = UInt64(words[1].dropFirst())!
       let cid = Array("messaging:general".utf8)
       let outcome = table.append(
-        words[1].hasPrefix("c") ? .markRead : .getChannel, shard: nil, name: cid.span.bytes, token: token
+        words[1].hasPrefix("c") ? .markRead : .getChannel,
+        shard: nil,
+        name: cid.span.bytes,
+        token: token
       ) { $0.writeInteger(token) }
       if outcome == .queued { names[token] = words[1] }
       return "\(outcome)"

@@ -53,8 +53,13 @@ struct ResendTests {
       for _ in 0..<Int.random(in: 0...20, using: &generator) where next < 400 {
         let isCommand = Bool.random(using: &generator)
         let cid = "messaging:c\(next % 7)"
-        guard world.send(
-          isCommand ? .markRead : .getChannel, next, cid: cid, bytes: 8 + Int.random(in: 0...60, using: &generator))
+        guard
+          world.send(
+            isCommand ? .markRead : .getChannel,
+            next,
+            cid: cid,
+            bytes: 8 + Int.random(in: 0...60, using: &generator)
+          )
         else { break }
         next += 1
         if isCommand { commands += 1 }

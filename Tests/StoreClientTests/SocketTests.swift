@@ -65,7 +65,9 @@ struct SocketTests {
       logger.logLevel = .critical
       var configuration = StoreClientConfiguration(
         addresses: [.init(host: "127.0.0.1", port: 1), .init(host: "127.0.0.1", port: port)],
-        secrets: [Array("secret".utf8)], logger: logger)
+        secrets: [Array("secret".utf8)],
+        logger: logger
+      )
       configuration.requestDeadline = .minutes(5)
       world.value.store.secrets = configuration.secrets
       let recorder = world.value.recorder
@@ -76,7 +78,9 @@ struct SocketTests {
         for _ in 0..<count where next < 2000 {
           let cid = Array("messaging:c\(next % 50)".utf8)
           let token = next
-          guard client.send(.markRead, cid: cid.span.bytes, token: token, { $0.writeInteger(token) }) else { break }
+          guard client.send(.markRead, cid: cid.span.bytes, token: token, { $0.writeInteger(token) }) else {
+            break
+          }
           next += 1
         }
         client.flush()
@@ -115,8 +119,13 @@ struct SocketTests {
       var logger = Logger(label: "test")
       logger.logLevel = .critical
       let client = StoreClient(
-        eventLoop: loop, configuration: StoreClientConfiguration(addresses: [.init(host: "127.0.0.1", port: 1)], logger: logger),
-        delegate: Recorder())
+        eventLoop: loop,
+        configuration: StoreClientConfiguration(
+          addresses: [.init(host: "127.0.0.1", port: 1)],
+          logger: logger
+        ),
+        delegate: Recorder()
+      )
       client.start()
       let bound = NIOLoopBound(client, eventLoop: loop)
       return loop.scheduleTask(in: .milliseconds(50)) {}.futureResult.flatMap { bound.value.close() }

@@ -1,0 +1,216 @@
+internal import Foundation
+package import LocalStack
+internal import TLSSession
+
+/// `tidemark demo`: a conversation through the real store and gateway, drawn as its ticks change.
+package struct Demo: Sendable {
+  /// Colour and ticks, or words alone.
+  package var usesColor: Bool
+  /// Seconds between steps.
+  package var pause: Double
+
+  package init(usesColor: Bool, pause: Double) {
+    self.usesColor = usesColor
+    self.pause = pause
+  }
+
+  private static let people = ["alice", "bob", "carol"]
+  private static let cid = "messaging:team"
+  private static let texts = [
+    "Shall we ship on Friday?", "Friday is good for me.", "I'll write the release notes.",
+    "Then let's ship it!",
+  ]
+
+  /// Plays it. The processes and their data are gone when this returns or throws.
+  ///
+  /// - Returns: whether all was as it should be.
+  package func run(executables: Executables) async throws -> Bool {
+    let directory =
+      NSTemporaryDirectory() + "/tidemark-demo-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
+    let files = StackFiles(directory: (directory as NSString).standardizingPath)
+    let stack = LocalStack(plan: try .onFreePorts(usesTLS: true), files: files, executables: executables)
+    let outcome: Result<Bool, any Error>
+    do {
+      try await stack.start()
+      outcome = .success(try await play(stack))
+    } catch {
+      outcome = .failure(error)
+    }
+    await stack.stop()
+    files.remove()
+    return try outcome.get()
+  }
+
+  private func play(_ stack: LocalStack) async throws -> Bool {
+    let ink = Ink(usesColor: usesColor)
+    let endpoint = stack.plan.gateways[0].listen
+    let tls = try TLSContext(client: TLSClientConfiguration(authorityFile: stack.files.certificate))
+    let mint = try await TokenMint(secretFile: stack.files.jwtSecret)
+    var tokens: [String: String] = [:]
+    for person in Self.people { tokens[person] = try await mint.user(person, lifetime: .seconds(3600)) }
+    let client = DemoClient(
+      caller: try await HTTP2Caller.connect(to: endpoint, tls: tls),
+      cid: Self.cid,
+      tokens: tokens,
+      serverToken: try await mint.server(lifetime: .seconds(3600))
+    )
+    let conversation = Conversation(
+      client: client,
+      people: Self.people,
+      ink: ink,
+      textWidth: Self.texts.map(\.count).max() ?? 0,
+      pause: .milliseconds(Int(pause * 1000))
+    )
+
+    Terminal.print(
+      """
+      \(ink.bold("Tidemark")): who has got it, who has read it
+      \(ink.grey("a real store and gateway on this machine, HTTP/2 over TLS on \(endpoint), data in a fresh directory"))
+      """
+    )
+    if usesColor {
+      Terminal.print(
+        "\(ink.ticks(.sent))\(ink.grey("sent"))   \(ink.ticks(.delivered))\(ink.grey("delivered"))   "
+          + "\(ink.ticks(.read))\(ink.blue("read"))"
+      )
+    }
+    Terminal.print("")
+    try await talk(conversation)
+    try await turnBack(conversation, ink)
+    try await survive(conversation, stack, ink)
+    try await finish(conversation)
+    await client.caller.close()
+
+    Terminal.print("")
+    if conversation.mismatches.isEmpty {
+      Terminal.print(ink.green("All \(conversation.checkCount) checks were as they should be."))
+    } else {
+      Terminal.print(ink.red("\(conversation.mismatches.count) of \(conversation.checkCount) checks failed."))
+    }
+    return conversation.mismatches.isEmpty
+  }
+
+  // MARK: Acts
+
+  /// Sent, delivered, read.
+  private func talk(_ conversation: Conversation) async throws {
+    let client = conversation.client
+    try await conversation.tell("alice, bob and carol are in \(Self.cid); alice writes")
+    try await client.createChannel(members: Self.people)
+    try await conversation.write(Self.texts[0], by: "alice")
+    try await conversation.draw()
+    try await conversation.expectTicks("sent")
+
+    try await conversation.tell("bob's phone gets it")
+    try await client.delivered("alice-1", by: "bob")
+    try await conversation.draw()
+    try await conversation.expectTicks("delivered to bob")
+
+    try await conversation.tell("carol's phone too")
+    try await client.delivered("alice-1", by: "carol")
+    try await conversation.draw()
+    try await conversation.expectTicks("delivered to bob and carol")
+
+    try await conversation.tell("bob reads it")
+    _ = try await client.read("alice-1", by: "bob")
+    try await conversation.draw()
+    try await conversation.expectTicks("read by bob, delivered to carol")
+
+    try await conversation.tell("bob answers")
+    try await conversation.write(Self.texts[1], by: "bob")
+    try await conversation.draw()
+    try await conversation.expectTicks("read by bob, delivered to carol", "sent")
+
+    try await conversation.tell("carol opens the channel: reading the newest reads all before it")
+    _ = try await client.read("bob-2", by: "carol")
+    try await conversation.draw()
+    try await conversation.expectTicks("read by bob and carol", "read by carol")
+
+    try await conversation.tell("carol writes, and the others read")
+    try await conversation.write(Self.texts[2], by: "carol")
+    _ = try await client.read("carol-3", by: "alice")
+    _ = try await client.read("carol-3", by: "bob")
+    try await conversation.draw()
+    try await conversation.expectTicks(
+      "read by bob and carol",
+      "read by alice and carol",
+      "read by alice and bob"
+    )
+  }
+
+  /// Mark-unread.
+  private func turnBack(_ conversation: Conversation, _ ink: Ink) async throws {
+    let client = conversation.client
+    try await conversation.expectUnread(0, of: "bob")
+    try await conversation.tell("bob has no time now and marks the channel unread from alice's question on")
+    let row = try await client.unread(from: "alice-1", by: "bob")
+    conversation.expect("bob's unread count after mark-unread", 2, row.unread_messages ?? -1)
+    conversation.expect("bob's first unread message", "alice-1", row.first_unread_message_id ?? "none")
+    conversation.note(
+      ink.yellow("bob's unread count: \(row.unread_messages ?? -1)") + " (his own do not count)"
+    )
+    let before = try await conversation.views()
+    conversation.note("the others go on seeing that he has read")
+    try await conversation.expectTicks(
+      "read by bob and carol",
+      "read by alice and carol",
+      "read by alice and bob"
+    )
+    conversation.expect("what the others see", before, try await conversation.views())
+
+    try await conversation.tell("alice writes again, and bob's phone gets it")
+    try await conversation.write(Self.texts[3], by: "alice")
+    try await client.delivered("alice-4", by: "bob")
+    try await conversation.draw()
+    let own = try await client.readState(seenBy: "bob").first { $0.user.id == "bob" }
+    conversation.note(ink.yellow("bob's unread count: \(own?.unread_messages ?? -1)"))
+    conversation.expect("bob's unread count", 3, own?.unread_messages ?? -1)
+  }
+
+  /// kill -9 in the middle.
+  private func survive(_ conversation: Conversation, _ stack: LocalStack, _ ink: Ink) async throws {
+    let client = conversation.client
+    try await conversation.tell(
+      "\(ink.red("kill -9")) of the store; carol reads on meanwhile, and her request waits"
+    )
+    let before = try await conversation.views()
+    await stack.killStore()
+    async let early = client.read("alice-4", by: "carol")
+    try await stack.startStore()
+    try await stack.waitUntilGatewaysAreReady()
+    if try await early == nil {
+      conversation.note("it waited too long and was told to try again: 503")
+      let row = try await client.read("alice-4", by: "carol")
+      conversation.expect("the second try's answer", 4, row?.last_read_seq ?? -1)
+    }
+    conversation.note("the store is back; nothing that was acknowledged is lost, and carol's read is there:")
+    try await conversation.drawAll()
+    let after = try await conversation.views()
+    conversation.expect("the first three messages", Array(before.prefix(3)), Array(after.prefix(3)))
+    try await conversation.expectTicks(
+      "read by bob and carol",
+      "read by alice and carol",
+      "read by alice and bob",
+      "read by carol, delivered to bob"
+    )
+    try await conversation.expectUnread(3, of: "bob")
+    try await conversation.expectUnread(0, of: "carol")
+    conversation.note(ink.yellow("bob's unread count: 3") + ", as before")
+  }
+
+  /// The end.
+  private func finish(_ conversation: Conversation) async throws {
+    try await conversation.tell("bob reads everything")
+    let row = try await conversation.client.read("alice-4", by: "bob")
+    conversation.expect("bob's unread count at the end", 0, row?.unread_messages ?? -1)
+    try await conversation.draw()
+    try await conversation.expectTicks(
+      "read by bob and carol",
+      "read by alice and carol",
+      "read by alice and bob",
+      "read by bob and carol"
+    )
+    for person in Self.people { try await conversation.expectUnread(0, of: person) }
+    conversation.note("bob's unread count: \(row?.unread_messages ?? -1)")
+  }
+}

@@ -1,0 +1,137 @@
+internal import Foundation
+internal import HTTP2Session
+internal import LocalStack
+
+/// A row of a read state, as API.md has it.
+// The names are the API's own.
+// swift-format-ignore: AlwaysUseLowerCamelCase
+struct RowAnswer: Decodable {
+  struct User: Decodable { var id: String }
+  var user: User
+  var last_read_seq: Int
+  var last_delivered_seq: Int
+  var unread_messages: Int?
+  var first_unread_message_id: String?
+}
+
+/// A message's status.
+// swift-format-ignore: AlwaysUseLowerCamelCase
+struct StatusAnswer: Decodable {
+  var message_id: String
+  var seq: Int
+  var status: MessageView.Status
+  var read_count: Int
+  var delivered_count: Int
+  var unread_count: Int
+  var member_count: Int
+}
+
+private struct RowsAnswer: Decodable { var read: [RowAnswer] }
+private struct RowDocument: Decodable { var read: RowAnswer }
+private struct StatusesAnswer: Decodable { var statuses: [StatusAnswer] }
+private struct RegisteredAnswer: Decodable {
+  struct Message: Decodable { var seq: Int }
+  var message: Message
+}
+private struct DeliveredAnswer: Decodable {
+  struct Result: Decodable { var ok: Bool }
+  var results: [Result]
+}
+
+/// The calls of the demo's people, each with their own token, and of their chat backend.
+struct DemoClient: Sendable {
+  let caller: HTTP2Caller
+  let cid: String
+  /// By user id.
+  let tokens: [String: String]
+  let serverToken: String
+
+  // MARK: The chat backend
+
+  func createChannel(members: [String]) async throws {
+    let answer = try await send(.put, "", ["members": members], serverToken)
+    try check(answer, 201, "PUT channel")
+  }
+
+  /// - Returns: the message's sequence number.
+  func register(_ id: String, sender: String) async throws -> Int {
+    let answer = try await send(.post, "/messages", ["id": id, "user_id": sender], serverToken)
+    try check(answer, 201, "POST message")
+    return try decode(RegisteredAnswer.self, answer).message.seq
+  }
+
+  // MARK: People
+
+  /// What a person's phone says when a push arrives.
+  func delivered(_ id: String, by user: String) async throws {
+    let body = ["latest_delivered_messages": [["cid": cid, "id": id]]]
+    let answer = try await caller.call(
+      .post,
+      "/v1/channels/delivered",
+      body: Array(try JSONEncoder().encode(body)),
+      token: token(user)
+    )
+    try check(answer, 201, "POST delivered")
+    guard try decode(DeliveredAnswer.self, answer).results.allSatisfy(\.ok) else {
+      throw StackError("POST delivered: \(answer.text)")
+    }
+  }
+
+  /// - Returns: the person's own row; nil if the store could not be reached in time (503), so that they try again.
+  func read(_ id: String, by user: String) async throws -> RowAnswer? {
+    let answer = try await send(.post, "/read", ["message_id": id], token(user))
+    if answer.status == 503 { return nil }
+    try check(answer, 200, "POST read")
+    return try decode(RowDocument.self, answer).read
+  }
+
+  func unread(from id: String, by user: String) async throws -> RowAnswer {
+    let answer = try await send(.post, "/unread", ["message_id": id], token(user))
+    try check(answer, 200, "POST unread")
+    return try decode(RowDocument.self, answer).read
+  }
+
+  func readState(seenBy user: String) async throws -> [RowAnswer] {
+    let answer = try await caller.call(.get, "/v1/channels/\(cid)/read-state", token: token(user))
+    try check(answer, 200, "GET read-state")
+    return try decode(RowsAnswer.self, answer).read
+  }
+
+  func statuses(of ids: [String], seenBy user: String) async throws -> [StatusAnswer] {
+    let answer = try await send(.post, "/receipts/query", ["message_ids": ids], token(user))
+    try check(answer, 200, "POST receipts/query")
+    return try decode(StatusesAnswer.self, answer).statuses
+  }
+
+  // MARK: Calls
+
+  private func token(_ user: String) -> String { tokens[user] ?? "" }
+
+  private func send(
+    _ method: HTTP2Method,
+    _ path: String,
+    _ body: some Encodable,
+    _ token: String
+  ) async throws -> HTTPAnswer {
+    try await caller.call(
+      method,
+      "/v1/channels/\(cid)\(path)",
+      body: Array(try JSONEncoder().encode(body)),
+      token: token
+    )
+  }
+
+  private func check(_ answer: HTTPAnswer, _ status: Int, _ what: String) throws {
+    guard answer.status == status else {
+      throw StackError("\(what) was answered \(answer.status), expected \(status): \(answer.text)")
+    }
+  }
+
+  private func decode<Value: Decodable>(_ type: Value.Type, _ answer: HTTPAnswer) throws -> Value {
+    do {
+      return try JSONDecoder().decode(type, from: Data(answer.body))
+    } catch {
+      throw StackError("an answer of another shape than expected: \(answer.text)")
+    }
+  }
+}

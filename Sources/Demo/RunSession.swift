@@ -1,0 +1,160 @@
+internal import Foundation
+package import LocalStack
+package import Operations
+
+/// `tidemark run`: a store, a gateway with TLS and one with h2c, that stay up until interrupted.
+package struct RunSession: Sendable {
+  /// Where a process listens if nothing else is said.
+  package enum Defaults {
+    package static let store = 7410
+    package static let storeAdmin = 7411
+    package static let tls = 8443
+    package static let tlsAdmin = 8444
+    package static let h2c = 8080
+    package static let h2cAdmin = 8081
+  }
+
+  /// Everything is inside it; made if missing, kept afterwards.
+  package var directory: String
+  package var logLevel: String
+  /// Chosen by the person; nil for the default, or another port where that is taken.
+  package var store: Endpoint?
+  package var tls: Endpoint?
+  package var h2c: Endpoint?
+
+  package init(directory: String, logLevel: String = "info") {
+    self.directory = directory
+    self.logLevel = logLevel
+  }
+
+  /// How long the tokens of the printed lines are valid.
+  private static let tokenLifetime = Duration.seconds(24 * 3600)
+
+  /// Starts everything, says how to try it, and stays until cancelled or until one of the processes ends.
+  ///
+  /// - Throws: ``StackError`` when a process ended by itself.
+  package func run(executables: Executables) async throws {
+    let files = StackFiles(directory: directory)
+    try files.prepare()
+    let stack = LocalStack(plan: try plan(), files: files, executables: executables)
+    let outcome: Result<Void, any Error>
+    do {
+      try await stack.start()
+      try await writeTokens(files)
+      Terminal.print(Self.welcome(stack.plan, files))
+      let death = await stack.firstDeath()
+      if !Task.isCancelled, let death { throw StackError(death) }
+      outcome = .success(())
+    } catch {
+      outcome = .failure(error)
+    }
+    if Task.isCancelled { Terminal.printError("stopping") }
+    await stack.stop()
+    try outcome.get()
+  }
+
+  // MARK: Ports
+
+  private func plan() throws(StackError) -> StackPlan {
+    var spare = try LoopbackPorts.free(6)
+    func choose(_ chosen: Endpoint?, _ port: Int, _ what: String) throws(StackError) -> Endpoint {
+      let other = spare.removeLast()
+      if let chosen { return chosen }
+      guard !LoopbackPorts.isFree(port) else { return Endpoint(host: LoopbackPorts.host, port: port) }
+      Terminal.printError("port \(port) is taken: \(what) is on \(other.port)")
+      return other
+    }
+    let store = try choose(store, Defaults.store, "the store")
+    let storeAdmin = try choose(nil, Defaults.storeAdmin, "the store's operations listener")
+    let tls = try choose(tls, Defaults.tls, "HTTP/2 over TLS")
+    let tlsAdmin = try choose(nil, Defaults.tlsAdmin, "its operations listener")
+    let h2c = try choose(h2c, Defaults.h2c, "h2c")
+    let h2cAdmin = try choose(nil, Defaults.h2cAdmin, "its operations listener")
+    return StackPlan(
+      store: store,
+      storeAdmin: storeAdmin,
+      gateways: [
+        .init(name: "tidemark-gateway-tls", listen: tls, admin: tlsAdmin, usesTLS: true),
+        .init(name: "tidemark-gateway-h2c", listen: h2c, admin: h2cAdmin, usesTLS: false),
+      ],
+      logLevel: logLevel
+    )
+  }
+
+  // MARK: Lines to try
+
+  private func writeTokens(_ files: StackFiles) async throws {
+    let mint = try await TokenMint(secretFile: files.jwtSecret)
+    try files.write(
+      try await mint.server(lifetime: Self.tokenLifetime) + "\n",
+      to: Self.tokenFile("server", files)
+    )
+    for user in ["alice", "bob"] {
+      try files.write(
+        try await mint.user(user, lifetime: Self.tokenLifetime) + "\n",
+        to: Self.tokenFile(user, files)
+      )
+    }
+  }
+
+  private static func tokenFile(_ name: String, _ files: StackFiles) -> String {
+    "\(files.directory)/\(name).token"
+  }
+
+  /// What is where, and lines that work when pasted into another shell in the same directory.
+  static func welcome(_ plan: StackPlan, _ files: StackFiles) -> String {
+    let (tls, h2c) = (plan.gateways[0], plan.gateways[1])
+    let logs = (["tidemark-store"] + plan.gateways.map(\.name)).map { files.log(of: $0) }
+    return """
+      Tidemark is up.
+
+        HTTP/2 over TLS  https://\(tls.listen)   certificate \(files.certificate)
+        h2c              http://\(h2c.listen)    prior knowledge
+        frames           \(plan.store)           the store
+        operations       http://\(tls.admin)/metrics  http://\(h2c.admin)/metrics  http://\(plan.storeAdmin)/metrics
+        logs             \(logs.joined(separator: "\n                   "))
+
+      To try it, paste into another terminal in this directory (the tokens are valid for a day):
+
+      \(lines(plan, files).joined(separator: "\n"))
+
+      Ctrl-C stops it; what it stored stays in \(files.data).
+      """
+  }
+
+  /// The lines to paste, each a command of its own.
+  static func lines(_ plan: StackPlan, _ files: StackFiles) -> [String] {
+    let tls = "https://\(plan.gateways[0].listen)/v1"
+    let h2c = "http://\(plan.gateways[1].listen)/v1"
+    func token(_ name: String) -> String {
+      let file = shellQuoted(tokenFile(name, files))
+      return "\(name.uppercased())=\"authorization: Bearer $(cat \(file))\""
+    }
+    let json = "-H 'content-type: application/json'"
+    let secure = "curl -sS --http2 --cacert \(shellQuoted(files.certificate))"
+    let plain = "curl -sS --http2-prior-knowledge"
+    return [
+      "\(token("server")); \(token("alice")); \(token("bob"))",
+      "\(secure) -X PUT \(tls)/channels/messaging:team -H \"$SERVER\" \(json) -d '{\"members\":[\"alice\",\"bob\"]}'; echo",
+      "\(secure) \(tls)/channels/messaging:team/messages -H \"$SERVER\" \(json) -d '{\"id\":\"m1\",\"user_id\":\"alice\"}'; echo",
+      "\(secure) \(tls)/channels/messaging:team/messages/m1/status -H \"$ALICE\"; echo",
+      "\(plain) -X POST \"\(h2c)/channels/messaging:team/read?message_id=m1\" -H \"$BOB\"; echo",
+      "\(plain) \(h2c)/channels/messaging:team/messages/m1/status -H \"$ALICE\"; echo",
+      "\(plain) \(h2c)/channels/messaging:team/read-state -H \"$ALICE\"; echo",
+    ]
+  }
+
+  /// A path as one word of a POSIX shell.
+  static func shellQuoted(_ text: String) -> String {
+    let isPlain = text.utf8.allSatisfy { byte in
+      switch byte {
+      case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "/"), UInt8(ascii: "."), UInt8(ascii: "_"),
+        UInt8(ascii: "-"):
+        true
+      default: false
+      }
+    }
+    return isPlain && !text.isEmpty ? text : "'" + text.replacing("'", with: "'\\''") + "'"
+  }
+}

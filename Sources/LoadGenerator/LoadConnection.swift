@@ -1,0 +1,107 @@
+internal import HTTP2Session
+
+/// One connection's requests: as many under way as it has streams, the next one made when one is answered. The token
+/// of a request is the number of its stream, so nothing is looked up and nothing allocated.
+final class LoadConnection: HTTP2ClientDelegate {
+  /// In the plan, from 0.
+  let number: Int
+  // Strong: an unowned reference would be counted up and down at every request. The loop breaks the cycle at its end.
+  private let loop: LoadLoop
+  private let template: HTTP2RequestTemplate
+  private let getPath: [UInt8]
+  private(set) var walk: MarkWalk?
+  /// When each stream's request was made, in nanoseconds.
+  private var startedAt: [UInt64]
+
+  init(
+    number: Int,
+    loop: LoadLoop,
+    plan: LoadPlan.Connection,
+    scheme: String,
+    authority: String,
+    streams: Int
+  ) {
+    self.number = number
+    self.loop = loop
+    startedAt = Array(repeating: 0, count: streams)
+    switch plan.work {
+    case .get(let path):
+      getPath = Array(path.utf8)
+      template = HTTP2RequestTemplate(
+        method: .get,
+        scheme: scheme,
+        authority: authority,
+        authorization: plan.authorization
+      )
+    case .marks(let walk):
+      getPath = []
+      self.walk = walk
+      template = HTTP2RequestTemplate(
+        method: .post,
+        scheme: scheme,
+        authority: authority,
+        authorization: plan.authorization,
+        contentType: walk.form == .body ? "application/json" : ""
+      )
+    }
+  }
+
+  /// Makes the first requests.
+  func begin(on connection: HTTP2ClientConnection<LoadConnection>, now: UInt64) {
+    for stream in startedAt.indices { submit(stream, now, on: connection) }
+    connection.flushIfNeeded()
+  }
+
+  @inline(__always)
+  private func submit(_ stream: Int, _ now: UInt64, on connection: HTTP2ClientConnection<LoadConnection>) {
+    guard loop.takeRequest() else { return }
+    var isMade: Bool
+    if walk == nil {
+      isMade = getPath.withUnsafeBytes { path in
+        connection.submit(template, path: path, token: UInt64(stream)) != nil
+      }
+    } else {
+      isMade = false
+      // The walk stays locked while the request is queued: the connection calls nobody back from a submit.
+      _ = walk?.next(stream: stream) { path, body in
+        isMade = connection.submit(template, path: path, body: body, token: UInt64(stream)) != nil
+      }
+    }
+    if isMade {
+      startedAt[stream] = now
+    } else {
+      loop.giveRequestBack()
+    }
+  }
+
+  func http2ConnectionReady(_ connection: HTTP2ClientConnection<LoadConnection>) {
+    loop.connectionReady(self, connection)
+  }
+
+  func http2ResponseReceived(
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<LoadConnection>
+  ) {
+    let stream = Int(truncatingIfNeeded: token)
+    let status = response.status
+    // One look at the clock ends a request and begins the next.
+    let now = MonotonicClock.now
+    walk?.answered(stream: stream, isAcknowledged: status == 200)
+    loop.answered(status: status, nanoseconds: now &- startedAt[stream], now: now)
+    submit(stream, now, on: connection)
+  }
+
+  func http2StreamFailed(
+    token: UInt64,
+    errorCode: UInt32,
+    on connection: HTTP2ClientConnection<LoadConnection>
+  ) {
+    // Not made again: whether a mark that got no answer was applied is not known, so the walk ends with it.
+    loop.failed(errorCode: errorCode)
+  }
+
+  func http2ReadComplete(on connection: HTTP2ClientConnection<LoadConnection>) { loop.readComplete() }
+
+  func http2ConnectionClosed(_ connection: HTTP2ClientConnection<LoadConnection>) { loop.connectionClosed() }
+}

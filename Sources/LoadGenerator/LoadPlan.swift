@@ -1,0 +1,93 @@
+internal import Foundation
+package import Operations
+package import TLSSession
+
+/// What requests one connection makes.
+package enum LoadWork: Sendable {
+  /// GET of one path, over and over.
+  case get(path: String)
+  /// Mark-reads that each move a watermark.
+  case marks(MarkWalk)
+}
+
+/// One run of the load generator: who is asked, by how many connections, for how long.
+package struct LoadPlan: Sendable {
+  /// As good as no limit.
+  package static let requestsMax = 1_000_000_000
+
+  /// One connection's part.
+  package struct Connection: Sendable {
+    /// `authorization`; empty for none.
+    package var authorization: String
+    package var work: LoadWork
+
+    package init(authorization: String = "", work: LoadWork) {
+      self.authorization = authorization
+      self.work = work
+    }
+  }
+
+  package var endpoint: Endpoint
+  /// TLS, or h2c with prior knowledge.
+  package var tls: TLSContext?
+  package var connections: [Connection]
+  /// Requests under way at once on each connection, at least 1.
+  package var streams: Int
+  /// Event loops that the connections are spread over, at least 1.
+  package var loops = 1
+  /// Answers that are measured; all of them together.
+  package var requests: Int
+  /// Answers before those, which are not.
+  package var warmup: Int
+  /// Seconds after which no more requests are made, from the first one; nil for no limit.
+  package var duration: Double?
+  /// Processes whose CPU time is measured, by name.
+  package var processes: [(name: String, processID: Int32)] = []
+
+  package init(
+    endpoint: Endpoint,
+    tls: TLSContext? = nil,
+    connections: [Connection],
+    streams: Int,
+    requests: Int,
+    warmup: Int = 0
+  ) {
+    self.endpoint = endpoint
+    self.tls = tls
+    self.connections = connections
+    self.streams = streams
+    self.requests = requests
+    self.warmup = warmup
+  }
+}
+
+/// `http://HOST[:PORT][/PATH]` or the same with https.
+package struct LoadURL: Hashable, Sendable {
+  package let endpoint: Endpoint
+  /// Path and query; "/" where the text has none.
+  package let path: String
+  package let usesTLS: Bool
+
+  /// Nil where the text is no such URL.
+  package init?(_ text: String) {
+    let lower = text.lowercased()
+    guard let scheme = ["http://", "https://"].first(where: { lower.hasPrefix($0) }) else { return nil }
+    usesTLS = scheme == "https://"
+    let rest = text.dropFirst(scheme.count)
+    let authority = rest.prefix { $0 != "/" && $0 != "?" && $0 != "#" }
+    let tail = rest.dropFirst(authority.count).prefix { $0 != "#" }
+    guard tail.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { return nil }
+    guard let endpoint = Endpoint(authority) ?? Endpoint("\(authority):\(usesTLS ? 443 : 80)") else {
+      return nil
+    }
+    self.endpoint = endpoint
+    path = tail.hasPrefix("/") ? String(tail) : "/" + tail
+  }
+}
+
+/// Why a run was not made, or not carried through.
+package struct LoadError: Error, Hashable, CustomStringConvertible {
+  package let description: String
+
+  package init(_ description: String) { self.description = description }
+}

@@ -1,0 +1,35 @@
+internal import Foundation
+
+/// Where the real programs are: beside the one that is running.
+package struct Executables: Sendable {
+  /// Path of `tidemark-store`.
+  package let store: String
+  /// Path of `tidemark-gateway`.
+  package let gateway: String
+
+  /// The programs in that directory.
+  package init(directory: String) throws(StackError) {
+    store = directory + "/tidemark-store"
+    gateway = directory + "/tidemark-gateway"
+    for path in [store, gateway] where !FileManager.default.isExecutableFile(atPath: path) {
+      throw StackError("\(path) is not there: build the three programs into one directory (make build)")
+    }
+  }
+
+  /// The programs beside this process's own executable.
+  package static func besideThisOne() throws(StackError) -> Executables {
+    guard let own = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") else {
+      throw StackError("/proc/self/exe cannot be read")
+    }
+    return try Executables(directory: (own as NSString).deletingLastPathComponent)
+  }
+
+  /// A program on the PATH.
+  package static func find(_ name: String) -> String? {
+    let path =
+      ProcessInfo.processInfo.environment["PATH"] ?? "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
+    // Debian keeps servers in sbin, which is not on every user's PATH.
+    let directories = path.split(separator: ":").map(String.init) + ["/usr/sbin", "/usr/local/sbin"]
+    return directories.map { "\($0)/\(name)" }.first { FileManager.default.isExecutableFile(atPath: $0) }
+  }
+}

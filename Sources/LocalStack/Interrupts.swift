@@ -1,0 +1,48 @@
+package import UnixSignals
+
+/// The person at the terminal, or the system, asked this process to stop.
+package struct Interrupted: Error {
+  /// What asked.
+  package let signal: UnixSignal
+}
+
+/// Runs `body`; SIGINT or SIGTERM cancel it, and are thrown when it has returned, so that what `body` cleans up is
+/// cleaned up in that case too.
+package func withInterrupts<Value: Sendable>(
+  _ body: @escaping @Sendable () async throws -> Value
+) async throws -> Value {
+  let signals = await UnixSignalsSequence(trapping: .sigint, .sigterm)
+  return try await withThrowingTaskGroup(of: Outcome<Value>.self) { group in
+    group.addTask { .finished(try await body()) }
+    group.addTask {
+      for await signal in signals { return .interrupted(signal) }
+      return .noSignal
+    }
+    var interrupted: UnixSignal?
+    while true {
+      do {
+        switch try await group.next() {
+        case .finished(let value):
+          group.cancelAll()
+          if let interrupted { throw Interrupted(signal: interrupted) }
+          return value
+        case .interrupted(let signal):
+          interrupted = signal
+          group.cancelAll()
+        case .noSignal: continue
+        case nil: throw CancellationError()
+        }
+      } catch {
+        group.cancelAll()
+        if let interrupted { throw Interrupted(signal: interrupted) }
+        throw error
+      }
+    }
+  }
+}
+
+private enum Outcome<Value: Sendable>: Sendable {
+  case finished(Value)
+  case interrupted(UnixSignal)
+  case noSignal
+}

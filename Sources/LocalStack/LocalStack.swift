@@ -1,0 +1,187 @@
+internal import Foundation
+internal import NIOCore
+package import Operations
+
+/// Where the processes of a pair listen.
+package struct StackPlan: Sendable {
+  /// One gateway process.
+  package struct Gateway: Sendable {
+    /// A name for messages and for its log file.
+    package var name: String
+    /// For clients.
+    package var listen: Endpoint
+    /// For readiness and metrics.
+    package var admin: Endpoint
+    /// TLS with the stack's certificate, or h2c.
+    package var usesTLS: Bool
+
+    package init(name: String, listen: Endpoint, admin: Endpoint, usesTLS: Bool) {
+      self.name = name
+      self.listen = listen
+      self.admin = admin
+      self.usesTLS = usesTLS
+    }
+  }
+
+  /// For gateways.
+  package var store: Endpoint
+  /// For readiness and metrics.
+  package var storeAdmin: Endpoint
+  /// At least one.
+  package var gateways: [Gateway]
+  /// `--log-level` of all.
+  package var logLevel: String
+
+  package init(store: Endpoint, storeAdmin: Endpoint, gateways: [Gateway], logLevel: String = "info") {
+    self.store = store
+    self.storeAdmin = storeAdmin
+    self.gateways = gateways
+    self.logLevel = logLevel
+  }
+
+  /// A store and one gateway on ports that are free now.
+  package static func onFreePorts(usesTLS: Bool, logLevel: String = "info") throws(StackError) -> StackPlan {
+    let ports = try LoopbackPorts.free(4)
+    let gateway = Gateway(name: "tidemark-gateway", listen: ports[2], admin: ports[3], usesTLS: usesTLS)
+    return StackPlan(store: ports[0], storeAdmin: ports[1], gateways: [gateway], logLevel: logLevel)
+  }
+}
+
+/// The real store and gateways as children of this process. Whoever starts it stops it, also when cancelled.
+package actor LocalStack {
+  /// How long a process may take to become ready.
+  package static let readinessDurationMax = Duration.seconds(20)
+
+  /// The files that they work with.
+  package nonisolated let files: StackFiles
+  /// Where they listen.
+  package nonisolated let plan: StackPlan
+
+  private let executables: Executables
+  private var store: ChildProcess?
+  private var gateways: [ChildProcess] = []
+
+  /// Nothing is started yet.
+  package init(plan: StackPlan, files: StackFiles, executables: Executables) {
+    self.plan = plan
+    self.files = files
+    self.executables = executables
+  }
+
+  /// The store's process, if it was started.
+  package var storeProcess: ChildProcess? { store }
+  /// The gateways' processes, in the plan's order, as far as they were started.
+  package var gatewayProcesses: [ChildProcess] { gateways }
+
+  /// Makes what files are missing, starts every process, and returns when all are ready.
+  package func start() async throws {
+    try files.prepare()
+    try await startStore()
+    for gateway in plan.gateways {
+      let child = try ChildProcess(
+        name: gateway.name,
+        executable: executables.gateway,
+        arguments: arguments(of: gateway),
+        logFile: files.log(of: gateway.name)
+      )
+      gateways.append(child)
+    }
+    for (child, gateway) in zip(gateways, plan.gateways) { try await waitUntilReady(child, gateway.admin) }
+  }
+
+  /// Starts the store (again) and returns when it is ready.
+  package func startStore() async throws {
+    let child = try ChildProcess(
+      name: "tidemark-store",
+      executable: executables.store,
+      arguments: [
+        "--data", files.data, "--listen", "\(plan.store)", "--secret-file", files.frameSecret,
+        "--admin", "\(plan.storeAdmin)", "--log-level", plan.logLevel,
+      ],
+      logFile: files.log(of: "tidemark-store")
+    )
+    store = child
+    try await waitUntilReady(child, plan.storeAdmin)
+  }
+
+  /// Ends the store as a power cut would end it for this machine's other processes: it hears nothing of it.
+  package func killStore() async {
+    store?.signal(9)
+    await store?.waitForExit()
+  }
+
+  /// Waits until every gateway is ready: after the store was away, that they have found it again.
+  package func waitUntilGatewaysAreReady() async throws {
+    for (child, gateway) in zip(gateways, plan.gateways) { try await waitUntilReady(child, gateway.admin) }
+  }
+
+  /// Ends every process, gateways first, so that what they have under way is answered.
+  package func stop() async {
+    await withTaskGroup(of: Void.self) { group in
+      for gateway in gateways { group.addTask { await gateway.stop() } }
+    }
+    await store?.stop()
+    gateways = []
+    store = nil
+  }
+
+  /// Waits until one of the processes ends by itself, and says which and how. After cancellation it may say nothing.
+  package func firstDeath() async -> String? {
+    let children = gateways + (store.map { [$0] } ?? [])
+    let files = files
+    return await withTaskGroup(of: String?.self) { group in
+      for child in children {
+        group.addTask {
+          // Polled, for a waiter of an exit cannot be cancelled.
+          while child.isRunning {
+            do { try await Task.sleep(for: .milliseconds(100)) } catch { return nil }
+          }
+          let status = await child.waitForExit()
+          return "\(child.name) \(status); its log is \(files.log(of: child.name))"
+        }
+      }
+      let first = await group.next() ?? nil
+      group.cancelAll()
+      return first
+    }
+  }
+
+  private func arguments(of gateway: StackPlan.Gateway) -> [String] {
+    let transport =
+      gateway.usesTLS ? ["--tls-cert", files.certificate, "--tls-key", files.key] : ["--h2c"]
+    return ["--listen", "\(gateway.listen)"] + transport + [
+      "--store", "\(plan.store)", "--secret-file", files.frameSecret, "--jwt-secret-file", files.jwtSecret,
+      "--ticket-secret-file", files.ticketSecret, "--admin", "\(gateway.admin)", "--log-level", plan.logLevel,
+    ]
+  }
+
+  private func waitUntilReady(_ child: ChildProcess, _ admin: Endpoint) async throws {
+    let clock = ContinuousClock()
+    let deadline = clock.now + Self.readinessDurationMax
+    var last = ""
+    while clock.now < deadline {
+      try Task.checkCancellation()
+      guard child.isRunning else {
+        let status = await child.waitForExit()
+        throw StackError("\(child.name) \(status)\(Self.tail(of: files.log(of: child.name)))")
+      }
+      let check = await HealthCheck.run("http://\(admin)/ready", timeout: .seconds(2))
+      if check.exitCode == 0 { return }
+      last = check.line
+      try await Task.sleep(for: .milliseconds(20))
+    }
+    let seconds = Self.readinessDurationMax.components.seconds
+    throw StackError(
+      "\(child.name) was not ready after \(seconds) s (\(last))\(Self.tail(of: files.log(of: child.name)))"
+    )
+  }
+
+  /// The last lines of a log, for the person who would have to look there.
+  private static func tail(of path: String) -> String {
+    guard let data = FileManager.default.contents(atPath: path), !data.isEmpty else {
+      return "; it printed nothing"
+    }
+    let lines = String(decoding: data.suffix(4096), as: UTF8.self).split(separator: "\n").suffix(5)
+    return ". Its last lines, from \(path):\n" + lines.map { "  \($0)" }.joined(separator: "\n")
+  }
+}

@@ -1,0 +1,46 @@
+internal import Crypto
+package import Foundation
+internal import SwiftASN1
+internal import X509
+
+/// A certificate for this machine's own names, which clients trust by being given the certificate itself.
+package enum SelfSignedCertificate {
+  /// How long one is valid.
+  package static let lifetime: TimeInterval = 365 * 24 * 3600
+
+  /// Certificate and key of `localhost`, 127.0.0.1 and ::1, as PEM.
+  package static func make(now: Date) throws -> (certificate: String, key: String) {
+    let key = P256.Signing.PrivateKey()
+    let name = try DistinguishedName { CommonName("localhost") }
+    let names: [GeneralName] = [
+      .dnsName("localhost"),
+      .ipAddress(ASN1OctetString(contentBytes: [127, 0, 0, 1])),
+      .ipAddress(ASN1OctetString(contentBytes: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])),
+    ]
+    let certificate = try Certificate(
+      version: .v3,
+      serialNumber: Certificate.SerialNumber(),
+      publicKey: Certificate.PublicKey(key.publicKey),
+      // An hour ago: the clock of a client in a virtual machine may be a little behind.
+      notValidBefore: now.addingTimeInterval(-3600),
+      notValidAfter: now.addingTimeInterval(lifetime),
+      issuer: name,
+      subject: name,
+      signatureAlgorithm: .ecdsaWithSHA256,
+      extensions: Certificate.Extensions {
+        Critical(BasicConstraints.notCertificateAuthority)
+        Critical(KeyUsage(digitalSignature: true))
+        try ExtendedKeyUsage([.serverAuth])
+        SubjectAlternativeNames(names)
+      },
+      issuerPrivateKey: Certificate.PrivateKey(key)
+    )
+    return (try certificate.serializeAsPEM().pemString, key.pemRepresentation)
+  }
+
+  /// Whether a PEM text holds a certificate that is valid now and for a day more.
+  package static func isValid(_ pem: String, now: Date) -> Bool {
+    guard let certificate = try? Certificate(pemEncoded: pem) else { return false }
+    return certificate.notValidBefore <= now && certificate.notValidAfter > now.addingTimeInterval(24 * 3600)
+  }
+}

@@ -1,0 +1,6 @@
+/// Why something on this machine could not be set up, in one line for the person at the terminal.
+package struct StackError: Error, Hashable, CustomStringConvertible {
+  package let description: String
+
+  package init(_ description: String) { self.description = description }
+}

@@ -1,0 +1,77 @@
+internal import Foundation
+internal import Glibc
+internal import Synchronization
+
+/// What the standard streams are connected to.
+package enum Terminal {
+  /// Whether standard output is a terminal.
+  package static var outputIsTerminal: Bool { isatty(STDOUT_FILENO) == 1 }
+  /// Whether standard error is a terminal.
+  package static var errorIsTerminal: Bool { isatty(STDERR_FILENO) == 1 }
+
+  /// Whether to draw in colour on standard output: on a terminal, unless NO_COLOR is set (no-color.org) or the terminal
+  /// is dumb; FORCE_COLOR asks for it elsewhere too.
+  package static var usesColor: Bool {
+    usesColor(isTerminal: outputIsTerminal, environment: ProcessInfo.processInfo.environment)
+  }
+
+  package static func usesColor(isTerminal: Bool, environment: [String: String]) -> Bool {
+    func isSet(_ name: String) -> Bool { environment[name].map { !$0.isEmpty } ?? false }
+    if isSet("NO_COLOR") { return false }
+    if isSet("FORCE_COLOR") { return environment["FORCE_COLOR"] != "0" }
+    return isTerminal && environment["TERM"] != "dumb"
+  }
+
+  /// Prints to standard output at once, also where that is a pipe.
+  package static func print(_ text: String) { write(text + "\n", to: STDOUT_FILENO) }
+
+  /// Prints to standard error.
+  package static func printError(_ text: String) { write(text + "\n", to: STDERR_FILENO) }
+
+  fileprivate static func write(_ text: String, to descriptor: Int32) {
+    var bytes = Array(text.utf8)[...]
+    while !bytes.isEmpty {
+      let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+      if count < 0 && errno == EINTR { continue }
+      guard count > 0 else { return }
+      bytes = bytes.dropFirst(count)
+    }
+  }
+}
+
+/// A line on standard error that says how far something is: written over itself on a terminal, and elsewhere, where
+/// each line stays, only every tenth second.
+package final class ProgressLine: Sendable {
+  private struct State {
+    var isShown = false
+    var lastLineAt: ContinuousClock.Instant?
+  }
+
+  private let isTerminal = Terminal.errorIsTerminal
+  private let state = Mutex(State())
+
+  package init() {}
+
+  /// Shows a line in place of the last one.
+  package func show(_ text: String) {
+    state.withLock { state in
+      if isTerminal {
+        Terminal.write("\r\u{1B}[K" + text, to: STDERR_FILENO)
+        state.isShown = true
+      } else {
+        let now = ContinuousClock.now
+        if let last = state.lastLineAt, now - last < .seconds(10) { return }
+        state.lastLineAt = now
+        Terminal.write(text + "\n", to: STDERR_FILENO)
+      }
+    }
+  }
+
+  /// Takes the line away.
+  package func clear() {
+    state.withLock { state in
+      if state.isShown { Terminal.write("\r\u{1B}[K", to: STDERR_FILENO) }
+      state.isShown = false
+    }
+  }
+}

@@ -1,0 +1,236 @@
+/// How a field is encoded: the notations of Proto/frames.md, "Fields".
+package indirect enum FieldType: Sendable {
+  /// Names stand for numbers where there are some.
+  case varint(names: [UInt64: String] = [:])
+  case byte(names: [UInt64: String] = [:])
+  /// So many raw bytes, written in hexadecimal.
+  case bytes(Int)
+  case string
+  /// A `string` that holds bytes rather than text: written in hexadecimal.
+  case blob
+  /// All bytes that are left, written in hexadecimal.
+  case rest
+  /// `none` or a number.
+  case optional
+  case list([FieldSpec])
+}
+
+/// One field of a frame.
+package struct FieldSpec: Sendable {
+  package var name: String
+  package var type: FieldType
+  /// The field is there only where the number of the field of this name, before it, is this.
+  package var condition: (field: String, value: UInt64)?
+  /// What stands in the field where a line does not give it; otherwise 0, empty, none.
+  package var preset: String?
+
+  init(
+    _ name: String,
+    _ type: FieldType,
+    if condition: (field: String, value: UInt64)? = nil,
+    preset: String? = nil
+  ) {
+    self.name = name
+    self.type = type
+    self.condition = condition
+    self.preset = preset
+  }
+}
+
+/// One frame kind and its fields.
+package struct FrameSpec: Sendable {
+  package var number: UInt8
+  package var name: String
+  package var fields: [FieldSpec]
+
+  init(_ number: UInt8, _ name: String, _ fields: [FieldSpec]) {
+    self.number = number
+    self.name = name
+    self.fields = fields
+  }
+}
+
+/// Proto/frames.md as a table. What encodes, decodes, prints and compares frames walks it; nothing else knows a kind's fields.
+package enum FrameTable {
+  package static func spec(named name: String) -> FrameSpec? { byName[name] }
+  package static func spec(numbered number: UInt8) -> FrameSpec? { byNumber[number] }
+
+  private static let byName = Dictionary(uniqueKeysWithValues: all.map { ($0.name, $0) })
+  private static let byNumber = Dictionary(uniqueKeysWithValues: all.map { ($0.number, $0) })
+
+  package static let all: [FrameSpec] = [
+    // The connection.
+    FrameSpec(
+      0x01,
+      "hello",
+      [
+        FieldSpec("magic", .bytes(4), preset: "54444d4b"),
+        FieldSpec("version_lowest", .varint(), preset: "1"),
+        FieldSpec("version_highest", .varint(), preset: "1"), FieldSpec("session", .bytes(16)),
+        FieldSpec("session_age", .optional), FieldSpec("nonce", .bytes(32)),
+        FieldSpec("frame_length_max", .varint(), preset: "1048576"),
+        FieldSpec("name", .string, preset: "probe"),
+      ]
+    ),
+    FrameSpec(
+      0x02,
+      "challenge",
+      [
+        FieldSpec("version", .varint(), preset: "1"), FieldSpec("nonce", .bytes(32)),
+        FieldSpec("proof", .blob),
+        FieldSpec("frame_length_max", .varint(), preset: "1048576"),
+        FieldSpec("window", .varint(), preset: "1024"),
+        FieldSpec("shard_count", .varint(), preset: "16"), FieldSpec("store", .bytes(16)),
+      ]
+    ),
+    FrameSpec(0x03, "proof", [FieldSpec("proof", .blob)]),
+    FrameSpec(
+      0x04,
+      "ready",
+      [
+        FieldSpec("session", .byte(names: [0: "new", 1: "resumed"])),
+        FieldSpec("session_lifetime", .varint(), preset: "600000"),
+        FieldSpec(
+          "shards",
+          .list([
+            FieldSpec("first", .varint()), FieldSpec("count", .varint()), FieldSpec("address", .string),
+          ])
+        ),
+      ]
+    ),
+    FrameSpec(0x05, "ping", [FieldSpec("bytes", .bytes(8))]),
+    FrameSpec(0x06, "pong", [FieldSpec("bytes", .bytes(8))]),
+    FrameSpec(0x07, "drain", []),
+    FrameSpec(
+      0x0F,
+      "error",
+      [
+        FieldSpec("code", .varint(names: errorNames)), FieldSpec("retry_after", .varint()),
+        FieldSpec("detail", .string),
+      ]
+    ),
+
+    // Commands.
+    FrameSpec(
+      0x10,
+      "put_channel",
+      [cid, counter, FieldSpec("patch", options), FieldSpec("members", members)]
+    ),
+    FrameSpec(
+      0x11,
+      "change_members",
+      [cid, counter, FieldSpec("add", members), FieldSpec("remove", .list([user]))]
+    ),
+    FrameSpec(
+      0x12,
+      "register_message",
+      [cid, counter, message, user, FieldSpec("created", .varint()), FieldSpec("flags", .varint())]
+    ),
+    FrameSpec(0x13, "delete_message", [cid, counter, message]),
+    FrameSpec(0x14, "mark_read", [cid, counter, user, message, FieldSpec("unread_epoch", .optional)]),
+    FrameSpec(0x15, "mark_unread", [cid, counter, user, message, FieldSpec("unread_epoch", .optional)]),
+    FrameSpec(0x16, "mark_delivered", [cid, counter, user, message]),
+    FrameSpec(0x17, "patch_channel_type", [type, counter, FieldSpec("patch", options)]),
+    FrameSpec(
+      0x18,
+      "assign_channel_type",
+      [type, counter, FieldSpec("version", .varint()), FieldSpec("options", options)]
+    ),
+
+    // Queries.
+    FrameSpec(0x20, "get_channel", [cid]),
+    FrameSpec(
+      0x21,
+      "read_state",
+      [cid] + viewer + [FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .optional)]
+    ),
+    FrameSpec(0x22, "statuses", [cid] + viewer + [FieldSpec("messages", .list([message]))]),
+    FrameSpec(0x23, "get_channel_type", [type]),
+    FrameSpec(0x24, "list_channel_types", []),
+
+    // Replies.
+    FrameSpec(0x90, "put_channel_reply", [FieldSpec("was_created", .byte())] + channel),
+    FrameSpec(0x91, "change_members_reply", channel),
+    FrameSpec(
+      0x92,
+      "register_message_reply",
+      [
+        FieldSpec("was_created", .byte()), FieldSpec("sequence", .varint()),
+        FieldSpec("status", .byte(names: statusNames)),
+      ]
+    ),
+    FrameSpec(0x93, "delete_message_reply", [FieldSpec("sequence", .varint())]),
+    FrameSpec(0x94, "mark_read_reply", row),
+    FrameSpec(0x95, "mark_unread_reply", row),
+    FrameSpec(0x96, "mark_delivered_reply", row),
+    FrameSpec(0x97, "patch_channel_type_reply", typeRecord),
+    FrameSpec(0x98, "assign_channel_type_reply", typeRecord),
+    FrameSpec(0xA0, "get_channel_reply", channel),
+    FrameSpec(
+      0xA1,
+      "read_state_reply",
+      [FieldSpec("rows", .list(row)), FieldSpec("next_cursor", .optional)]
+    ),
+    FrameSpec(
+      0xA2,
+      "statuses_reply",
+      [FieldSpec("statuses", .list([FieldSpec("found", .byte(names: errorNames))] + status))]
+    ),
+    FrameSpec(0xA3, "get_channel_type_reply", typeRecord),
+    FrameSpec(0xA4, "list_channel_types_reply", [FieldSpec("types", .list(typeRecord))]),
+  ]
+
+  private static let cid = FieldSpec("cid", .string)
+  private static let type = FieldSpec("type", .string)
+  private static let counter = FieldSpec("counter", .varint())
+  private static let user = FieldSpec("user", .string)
+  private static let message = FieldSpec("message", .string)
+  private static let members = FieldType.list([user, FieldSpec("role", .string)])
+  private static let options = FieldType.list([
+    FieldSpec("option", .varint(names: optionNames)), FieldSpec("value", .blob),
+  ])
+  private static let viewer = [FieldSpec("viewer_flags", .varint()), FieldSpec("viewer", .string)]
+
+  private static let channel = [
+    cid, FieldSpec("created", .varint()), FieldSpec("options", options), FieldSpec("member_count", .varint()),
+    FieldSpec("newest_sequence", .varint()), FieldSpec("newest_message", .string),
+    FieldSpec("newest_registered", .varint()),
+  ]
+
+  private static let row = [
+    user, FieldSpec("last_read", .varint()), FieldSpec("last_read_message", .string),
+    FieldSpec("last_read_sequence", .varint()), FieldSpec("last_delivered", .varint()),
+    FieldSpec("last_delivered_message", .string), FieldSpec("last_delivered_sequence", .varint()),
+    FieldSpec("flags", .varint()), FieldSpec("unread_messages", .varint(), if: ("flags", 1)),
+    FieldSpec("first_unread_message", .string, if: ("flags", 1)),
+    FieldSpec("unread_epoch", .varint(), if: ("flags", 1)),
+  ]
+
+  private static let status = [
+    FieldSpec("sequence", .varint(), if: ("found", 0)),
+    FieldSpec("status", .byte(names: statusNames), if: ("found", 0)),
+    FieldSpec("receipt_status", .byte(names: receiptStatusNames), if: ("found", 0)),
+    FieldSpec("read_count", .varint(), if: ("found", 0)),
+    FieldSpec("delivered_count", .varint(), if: ("found", 0)),
+    FieldSpec("unread_count", .varint(), if: ("found", 0)),
+    FieldSpec("member_count", .varint(), if: ("found", 0)),
+    FieldSpec("flags", .varint(), if: ("found", 0)), FieldSpec("created", .varint(), if: ("found", 0)),
+  ]
+
+  private static let typeRecord = [type, FieldSpec("version", .varint()), FieldSpec("options", options)]
+
+  private static let statusNames: [UInt64: String] = [0: "sent", 1: "delivered", 2: "read"]
+  private static let receiptStatusNames: [UInt64: String] = [
+    0: "none", 1: "processing", 2: "done", 3: "expired",
+  ]
+  private static let optionNames: [UInt64: String] = [
+    1: "read_events", 2: "delivery_events", 3: "mark_unread", 4: "history",
+  ]
+  private static let errorNames: [UInt64: String] = [
+    1: "malformed_frame", 2: "frame_too_large", 3: "unsupported_version", 4: "authentication_failed",
+    5: "unknown_kind", 6: "session_expired", 7: "handshake_required", 8: "handshake_timeout", 9: "superseded",
+    20: "wrong_shard", 21: "busy", 22: "unavailable", 23: "outcome_unknown", 24: "not_implemented",
+    30: "invalid_field", 31: "channel_not_found", 32: "not_a_member", 33: "message_not_found",
+    34: "message_deleted", 35: "mark_unread_off", 36: "limit_reached",
+  ]
+}

@@ -1,0 +1,204 @@
+/// What was wrong with a line or with bytes, for the person at the terminal.
+package struct ProbeError: Error, Hashable, CustomStringConvertible {
+  package var description: String
+
+  package init(_ description: String) { self.description = description }
+}
+
+/// A value as it is written in a line, before its field is known.
+///
+/// ```
+/// cid=messaging:general  name="two words"  cursor=none  code=busy  code=21  nonce=00ff…
+/// members=[{user=alice role=admin} {user=bob}]  messages=[m-1 m-2]  anything=*
+/// ```
+package indirect enum Literal: Equatable, Sendable {
+  /// A word, bare or in quotes.
+  case word([UInt8], isQuoted: Bool)
+  case list([Entry])
+
+  package enum Entry: Equatable, Sendable {
+    /// `{name=value …}`
+    case fields([NamedLiteral])
+    /// A value alone, for lists of one field.
+    case value(Literal)
+  }
+
+  /// `*`: whatever is there.
+  package var isWildcard: Bool { self == .word([UInt8(ascii: "*")], isQuoted: false) }
+}
+
+/// `name=value`.
+package struct NamedLiteral: Equatable, Sendable {
+  package var name: String
+  package var value: Literal
+}
+
+/// Reads the words of a line.
+struct LineParser {
+  private let bytes: [UInt8]
+  private var offset = 0
+
+  init(_ line: String) { bytes = Array(line.utf8) }
+
+  /// The first word of the line, and the `name=value` pairs behind it.
+  static func command(_ line: String) throws -> (word: String, pairs: [NamedLiteral]) {
+    var parser = LineParser(line)
+    let word = parser.bare()
+    guard !word.isEmpty else { throw ProbeError("a frame begins with its kind: \(line)") }
+    return (String(decoding: word, as: UTF8.self), try parser.pairs(until: nil))
+  }
+
+  private mutating func pairs(until end: UInt8?) throws -> [NamedLiteral] {
+    var pairs: [NamedLiteral] = []
+    while true {
+      skipBlanks()
+      if offset == bytes.count {
+        guard end == nil else { throw ProbeError("'}' is missing") }
+        return pairs
+      }
+      if bytes[offset] == end {
+        offset += 1
+        return pairs
+      }
+      let start = offset
+      while offset < bytes.count, bytes[offset] != UInt8(ascii: "="), !isBreak(bytes[offset]) { offset += 1 }
+      let name = String(decoding: bytes[start..<offset], as: UTF8.self)
+      guard offset < bytes.count, bytes[offset] == UInt8(ascii: "="), !name.isEmpty else {
+        throw ProbeError("name=value expected at '\(String(decoding: bytes[start...], as: UTF8.self))'")
+      }
+      offset += 1
+      pairs.append(NamedLiteral(name: name, value: try value()))
+    }
+  }
+
+  private mutating func value() throws -> Literal {
+    guard offset < bytes.count else { return .word([], isQuoted: false) }
+    switch bytes[offset] {
+    case UInt8(ascii: "["):
+      offset += 1
+      return .list(try entries())
+    case UInt8(ascii: "\""):
+      offset += 1
+      return .word(try quoted(), isQuoted: true)
+    default:
+      return .word(bare(), isQuoted: false)
+    }
+  }
+
+  private mutating func entries() throws -> [Literal.Entry] {
+    var entries: [Literal.Entry] = []
+    while true {
+      skipBlanks()
+      guard offset < bytes.count else { throw ProbeError("']' is missing") }
+      switch bytes[offset] {
+      case UInt8(ascii: "]"):
+        offset += 1
+        return entries
+      case UInt8(ascii: "{"):
+        offset += 1
+        entries.append(.fields(try pairs(until: UInt8(ascii: "}"))))
+      case UInt8(ascii: "}"):
+        throw ProbeError("'}' without '{'")
+      default:
+        entries.append(.value(try value()))
+      }
+    }
+  }
+
+  private mutating func bare() -> [UInt8] {
+    let start = offset
+    while offset < bytes.count, !isBreak(bytes[offset]) { offset += 1 }
+    return Array(bytes[start..<offset])
+  }
+
+  /// `\"`, `\\` and `\x` with two digits are escapes.
+  private mutating func quoted() throws -> [UInt8] {
+    var result: [UInt8] = []
+    while offset < bytes.count {
+      let byte = bytes[offset]
+      offset += 1
+      if byte == UInt8(ascii: "\"") { return result }
+      guard byte == UInt8(ascii: "\\") else {
+        result.append(byte)
+        continue
+      }
+      guard offset < bytes.count else { break }
+      let escape = bytes[offset]
+      offset += 1
+      if escape == UInt8(ascii: "x"), offset + 2 <= bytes.count,
+        let value = UInt8(String(decoding: bytes[offset..<(offset + 2)], as: UTF8.self), radix: 16)
+      {
+        result.append(value)
+        offset += 2
+      } else if escape == UInt8(ascii: "\"") || escape == UInt8(ascii: "\\") {
+        result.append(escape)
+      } else {
+        throw ProbeError("an escape is \\\", \\\\ or \\x with two digits")
+      }
+    }
+    throw ProbeError("'\"' is missing")
+  }
+
+  private mutating func skipBlanks() {
+    while offset < bytes.count, bytes[offset] == UInt8(ascii: " ") || bytes[offset] == UInt8(ascii: "\t") {
+      offset += 1
+    }
+  }
+
+  private func isBreak(_ byte: UInt8) -> Bool { Hex.breaks.contains(byte) }
+}
+
+/// Bytes as text and back.
+package enum Hex {
+  fileprivate static let breaks = Set(" \t[]{}\"".utf8)
+
+  package static func text(_ bytes: some Sequence<UInt8>) -> String {
+    let digits = Array("0123456789abcdef".utf8)
+    var text: [UInt8] = []
+    for byte in bytes { text += [digits[Int(byte >> 4)], digits[Int(byte & 15)]] }
+    return String(decoding: text, as: UTF8.self)
+  }
+
+  /// Blanks between digits are passed over; nil where anything else is no digit, or a digit is alone.
+  package static func bytes(_ text: some StringProtocol) -> [UInt8]? {
+    var bytes: [UInt8] = []
+    var high: UInt8?
+    for character in text.utf8 {
+      let digit: UInt8
+      switch character {
+      case UInt8(ascii: " "), UInt8(ascii: "\t"), UInt8(ascii: "\n"), UInt8(ascii: "\r"): continue
+      case UInt8(ascii: "0")...UInt8(ascii: "9"): digit = character - UInt8(ascii: "0")
+      case UInt8(ascii: "a")...UInt8(ascii: "f"): digit = character - UInt8(ascii: "a") + 10
+      case UInt8(ascii: "A")...UInt8(ascii: "F"): digit = character - UInt8(ascii: "A") + 10
+      default: return nil
+      }
+      if let first = high {
+        bytes.append(first << 4 | digit)
+        high = nil
+      } else {
+        high = digit
+      }
+    }
+    return high == nil ? bytes : nil
+  }
+
+  /// Text as it stands in a line: bare where that reads back the same, else in quotes.
+  static func word(_ bytes: [UInt8]) -> String {
+    let isPlain = bytes.allSatisfy {
+      $0 > 0x20 && $0 != 0x7F && !breaks.contains($0) && $0 != UInt8(ascii: "\\")
+    }
+    if isPlain, bytes != [UInt8(ascii: "*")], let text = String(validating: bytes, as: UTF8.self) {
+      return text
+    }
+    var text = "\""
+    for byte in bytes {
+      switch byte {
+      case UInt8(ascii: "\""): text += "\\\""
+      case UInt8(ascii: "\\"): text += "\\\\"
+      case 0x20..<0x7F: text += String(UnicodeScalar(byte))
+      default: text += "\\x" + Hex.text([byte])
+      }
+    }
+    return text + "\""
+  }
+}

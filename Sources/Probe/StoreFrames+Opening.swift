@@ -1,0 +1,62 @@
+internal import Crypto
+internal import Foundation
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// The opening as a gateway does it (Proto/frames.md, "Opening"). Written apart from StoreClient's, so that the one checks
+/// the other.
+extension StoreFrames {
+  package mutating func open(_ exchange: ProbeExchange) async throws {
+    let session = session ?? (0..<16).map { _ in UInt8.random(in: .min ... .max) }
+    let nonce = (0..<32).map { _ in UInt8.random(in: .min ... .max) }
+    let age = isResuming ? "0" : "none"
+    try await exchange.send(
+      try encode("hello session=\(Hex.text(session)) session_age=\(age) nonce=\(Hex.text(nonce))"),
+      in: self
+    )
+
+    let challenge = try await answer("challenge", exchange)
+    guard case .bytes(let theirNonce)? = challenge["nonce"],
+      case .bytes(let theirProof)? = challenge["proof"],
+      case .number(let shards)? = challenge["shard_count"]
+    else { throw ProbeError("the challenge lacks a field") }
+    var proof: [UInt8] = []
+    if let secret {
+      let key = SymmetricKey(data: secret)
+      let material = nonce + theirNonce + session
+      guard
+        HMAC<SHA256>.isValidAuthenticationCode(
+          theirProof,
+          authenticating: Array("tidemark store 1".utf8) + material,
+          using: key
+        )
+      else { throw ProbeError("the store does not prove that it holds the secret") }
+      proof = Array(
+        HMAC<SHA256>.authenticationCode(for: Array("tidemark gateway 1".utf8) + material, using: key)
+      )
+    }
+    try await exchange.send(try encode("proof proof=\(Hex.text(proof))"), in: self)
+    _ = try await answer("ready", exchange)
+
+    // A session that goes on keeps its counters; those of a new one begin at 1.
+    if !isResuming { counterNext = 1 }
+    self.session = session
+    isResuming = true
+    shardCount = Int(shards)
+  }
+
+  private func answer(_ kind: String, _ exchange: ProbeExchange) async throws -> [String: FieldValue] {
+    switch try await exchange.receive(in: self) {
+    case .unit(let unit):
+      let differences = try differences(kind, from: unit)
+      guard differences.isEmpty else {
+        throw ProbeError("in the opening: \(differences.joined(separator: "; "))")
+      }
+      return values(of: unit)
+    case .closed: throw ProbeError("the connection was closed in the opening, before \(kind)")
+    case .timedOut: throw ProbeError("no \(kind) came in time")
+    case .broken(let reason): throw ProbeError("no frame instead of \(kind): \(reason)")
+    }
+  }
+}

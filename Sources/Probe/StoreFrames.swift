@@ -1,0 +1,219 @@
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// The frames of Proto/frames.md as lines:
+///
+/// ```
+/// mark_read @shard=11 @correlation=5 cid=messaging:general counter=6 user=alice message=m-1 unread_epoch=none
+/// hex:0000000807000000 00000000
+/// ```
+///
+/// What begins with `@` is the header's: `@flags`, `@shard`, `@correlation`, and `@length` to lie about the length. A kind
+/// may also be a number (`0x7f`, with `payload=` in hexadecimal), known or not. What a line leaves open of shard, correlation
+/// and counter is filled in.
+package struct StoreFrames: ProbeLanguage, Sendable {
+  /// For the opening: the shared secret, or nil.
+  package var secret: [UInt8]?
+  /// The session that the next opening names; one is made up where there is none.
+  package var session: [UInt8]?
+  /// The session is one that the store may know.
+  package var isResuming = false
+  /// 0: shards are not filled in.
+  package var shardCount = 0
+  package var counterNext: UInt64 = 1
+  package var correlationNext: UInt32 = 1
+  /// Shard, correlation and counter are filled in; otherwise they are 0.
+  package var fillsIn: Bool
+
+  package init(fillsIn: Bool = true) { self.fillsIn = fillsIn }
+
+  package func isIncidental(_ unit: [UInt8]) -> Bool { Parts(unit)?.kind == FrameKind.ping.rawValue }
+
+  package func awaitsAnswer(_ unit: [UInt8]) -> Bool {
+    // What is no known frame is answered with an error, as are frames of the opening out of their turn.
+    guard let kind = Parts(unit).flatMap({ FrameKind(rawValue: $0.kind) }) else { return true }
+    switch kind {
+    case .pong, .drain, .error: return false
+    default: return true
+    }
+  }
+
+  package func cut(_ bytes: [UInt8]) -> ProbeCut {
+    // A probe looks at whatever is said, so no kind is refused here and no limit applies but this one.
+    guard bytes.count >= 4 else { return .incomplete }
+    let length = bytes.prefix(4).reduce(0) { $0 << 8 | Int($1) }
+    if length < 8 { return .broken("a length of \(length) is below 8") }
+    if length > 1 << 24 { return .broken("a length of \(length) is no frame's") }
+    return bytes.count >= 4 + length ? .unit(4 + length) : .incomplete
+  }
+
+  package mutating func encode(_ line: String) throws -> [UInt8] {
+    if line.hasPrefix("hex:") {
+      guard let bytes = Hex.bytes(line.dropFirst(4)) else {
+        throw ProbeError("hexadecimal is expected: \(line)")
+      }
+      return bytes
+    }
+    var (word, pairs) = try LineParser.command(Self.withCode(line))
+    let header = try Self.takeHeader(&pairs)
+    let spec = try Self.spec(word)
+    var values = try FieldCoding.values(spec.fields, from: pairs, in: spec.name)
+    let isRequest = (0x10..<0x30).contains(spec.number)
+    if fillsIn, !pairs.contains(where: { $0.name == "counter" }),
+      let index = values.firstIndex(where: { $0.name == "counter" })
+    {
+      values[index].value = .number(counterNext)
+    }
+    // The next one follows the last one sent, whoever chose that.
+    if case .number(let counter)? = values.first(where: { $0.name == "counter" })?.value,
+      (0x10..<0x20).contains(spec.number)
+    {
+      counterNext = counter &+ 1
+    }
+    var correlation: UInt32 = 0
+    if isRequest, fillsIn {
+      correlation = correlationNext
+      correlationNext &+= 1
+    }
+    var buffer = ByteBuffer()
+    buffer.writeInteger(UInt32(0))
+    buffer.writeInteger(spec.number)
+    buffer.writeInteger(UInt8(truncatingIfNeeded: header["@flags"] ?? 0))
+    buffer.writeInteger(UInt16(truncatingIfNeeded: header["@shard"] ?? UInt64(shard(values))))
+    buffer.writeInteger(UInt32(truncatingIfNeeded: header["@correlation"] ?? UInt64(correlation)))
+    FieldCoding.write(values, as: spec.fields, into: &buffer)
+    buffer.setInteger(
+      UInt32(truncatingIfNeeded: header["@length"] ?? UInt64(buffer.writerIndex - 4)),
+      at: 0
+    )
+    return Array(buffer.readableBytesView)
+  }
+
+  package func text(_ unit: [UInt8]) -> String {
+    guard let frame = Parts(unit) else { return "hex:\(Hex.text(unit))" }
+    var words = [frame.name]
+    if frame.flags != 0 { words.append("@flags=\(frame.flags)") }
+    if frame.shard != 0 { words.append("@shard=\(frame.shard)") }
+    if frame.correlation != 0 { words.append("@correlation=\(frame.correlation)") }
+    do throws(WireError) {
+      let (spec, values) = try frame.fields()
+      let text = FieldCoding.text(values, as: spec.fields)
+      if !text.isEmpty { words.append(text) }
+    } catch {
+      words.append("payload=\(Hex.text(frame.payload)) (\(error))")
+    }
+    return words.joined(separator: " ")
+  }
+
+  package func differences(_ line: String, from unit: [UInt8]) throws -> [String] {
+    var (word, pairs) = try LineParser.command(Self.withCode(line))
+    let header = try Self.takeHeader(&pairs)
+    let spec = try Self.spec(word)
+    guard let frame = Parts(unit) else { return ["expected \(spec.name), received no frame"] }
+    guard frame.kind == spec.number else { return ["expected \(spec.name), received \(frame.name)"] }
+    var lines: [String] = []
+    for (name, actual) in [
+      ("@flags", UInt64(frame.flags)), ("@shard", UInt64(frame.shard)),
+      ("@correlation", UInt64(frame.correlation)),
+    ] {
+      if let expected = header[name], expected != actual {
+        lines.append("\(name): expected \(expected), received \(actual)")
+      }
+    }
+    let values: [NamedValue]
+    do throws(WireError) { values = try frame.fields().values } catch {
+      return lines + ["the payload does not parse: \(error)"]
+    }
+    return lines + (try FieldCoding.differences(pairs, from: values, as: spec.fields))
+  }
+
+  private func shard(_ values: [NamedValue]) -> UInt16 {
+    guard fillsIn, shardCount > 0,
+      case .bytes(let cid)? = values.first(where: { $0.name == "cid" || $0.name == "type" })?.value
+    else { return 0 }
+    return ShardID.owning(cid.span.bytes, count: shardCount).rawValue
+  }
+
+  /// Takes what begins with `@` out of `pairs`.
+  private static func takeHeader(_ pairs: inout [NamedLiteral]) throws -> [String: UInt64] {
+    let limits = [
+      "@flags": UInt64(UInt8.max), "@shard": UInt64(UInt16.max), "@correlation": UInt64(UInt32.max),
+      "@length": UInt64(UInt32.max),
+    ]
+    var header: [String: UInt64] = [:]
+    for pair in pairs where pair.name.hasPrefix("@") {
+      guard let limit = limits[pair.name] else {
+        throw ProbeError("'\(pair.name)' is not of the header: @flags, @shard, @correlation, @length")
+      }
+      if pair.value.isWildcard { continue }
+      guard
+        case .number(let value) = try FieldCoding.value(FieldSpec(pair.name, .varint()), from: pair.value),
+        value <= limit
+      else { throw ProbeError("\(pair.name) is at most \(limit)") }
+      header[pair.name] = value
+    }
+    pairs.removeAll { $0.name.hasPrefix("@") }
+    return header
+  }
+
+  /// `error busy` says the same as `error code=busy`.
+  private static func withCode(_ line: String) -> String {
+    let words = line.split(separator: " ", maxSplits: 2)
+    guard words.count >= 2, words[0] == "error", !words[1].contains("=") else { return line }
+    return (["error", "code=\(words[1])"] + words.dropFirst(2).map(String.init)).joined(separator: " ")
+  }
+
+  /// The kind of this name or number.
+  private static func spec(_ word: String) throws -> FrameSpec {
+    if let spec = FrameTable.spec(named: word) { return spec }
+    if word.hasPrefix("0x"), let number = UInt8(word.dropFirst(2), radix: 16) {
+      return FrameTable.spec(numbered: number) ?? Parts.unknown(number)
+    }
+    throw ProbeError(
+      "there is no kind '\(word)'; kinds are: \(FrameTable.all.map(\.name).joined(separator: ", "))"
+    )
+  }
+}
+
+/// A frame taken apart.
+private struct Parts {
+  var kind: UInt8
+  var flags: UInt8
+  var shard: UInt16
+  var correlation: UInt32
+  var payload: [UInt8]
+
+  /// nil: too short for a header.
+  init?(_ bytes: [UInt8]) {
+    guard bytes.count >= FrameHeader.byteCount else { return nil }
+    kind = bytes[4]
+    flags = bytes[5]
+    shard = UInt16(bytes[6]) << 8 | UInt16(bytes[7])
+    correlation = bytes[8..<12].reduce(0) { $0 << 8 | UInt32($1) }
+    payload = Array(bytes[12...])
+  }
+
+  /// For a kind that the table does not have.
+  static func unknown(_ number: UInt8) -> FrameSpec {
+    FrameSpec(number, "0x" + Hex.text([number]), [FieldSpec("payload", .rest)])
+  }
+
+  var name: String { FrameTable.spec(numbered: kind)?.name ?? Self.unknown(kind).name }
+
+  func fields() throws(WireError) -> (spec: FrameSpec, values: [NamedValue]) {
+    let spec = FrameTable.spec(numbered: kind) ?? Self.unknown(kind)
+    var reader = FieldReader(payload.span.bytes)
+    let values = try FieldCoding.read(spec.fields, from: &reader)
+    try reader.end()
+    return (spec, values)
+  }
+}
+
+extension StoreFrames {
+  /// The fields of a frame by their names; none where it does not parse.
+  func values(of unit: [UInt8]) -> [String: FieldValue] {
+    guard let values = try? Parts(unit)?.fields().values else { return [:] }
+    return Dictionary(values.map { ($0.name, $0.value) }) { first, _ in first }
+  }
+}

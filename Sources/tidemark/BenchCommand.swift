@@ -1,0 +1,174 @@
+import ArgumentParser
+import LoadGenerator
+import LocalStack
+import Operations
+import TLSSession
+
+/// tidemark bench
+struct BenchCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "bench",
+    abstract: "Loads an HTTP/2 server and measures its answers.",
+    subcommands: [LoadCommand.self, CompareCommand.self],
+    defaultSubcommand: LoadCommand.self
+  )
+}
+
+/// tidemark bench [load]: one run.
+struct LoadCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "load",
+    abstract: "One run: GETs of a URL, or mark-reads that each move a watermark of a Tidemark gateway.",
+    discussion: """
+      For a gateway it makes its own channels, members and messages first, and afterwards checks every watermark; if \
+      one is not where the answers said, or an answer was not 200, it exits with 1.
+      """
+  )
+
+  @Option(
+    help: ArgumentHelp(
+      "GET this URL over and over: http (h2c with prior knowledge) or https.",
+      valueName: "url"
+    )
+  )
+  var url: String?
+  @Option(help: ArgumentHelp("Certificates to trust for https, instead of the system's.", valueName: "file"))
+  var ca: String?
+  @Option(help: ArgumentHelp("A gateway to send mark-reads to.", valueName: "http://host:port"))
+  var gateway: String?
+  @Option(help: ArgumentHelp("The gateway's secret for tokens.", valueName: "file"))
+  var jwtSecretFile: String?
+  @Option(help: "Which mark-reads: read-query (?message_id=) or read-body (JSON).")
+  var row: MarkForm = .query
+  @Option(help: "Channels that the marks go round in, at least.")
+  var channels = 200
+  @Option(help: "Connections; with --gateway, each is a user of its own.")
+  var connections = 16
+  @Option(help: "Requests under way at once on each connection.")
+  var streams = 100
+  @Option(help: "Event loops of the generator.")
+  var loops = 1
+  @Option(
+    help: "Answers to measure, of all connections together. Default 1000000, without limit with --duration."
+  )
+  var requests: Int?
+  @Option(help: "Answers before those, which are not measured.")
+  var warmup = 20_000
+  @Option(help: ArgumentHelp("No new requests after this time.", valueName: "seconds"))
+  var duration: Double?
+  @Option(
+    help: ArgumentHelp("Measure this process's CPU time per request, as the gateway's.", valueName: "pid")
+  )
+  var gatewayPid: Int32?
+  @Option(help: ArgumentHelp("The same, as the store's.", valueName: "pid"))
+  var storePid: Int32?
+  @Flag(help: "Print one JSON document instead of the table.")
+  var json = false
+
+  func validate() throws {
+    guard (url == nil) != (gateway == nil) else { throw ValidationError("give either --url or --gateway") }
+    if let url, LoadURL(url) == nil {
+      throw ValidationError("--url \"\(url)\": give http://HOST[:PORT][/PATH], or https")
+    }
+    if let gateway {
+      guard let target = LoadURL(gateway), !target.usesTLS else {
+        throw ValidationError("--gateway \"\(gateway)\": give http://HOST:PORT")
+      }
+      guard jwtSecretFile != nil else { throw ValidationError("--gateway needs --jwt-secret-file") }
+    }
+    let ranges: [(String, Int, ClosedRange<Int>)] = [
+      ("connections", connections, 1...10_000), ("streams", streams, 1...1_000), ("loops", loops, 1...64),
+      ("channels", channels, 1...10_000), ("requests", requests ?? 1, 1...LoadPlan.requestsMax),
+      ("warmup", warmup, 0...100_000_000),
+    ]
+    for (name, value, range) in ranges where !range.contains(value) {
+      throw ValidationError("--\(name) \(value): give \(range.lowerBound) to \(range.upperBound)")
+    }
+    if let duration, !(duration > 0 && duration <= 86_400) {
+      throw ValidationError("--duration \(duration): give seconds, up to 86400")
+    }
+  }
+
+  func run() async throws {
+    try await reportingErrors("tidemark bench") {
+      if Machine.isDebugBuild {
+        Terminal.printError("tidemark bench: this is a debug build; measure with a release build")
+      }
+      let isGood = try await withInterrupts {
+        let progress = ProgressLine()
+        defer { progress.clear() }
+        return url == nil ? try await runMarks(progress) : try await runURL(progress)
+      }
+      if !isGood { throw ExitCode(1) }
+    }
+  }
+
+  private var processes: [(name: String, processID: Int32)] {
+    [("gateway", gatewayPid), ("store", storePid)].compactMap { name, id in id.map { (name, $0) } }
+  }
+
+  private func runURL(_ progress: ProgressLine) async throws -> Bool {
+    guard let target = url.flatMap({ LoadURL($0) }) else { return false }
+    var plan = LoadPlan(
+      endpoint: target.endpoint,
+      connections: Array(repeating: .init(work: .get(path: target.path)), count: connections),
+      streams: streams,
+      requests: requests ?? (duration == nil ? 1_000_000 : LoadPlan.requestsMax),
+      warmup: warmup
+    )
+    if target.usesTLS { plan.tls = try TLSContext(client: TLSClientConfiguration(authorityFile: ca)) }
+    plan.loops = loops
+    plan.duration = duration
+    plan.processes = processes
+    let report = try await load(plan, progress)
+    return try show(report, "GET \(url ?? "")", report.problems)
+  }
+
+  private func runMarks(_ progress: ProgressLine) async throws -> Bool {
+    guard let target = gateway.flatMap({ LoadURL($0) }), let jwtSecretFile else { return false }
+    let mint = try await TokenMint(secretFile: jwtSecretFile, warn: Terminal.printError)
+    var bench = try MarkBench(
+      endpoint: target.endpoint,
+      mint: mint,
+      form: row,
+      connections: connections,
+      streams: streams,
+      requests: requests ?? 1_000_000,
+      warmup: warmup,
+      channels: channels
+    )
+    bench.loops = loops
+    bench.duration = duration
+    bench.processes = processes
+    Terminal.printError("setting up: \(bench.summary)")
+    let plan = try await bench.prepare { registered, total in
+      progress.show("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
+    }
+    let report = try await load(plan, progress)
+    progress.show("checking every watermark")
+    let problems = try await bench.verify(report)
+    let what = "\(row.rawValue) through \(gateway ?? ""), every mark moving its watermark"
+    return try show(report, what, problems)
+  }
+
+  private func load(_ plan: LoadPlan, _ progress: ProgressLine) async throws -> LoadReport {
+    let report = try await LoadGenerator.run(plan) { answers, seconds in
+      let rate = Figures.count(Int(Double(answers) / seconds))
+      progress.show("\(Figures.count(answers)) answers, \(rate)/s")
+    }
+    progress.clear()
+    return report
+  }
+
+  private func show(_ report: LoadReport, _ what: String, _ problems: [String]) throws -> Bool {
+    if json {
+      Terminal.print(try ReportDocument(what: what, report: report, problems: problems).json())
+    } else {
+      Terminal.print(report.text(what: what))
+    }
+    for problem in problems { Terminal.printError("tidemark bench: \(problem)") }
+    return problems.isEmpty
+  }
+}
+
+extension MarkForm: ExpressibleByArgument {}

@@ -1,0 +1,11 @@
+import ArgumentParser
+
+/// tidemark: what a person at a terminal uses. Each command is a thin file over a library.
+@main
+struct Tidemark: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "tidemark",
+    abstract: "Tidemark on this machine: try it, load it, look at its frames.",
+    subcommands: [RunCommand.self, DemoCommand.self, TokenCommand.self, BenchCommand.self]
+  )
+}

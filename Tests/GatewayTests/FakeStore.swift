@@ -1,0 +1,371 @@
+import NIOCore
+import NIOPosix
+import ReceiptModel
+import ReceiptWire
+
+/// A store for tests of the gateway: it speaks the frame protocol over TCP, without secrets, and keeps what it is told in
+/// dictionaries. It knows just enough of the rules to answer; the real store has its own tests.
+final class FakeStore: Sendable {
+  /// How it answers requests.
+  enum Mode: Sendable {
+    case normal
+    /// Not at all.
+    case silent
+    /// With this error.
+    case refusing(ErrorCode)
+    /// With a payload that does not parse.
+    case garbled
+  }
+
+  private let listener: any Channel
+  private let model: NIOLoopBound<FakeModel>
+  let port: Int
+
+  private init(listener: any Channel, model: NIOLoopBound<FakeModel>) {
+    self.listener = listener
+    self.model = model
+    self.port = listener.localAddress!.port!
+  }
+
+  static func start(on eventLoop: any EventLoop, shardCount: UInt32 = 4) async throws -> FakeStore {
+    let model = try await eventLoop.submit {
+      NIOLoopBound(FakeModel(shardCount: shardCount), eventLoop: eventLoop)
+    }.get()
+    let listener = try await ServerBootstrap(group: eventLoop)
+      .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+      .childChannelInitializer { channel in
+        channel.eventLoop.makeCompletedFuture {
+          try channel.pipeline.syncOperations.addHandler(FakeStoreHandler(model: model.value))
+        }
+      }
+      .bind(host: "127.0.0.1", port: 0).get()
+    return FakeStore(listener: listener, model: model)
+  }
+
+  /// Changes how it answers from now on.
+  func set(_ mode: Mode) async throws {
+    try await listener.eventLoop.submit { self.model.value.mode = mode }.get()
+  }
+
+  /// The kinds of the requests that have come since the last call, sorted by arrival.
+  func takeLog() async throws -> [FrameKind] {
+    try await listener.eventLoop.submit {
+      defer { self.model.value.log = [] }
+      return self.model.value.log
+    }.get()
+  }
+
+  func close() async throws {
+    try await listener.close()
+    try await listener.eventLoop.submit { self.model.value.closeConnections() }.get()
+  }
+}
+
+final class FakeModel {
+  struct Member {
+    var read: UInt32 = 0
+    var delivered: UInt32 = 0
+    var marker: UInt32?
+    var epoch: UInt32 = 0
+  }
+
+  struct Channel {
+    var members: [(user: String, row: Member)] = []
+    var messages: [String] = []
+    var senders: [String] = []
+    var deleted: Set<String> = []
+    var options = ChannelTypeOptions()
+  }
+
+  let shardCount: UInt32
+  var mode = FakeStore.Mode.normal
+  var log: [FrameKind] = []
+  private var channels: [String: Channel] = [:]
+  /// By shard.
+  private var types: [UInt16: [String: ChannelTypeRecord]] = [:]
+  private var connections: [ObjectIdentifier: any NIOCore.Channel] = [:]
+
+  init(shardCount: UInt32) { self.shardCount = shardCount }
+
+  func opened(_ channel: any NIOCore.Channel) { connections[ObjectIdentifier(channel)] = channel }
+  func closed(_ channel: any NIOCore.Channel) { connections[ObjectIdentifier(channel)] = nil }
+  func closeConnections() { for channel in connections.values { channel.close(promise: nil) } }
+
+  private struct Refused: Error {
+    var code: ErrorCode
+    var detail = ""
+  }
+
+  /// Answers one request frame.
+  func answer(_ header: FrameHeader, _ payload: RawSpan, into buffer: inout ByteBuffer) {
+    log.append(header.kind)
+    switch mode {
+    case .silent: return
+    case .refusing(let code):
+      buffer.writeError(
+        code, shard: header.shard, correlation: header.correlation, retryAfterMilliseconds: 1_500, detail: "fake")
+      return
+    case .garbled:
+      buffer.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)) {
+        $0.writeRepeatingByte(0xFF, count: 20)
+      }
+      return
+    case .normal: break
+    }
+    var fields = ByteBuffer()
+    do {
+      try answer(header, payload, fields: &fields)
+      buffer.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)) {
+        $0.writeBuffer(&fields)
+      }
+    } catch let refused as Refused {
+      buffer.writeError(
+        refused.code, shard: header.shard, correlation: header.correlation, detail: refused.detail)
+    } catch {
+      buffer.writeError(.malformedFrame, correlation: header.correlation, detail: "\(error)")
+    }
+  }
+
+  private func answer(_ header: FrameHeader, _ payload: RawSpan, fields: inout ByteBuffer) throws {
+    var reader = FieldReader(payload)
+    if header.kind == .listChannelTypes {
+      let records = (types[header.shard.rawValue] ?? [:]).values.sorted { $0.name < $1.name }
+      fields.writeVarint(records.count)
+      for record in records { fields.writeChannelTypeRecord(record) }
+      return
+    }
+    let name = try reader.text()
+    if header.kind.isCommand { _ = try reader.varint() }
+    switch header.kind {
+    case .patchChannelType, .assignChannelType, .getChannelType:
+      return try channelType(header, name, &reader, fields: &fields)
+    default:
+      let owner = ShardID.owning(Array(name.utf8).span.bytes, count: Int(shardCount))
+      guard owner == header.shard else { throw Refused(code: .wrongShard) }
+    }
+    if header.kind == .putChannel {
+      let created = channels[name] == nil
+      var channel = channels[name] ?? Channel()
+      channel.options = channel.options.applying(try reader.optionPatch())
+      try addMembers(&reader, to: &channel)
+      channels[name] = channel
+      fields.writeInteger(UInt8(created ? 1 : 0))
+      write(channel, name, into: &fields)
+      try reader.end()
+      return
+    }
+    guard var channel = channels[name] else { throw Refused(code: .channelNotFound) }
+    try answer(header.kind, name, &channel, &reader, fields: &fields)
+    try reader.end()
+    channels[name] = channel
+  }
+
+  private func answer(
+    _ kind: FrameKind, _ cid: String, _ channel: inout Channel, _ reader: inout FieldReader,
+    fields: inout ByteBuffer
+  ) throws {
+    switch kind {
+    case .changeMembers:
+      try addMembers(&reader, to: &channel)
+      for _ in 0..<(try reader.count()) {
+        let user = try reader.text()
+        channel.members.removeAll { $0.user == user }
+      }
+      write(channel, cid, into: &fields)
+    case .getChannel: write(channel, cid, into: &fields)
+    case .registerMessage:
+      let (id, user) = (try reader.text(), try reader.text())
+      _ = try reader.time()
+      _ = try reader.varint()
+      if channel.deleted.contains(id) { throw Refused(code: .messageDeleted) }
+      let known = channel.messages.firstIndex(of: id)
+      if known == nil {
+        channel.messages.append(id)
+        channel.senders.append(user)
+      }
+      fields.writeInteger(UInt8(known == nil ? 1 : 0))
+      fields.writeVarint((known ?? channel.messages.count - 1) + 1)
+      fields.writeInteger(UInt8(0))
+    case .deleteMessage:
+      let id = try reader.text()
+      channel.deleted.insert(id)
+      fields.writeVarint((channel.messages.firstIndex(of: id) ?? -1) + 1)
+    case .markRead, .markUnread, .markDelivered: try mark(kind, &channel, &reader, fields: &fields)
+    case .readState: try readState(channel, &reader, fields: &fields)
+    case .statuses: try statuses(channel, &reader, fields: &fields)
+    default: throw Refused(code: .unknownKind)
+    }
+  }
+
+  private func addMembers(_ reader: inout FieldReader, to channel: inout Channel) throws {
+    for _ in 0..<(try reader.count()) {
+      let (user, _) = (try reader.text(), try reader.text())
+      if !channel.members.contains(where: { $0.user == user }) { channel.members.append((user, Member())) }
+    }
+  }
+
+  private func mark(
+    _ kind: FrameKind, _ channel: inout Channel, _ reader: inout FieldReader, fields: inout ByteBuffer
+  ) throws {
+    let (user, message) = (try reader.text(), try reader.text())
+    if kind != .markDelivered { _ = try reader.optional() }
+    guard let place = channel.members.firstIndex(where: { $0.user == user }) else { throw Refused(code: .notAMember) }
+    var sequence = UInt32(channel.messages.count)
+    if !message.isEmpty {
+      guard let index = channel.messages.firstIndex(of: message) else { throw Refused(code: .messageNotFound) }
+      sequence = UInt32(index + 1)
+    }
+    switch kind {
+    case .markRead: channel.members[place].row.read = max(channel.members[place].row.read, sequence)
+    case .markDelivered: channel.members[place].row.delivered = max(channel.members[place].row.delivered, sequence)
+    default:
+      if channel.options.markUnread == .off { throw Refused(code: .markUnreadOff) }
+      channel.members[place].row.marker = sequence - 1
+      channel.members[place].row.epoch += 1
+    }
+    write(channel.members[place].row, user, channel, own: true, into: &fields)
+  }
+
+  private func readState(_ channel: Channel, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
+    let isServer = try reader.varint() == 1
+    let user = try reader.text()
+    let limit = Int(try reader.varint())
+    let cursor = try reader.optional()
+    if !user.isEmpty, !channel.members.contains(where: { $0.user == user }) { throw Refused(code: .notAMember) }
+    let rows = channel.members.enumerated().reversed().filter { cursor == nil || $0.offset < Int(cursor!) }
+    fields.writeVarint(min(rows.count, limit))
+    for (_, member) in rows.prefix(limit) {
+      write(member.row, member.user, channel, own: isServer || member.user == user, into: &fields)
+    }
+    fields.writeOptional(rows.count > limit ? UInt64(rows[limit - 1].offset) : nil)
+  }
+
+  private func statuses(_ channel: Channel, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
+    _ = try reader.varint()
+    let user = try reader.text()
+    if !user.isEmpty, !channel.members.contains(where: { $0.user == user }) { throw Refused(code: .notAMember) }
+    let count = try reader.count()
+    fields.writeVarint(count)
+    for _ in 0..<count {
+      let id = try reader.text()
+      guard !channel.deleted.contains(id), let index = channel.messages.firstIndex(of: id) else {
+        let code: ErrorCode = channel.deleted.contains(id) ? .messageDeleted : .messageNotFound
+        fields.writeInteger(UInt8(code.rawValue))
+        continue
+      }
+      let others = channel.members.filter { $0.user != channel.senders[index] }.map(\.row)
+      let read = UInt32(others.filter { $0.read > index }.count)
+      let delivered = UInt32(others.filter { max($0.read, $0.delivered) > index }.count)
+      fields.writeInteger(UInt8(0))
+      fields.writeStatus(
+        StatusAnswer(
+          sequence: SequenceNumber(UInt32(index + 1)), status: read > 0 ? .read : delivered > 0 ? .delivered : .sent,
+          readCount: read, deliveredCount: delivered, memberCount: UInt32(others.count), readEvents: true,
+          deliveryEvents: true, createdAt: Timestamp(milliseconds: 5)))
+    }
+  }
+
+  private func channelType(
+    _ header: FrameHeader, _ name: String, _ reader: inout FieldReader, fields: inout ByteBuffer
+  ) throws {
+    let shard = header.shard.rawValue
+    var record = types[shard]?[name] ?? ChannelTypeRecord(name: name)
+    if header.kind == .patchChannelType {
+      let home = ShardID.owning(Array(name.utf8).span.bytes, count: Int(shardCount))
+      guard home == header.shard else { throw Refused(code: .wrongShard) }
+      record.options = record.options.applying(try reader.optionPatch())
+      record.version += 1
+    } else if header.kind == .assignChannelType {
+      let version = try reader.varint()
+      let options = try reader.options()
+      if version > record.version { record = ChannelTypeRecord(name: name, version: version, options: options) }
+    }
+    if header.kind != .getChannelType { types[shard, default: [:]][name] = record }
+    fields.writeChannelTypeRecord(record)
+    try reader.end()
+  }
+
+  private func write(_ channel: Channel, _ cid: String, into buffer: inout ByteBuffer) {
+    ChannelFields(
+      cid: cid, created: Timestamp(milliseconds: 1), options: channel.options,
+      memberCount: UInt32(channel.members.count), newest: SequenceNumber(UInt32(channel.messages.count)),
+      newestMessage: channel.messages.last ?? "", newestRegistered: Timestamp(milliseconds: 2)
+    ).write(into: &buffer)
+  }
+
+  private func write(
+    _ member: Member, _ user: String, _ channel: Channel, own: Bool, into buffer: inout ByteBuffer
+  ) {
+    let message = { (sequence: UInt32) in sequence == 0 ? "" : channel.messages[Int(sequence) - 1] }
+    let position = min(member.read, member.marker ?? member.read)
+    buffer.writeField(user)
+    buffer.writeTime(Timestamp(milliseconds: 3))
+    buffer.writeField(message(own ? position : member.read))
+    buffer.writeVarint(own ? position : member.read)
+    buffer.writeTime(Timestamp(milliseconds: member.delivered > 0 ? 4 : 0))
+    buffer.writeField(message(member.delivered))
+    buffer.writeVarint(member.delivered)
+    buffer.writeVarint(own ? 1 : 0)
+    guard own else { return }
+    buffer.writeVarint(UInt32(channel.messages.count) - position)
+    buffer.writeField(position < channel.messages.count ? channel.messages[Int(position)] : "")
+    buffer.writeVarint(member.epoch)
+  }
+}
+
+private final class FakeStoreHandler: ChannelInboundHandler {
+  typealias InboundIn = ByteBuffer
+  typealias OutboundOut = ByteBuffer
+
+  private let model: FakeModel
+  private let decoder = FrameDecoder()
+  private var received = ByteBuffer()
+
+  init(model: FakeModel) { self.model = model }
+
+  func channelActive(context: ChannelHandlerContext) { model.opened(context.channel) }
+  func channelInactive(context: ChannelHandlerContext) { model.closed(context.channel) }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    var buffer = unwrapInboundIn(data)
+    received.writeBuffer(&buffer)
+    var out = ByteBuffer()
+    do {
+      try takeFrames(into: &out)
+    } catch {
+      context.close(promise: nil)
+    }
+    if out.readableBytes > 0 { context.writeAndFlush(wrapOutboundOut(out), promise: nil) }
+  }
+
+  private func takeFrames(into out: inout ByteBuffer) throws(WireError) {
+    let buffer = received
+    let bytes = buffer.readableBytesSpan
+    var offset = 0
+    while case .frame(let header, let count) = try decoder.next(bytes, at: offset) {
+      let start = offset + FrameHeader.byteCount
+      try handle(header, bytes.extracting(start..<(start + count)), into: &out)
+      offset = start + count
+    }
+    received.moveReaderIndex(forwardBy: offset)
+    received.discardReadBytes()
+  }
+
+  private func handle(_ header: FrameHeader, _ payload: RawSpan, into out: inout ByteBuffer) throws(WireError) {
+    switch header.kind {
+    case .hello:
+      _ = try Hello(payload)
+      Challenge(
+        nonce: .random(), proof: [], window: 1_000, shardCount: model.shardCount, store: SessionID(high: 1, low: 2)
+      ).write(into: &out)
+    case .proof:
+      Ready(
+        isResumed: false, sessionLifetimeMilliseconds: 600_000,
+        shards: [Ready.ShardRange(first: 0, count: model.shardCount, address: "")]
+      ).write(into: &out)
+    case .ping:
+      out.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeRaw(payload) }
+    default: model.answer(header, payload, into: &out)
+    }
+  }
+}

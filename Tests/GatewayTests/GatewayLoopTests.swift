@@ -1,0 +1,286 @@
+import Foundation
+import HTTP2Session
+import NIOCore
+import Operations
+import ReceiptWire
+import StoreClient
+import Testing
+
+@testable import Gateway
+
+/// What all routes share: credentials, limits, unbuilt routes, a store that fails, the end.
+@Suite struct GatewayLoopTests {
+  private let path = "/v1/channels/messaging:c/read"
+
+  @Test func wantsAToken() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"])
+      let now = Int(Date().timeIntervalSince1970)
+      let none = TestTokens.base64URL(#"{"alg":"none"}"#.utf8) + "." + TestTokens.base64URL(#"{"server":true}"#.utf8) + "."
+      let table: [(String?, String)] = [
+        (nil, "401 token_missing"), ("", "401 token_missing"), ("nonsense", "401 token_malformed"), (none, "401 token_algorithm_not_allowed"),
+        (TestTokens.make(#"{"user_id":"alice"}"#, secret: "some other secret of 32 bytes ..."), "401 token_signature_invalid"),
+        (TestTokens.make(#"{"user_id":"alice","exp":\#(now - 1)}"#), "401 token_expired"),
+        (TestTokens.make(#"{"user_id":"alice","nbf":\#(now + 60)}"#), "401 token_not_yet_valid"),
+        (TestTokens.make("{}"), "401 token_without_user"), (TestTokens.make(#"{"user_id":"a b"}"#), "401 token_user_invalid"),
+        (String(repeating: "a", count: 5_000), "401 token_too_long"),
+        (TestTokens.make(#"{"user_id":"alice","exp":\#(now + 60),"nbf":\#(now - 1)}"#), "200"),
+      ]
+      // Each twice: the second finds what the first left behind.
+      for round in 0..<2 {
+        for (token, expected) in table {
+          let answer = try await gateway.client.post(path, nil, token: token)
+          #expect(answer.verdict == expected, "round \(round) \(token?.prefix(20) ?? "nil")")
+          if answer.status == 401 {
+            let challenge = try #require(answer.headers["www-authenticate"])
+            #expect(challenge.hasPrefix("Bearer") && challenge.contains("error=") == (expected != "401 token_missing"))
+          }
+        }
+      }
+      // The same refused token again and again on one connection, then a good one.
+      for _ in 0..<3 { #expect(try await gateway.client.post(path, nil, token: "bad").status == 401) }
+      #expect(try await gateway.client.post(path, nil, token: TestTokens.user("alice")).status == 200)
+    }
+  }
+
+  @Test func neverUsesATokenPastItsEnd() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"])
+      let end = Date().timeIntervalSince1970 + 1
+      let token = TestTokens.make(#"{"user_id":"alice","exp":\#(end)}"#)
+      var statuses: [Int] = []
+      while Date().timeIntervalSince1970 < end + 0.2 {
+        let before = Date().timeIntervalSince1970
+        let answer = try await gateway.client.post(path, nil, token: token)
+        if answer.status == 200 { #expect(before < end) }
+        statuses.append(answer.status)
+        try await Task.sleep(for: .milliseconds(50))
+      }
+      #expect(statuses.first == 200 && statuses.last == 401 && Set(statuses) == [200, 401])
+    }
+  }
+
+  @Test func aBurstOnANewTokenIsVerifiedOnceAndAnswered() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      let token = TestTokens.make(#"{"user_id":"alice","jti":"burst"}"#)
+      var answers: [EventLoopFuture<TestAnswer>] = []
+      for number in 0..<200 {
+        let body = number % 2 == 0 ? nil : #"{"message_id":"m1"}"#
+        answers.append(try await gateway.client.submit(.post, path, body, token: token))
+      }
+      for answer in answers { #expect(try await answer.get().status == 200) }
+    }
+  }
+
+  @Test func aFullHouseOfNewTokensIsBusy() async throws {
+    var limits = GatewayLimits()
+    limits.parkedRequests = 0
+    try await TestGateway.run(limits: limits) { gateway in
+      let answer = try await gateway.client.post(path, nil, token: TestTokens.server)
+      #expect(answer.verdict == "503 authentication_busy" && answer.headers["retry-after"] == "1")
+    }
+  }
+
+  @Test func answersUnknownAndUnbuiltRoutes() async throws {
+    try await TestGateway.run { gateway in
+      let client = gateway.client
+      #expect(try await client.get("/nothing", token: nil).verdict == "404 route_not_found")
+      let wrong = try await client.get(path, token: nil)
+      #expect(wrong.verdict == "405 method_not_allowed" && wrong.headers["allow"] == "POST")
+      #expect(try await client.post("/v1/channels/nocolon/read", nil, token: nil).verdict == "400 invalid_cid")
+      let unbuilt: [(HTTP2Method, String)] = [
+        (.delete, "/v1/channels/a:b"), (.post, "/v1/channels/a:b/truncate"), (.put, "/v1/users/alice"), (.get, "/v1/users/alice"),
+        (.delete, "/v1/users/alice"), (.post, "/v1/channels/a:b/receipts"), (.get, "/v1/channels/a:b/messages/m/readers"),
+        (.get, "/v1/channels/a:b/messages/m/delivered"), (.get, "/v1/channels/a:b/messages/m/unread"),
+        (.get, "/v1/channels/a:b/messages/m/members"), (.get, "/v1/users/alice/unread"), (.get, "/v1/users/alice/channels"),
+        (.post, "/v1/unread"), (.get, "/v1/events"), (.post, "/v1/push/tickets"), (.post, "/v1/push/acks"),
+        (.post, "/v1/push/hooks/x"), (.post, "/v1/frames"),
+      ]
+      for (method, path) in unbuilt {
+        let answer = try await client.request(method, path, nil, token: TestTokens.server)
+        #expect(answer.verdict == "501 not_implemented", "\(path)")
+        let isPublic = path == "/v1/push/acks" || path.hasPrefix("/v1/push/hooks/")
+        let bare = try await client.request(method, path, nil, token: nil)
+        #expect(bare.verdict == (isPublic ? "501 not_implemented" : "401 token_missing"), "\(path)")
+      }
+      #expect(try await client.post("/v1/frames", nil, token: TestTokens.user("alice")).verdict == "403 server_token_required")
+      #expect(try await gateway.store.takeLog().isEmpty)
+    }
+  }
+
+  @Test func keepsLimitsAndTypes() async throws {
+    var http2 = HTTP2Limits()
+    http2.maxBodyBytes = 2_000
+    http2.maxHeaderListBytes = 2_000
+    try await TestGateway.run(http2: http2) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"])
+      let alice = TestTokens.user("alice")
+      let large = "{\"x\":\"\(String(repeating: "y", count: 3_000))\"}"
+      let tooLarge = try await gateway.client.post(path, large, token: alice)
+      #expect(tooLarge.verdict == "413 body_too_large")
+      let headers = [(name: "x-filler", value: String(repeating: "z", count: 3_000))]
+      let tooLong = try await gateway.client.request(.post, path, nil, token: alice, headers: headers)
+      #expect(tooLong.verdict == "431 headers_too_large")
+      for (type, expected) in [
+        ("application/json", "200"), ("application/json; charset=utf-8", "200"), ("Application/JSON", "200"),
+        ("text/plain", "415 content_type_not_supported"), ("application/jsonx", "415 content_type_not_supported"),
+        ("application/x-www-form-urlencoded", "415 content_type_not_supported"), ("", "200"),
+      ] {
+        let answer = try await gateway.client.request(.post, path, "{}", token: alice, contentType: type)
+        #expect(answer.verdict == expected, "\(type)")
+      }
+      // The body's type does not matter where there is none.
+      let bare = try await gateway.client.request(
+        .post, path, nil, token: alice, headers: [(name: "content-type", value: "text/plain")])
+      #expect(bare.status == 200)
+      let deep = String(repeating: "[", count: 40) + String(repeating: "]", count: 40)
+      #expect(try await gateway.client.post(path, "{\"x\":\(deep)}", token: alice).verdict == "400 invalid_json")
+    }
+  }
+
+  @Test func namesRequests() async throws {
+    try await TestGateway.run { gateway in
+      let named = try await gateway.client.request(
+        .get, "/nothing", nil, token: nil, headers: [(name: "x-request-id", value: "mine-7")])
+      #expect(named.headers["x-request-id"] == "mine-7" && named.json["request_id"] as? String == "mine-7")
+      var seen: Set<String> = []
+      for _ in 0..<10 {
+        let answer = try await gateway.client.request(
+          .get, "/nothing", nil, token: nil, headers: [(name: "x-request-id", value: String(repeating: "x", count: 65))])
+        let id = try #require(answer.headers["x-request-id"])
+        #expect(id.utf8.count < 24)
+        seen.insert(id)
+      }
+      #expect(seen.count == 10)
+    }
+  }
+
+  @Test func passesOnTheStoresFailures() async throws {
+    try await TestGateway.run(deadline: .milliseconds(300)) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      let alice = TestTokens.user("alice")
+      let batch = #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#
+      let modes: [(FakeStore.Mode, String, String)] = [
+        (.refusing(.busy), "503 store_busy", "store_busy"), (.refusing(.unavailable), "503 store_unavailable", "store_unavailable"),
+        (.refusing(.wrongShard), "503 store_unavailable", "store_unavailable"),
+        (.refusing(.outcomeUnknown), "503 outcome_unknown", "outcome_unknown"),
+        (.refusing(.limitReached), "409 limit_reached", "limit_reached"), (.garbled, "500 internal_error", "ok"),
+        (.silent, "503 outcome_unknown", "outcome_unknown"), (.normal, "200", "ok"),
+      ]
+      for (mode, expected, entry) in modes {
+        try await gateway.store.set(mode)
+        let answer = try await gateway.client.post(path, nil, token: alice)
+        #expect(answer.verdict == expected)
+        if answer.status == 503 {
+          let after = Int(answer.headers["retry-after"] ?? "") ?? 0
+          #expect((1...2).contains(after))
+        }
+        let delivered = try await gateway.client.post("/v1/channels/delivered", batch, token: alice)
+        #expect(delivered.status == 201)
+        let result = try #require((delivered.json["results"] as? [NSDictionary])?.first)
+        #expect((result["code"] as? String ?? "ok") == entry)
+      }
+      // A query that is not answered changed nothing.
+      try await gateway.store.set(.silent)
+      let query = try await gateway.client.get("/v1/channels/messaging:c/read-state", token: alice)
+      #expect(query.verdict == "503 store_unavailable")
+      // A channel type whose home shard does not answer.
+      let type = try await gateway.client.put("/v1/channel-types/t", "{}")
+      #expect(type.verdict == "503 outcome_unknown")
+    }
+  }
+
+  @Test func servesManyAtOnceInAnyOrder() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: (1...50).map { "m\($0)" })
+      let alice = TestTokens.user("alice")
+      var answers: [(Int, EventLoopFuture<TestAnswer>)] = []
+      for number in 0..<500 {
+        switch number % 5 {
+        case 0: answers.append((201, try await gateway.client.submit(
+          .post, "/v1/channels/delivered", #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#, token: alice)))
+        case 1: answers.append((404, try await gateway.client.submit(.post, path + "?message_id=x", nil, token: alice)))
+        case 2: answers.append((400, try await gateway.client.submit(.post, path, "{", token: alice)))
+        case 3: answers.append((200, try await gateway.client.submit(
+          .get, "/v1/channels/messaging:c/messages/m\(number % 50 + 1)/status", nil, token: alice)))
+        default: answers.append((200, try await gateway.client.submit(.post, path + "?message_id=m\(number % 50 + 1)", nil, token: alice)))
+        }
+      }
+      for (expected, answer) in answers { #expect(try await answer.get().status == expected) }
+      let waiting = try await gateway.eventLoop.submit { gateway.loop.value.pending.count }.get()
+      #expect(waiting == 0)
+    }
+  }
+
+  @Test func aClientThatGoesAwayIsForgotten() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      let other = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
+      try await gateway.store.set(.silent)
+      for _ in 0..<10 { _ = try await other.submit(.post, path, nil, token: TestTokens.user("alice")) }
+      _ = try await other.submit(.post, "/v1/channels/delivered", #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#, token: TestTokens.user("alice"))
+      while try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() < 11 {
+        try await Task.sleep(for: .milliseconds(5))
+      }
+      try await other.close()
+      while try await gateway.eventLoop.submit({ gateway.loop.value.connections.count }).get() > 1 {
+        try await Task.sleep(for: .milliseconds(5))
+      }
+      // Their answers come to nobody, and everybody else is served.
+      try await gateway.store.close()
+      try await gateway.eventLoop.submit {
+        for token in UInt64(0)..<11 { gateway.loop.value.storeFailed(1 << 32 | token, .unavailable) }
+        gateway.loop.value.storeReadComplete()
+      }.get()
+      #expect(try await gateway.client.get("/nothing").status == 404)
+    }
+  }
+
+  @Test func endsAfterItsStreams() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"])
+      try await gateway.store.set(.silent)
+      let waiting = try await gateway.client.submit(.post, path, nil, token: TestTokens.user("alice"))
+      while try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() == 0 {
+        try await Task.sleep(for: .milliseconds(5))
+      }
+      let drained = try await gateway.eventLoop.submit { gateway.loop.value.drain() }.get()
+      try await Task.sleep(for: .milliseconds(50))
+      try await gateway.eventLoop.submit {
+        let tokens = (UInt64(0)..<64).flatMap { slot in (UInt64(1)..<64).map { $0 << 32 | slot } }
+        for token in tokens { gateway.loop.value.storeFailed(token, .outcomeUnknown) }
+        gateway.loop.value.storeReadComplete()
+      }.get()
+      #expect(try await waiting.get().verdict == "503 outcome_unknown")
+      try await drained.get()
+      try await gateway.client.isClosed.get()
+    }
+  }
+
+  @Test func tellsItsMetrics() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      for _ in 0..<3 { _ = try await gateway.client.post(path, nil, token: TestTokens.user("alice")) }
+      _ = try await gateway.client.post(path + "?message_id=x", nil, token: TestTokens.user("alice"))
+      _ = try await gateway.client.get("/nothing")
+      let text = try await gateway.eventLoop.submit {
+        var samples = MetricSamples()
+        gateway.loop.value.collect(into: &samples)
+        var buffer = ByteBuffer()
+        samples.write(into: &buffer)
+        return String(buffer: buffer)
+      }.get()
+      for line in [
+        "tidemark_gateway_requests_total{route=\"mark_read\",status=\"2xx\"} 3",
+        "tidemark_gateway_requests_total{route=\"mark_read\",status=\"4xx\"} 1",
+        "tidemark_gateway_requests_total{route=\"none\",status=\"4xx\"} 1", "tidemark_gateway_connections 1",
+        "tidemark_gateway_store_requests_in_flight 0", "tidemark_gateway_tokens_cached 2",
+        "tidemark_gateway_store_connections_ready 1",
+      ] {
+        #expect(text.contains(line + "\n"), "\(line)\n\(text)")
+      }
+      #expect(text.contains("tidemark_gateway_store_round_trip_seconds_count "))
+    }
+  }
+}

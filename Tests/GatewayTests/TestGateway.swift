@@ -1,0 +1,206 @@
+import Foundation
+import HTTP2Session
+import Logging
+import NIOCore
+import NIOPosix
+import Operations
+import StoreClient
+import Testing
+
+@testable import Gateway
+
+/// A gateway on one event loop with a ``FakeStore`` behind it and one HTTP/2 connection to it.
+struct TestGateway: Sendable {
+  let store: FakeStore
+  let loop: NIOLoopBound<GatewayLoop>
+  let client: TestClient
+  let port: Int
+  let eventLoop: any EventLoop
+
+  static func run(
+    limits: GatewayLimits = GatewayLimits(), http2: HTTP2Limits = HTTP2Limits(),
+    deadline: TimeAmount = .seconds(5), _ body: (TestGateway) async throws -> Void
+  ) async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+    let eventLoop = group.next()
+    let store = try await FakeStore.start(on: group.next())
+    let secrets = [Array(TestTokens.secret.utf8)]
+    let verifier = try await TokenVerifier(TokenKeys(secrets: secrets))
+    var storeConfiguration = StoreClientConfiguration(
+      addresses: [.init(host: "127.0.0.1", port: store.port)], logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    storeConfiguration.requestDeadline = deadline
+    let configuration = storeConfiguration
+    let ready = eventLoop.makePromise(of: Void.self)
+    let loop = try await eventLoop.submit {
+      let loop = GatewayLoop(
+        eventLoop: eventLoop, store: configuration, verifier: verifier, limits: limits, http2: http2,
+        logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+        readinessChanged: { if $0 { ready.succeed() } })
+      loop.start()
+      return NIOLoopBound(loop, eventLoop: eventLoop)
+    }.get()
+    try await ready.futureResult.get()
+    let listener = try await ServerBootstrap(group: eventLoop)
+      .childChannelInitializer { channel in
+        channel.eventLoop.makeCompletedFuture { try GatewayPipeline.assemble(channel, loop.value, tls: nil) }
+      }
+      .bind(host: "127.0.0.1", port: 0).get()
+    let port = listener.localAddress!.port!
+    let client = try await TestClient.connect(port: port, on: group.next())
+    let gateway = TestGateway(store: store, loop: loop, client: client, port: port, eventLoop: eventLoop)
+    do { try await body(gateway) } catch { Issue.record(error) }
+    try await client.close()
+    try await listener.close()
+    try await eventLoop.flatSubmit { loop.value.drain() }.get()
+    try await eventLoop.flatSubmit { loop.value.close() }.get()
+    try? await store.close()
+    try await group.shutdownGracefully()
+  }
+
+  /// Makes a channel with these members and messages.
+  func setUp(_ cid: String, members: [String], messages: [String] = []) async throws {
+    let list = members.map { "\"\($0)\"" }.joined(separator: ",")
+    let put = try await client.put("/v1/channels/\(cid)", "{\"members\":[\(list)]}")
+    #expect(put.status == 201)
+    for message in messages {
+      let registered = try await client.post(
+        "/v1/channels/\(cid)/messages", "{\"id\":\"\(message)\",\"user_id\":\"\(members[0])\"}")
+      #expect(registered.status == 201)
+    }
+  }
+}
+
+/// What came back.
+struct TestAnswer: Sendable {
+  var status: Int
+  var contentType: String
+  var headers: [String: String]
+  var body: String
+
+  /// The body as Foundation reads it.
+  var json: NSDictionary {
+    (try? JSONSerialization.jsonObject(with: Data(body.utf8)) as? NSDictionary) ?? [:]
+  }
+
+  /// `status code` of a problem, as in `404 message_not_found`; the status alone of anything else.
+  var verdict: String { (json["code"] as? String).map { "\(status) \($0)" } ?? "\(status)" }
+}
+
+struct TestStreamFailed: Error {
+  var errorCode: UInt32
+}
+
+/// One HTTP/2 connection that asks and awaits.
+final class TestClient: Sendable {
+  private let connection: NIOLoopBound<HTTP2ClientConnection<TestClientDelegate>>
+  private let channel: any Channel
+  private let port: Int
+
+  private init(
+    connection: NIOLoopBound<HTTP2ClientConnection<TestClientDelegate>>, channel: any Channel, port: Int
+  ) {
+    self.connection = connection
+    self.channel = channel
+    self.port = port
+  }
+
+  static func connect(port: Int, on eventLoop: any EventLoop) async throws -> TestClient {
+    let made = eventLoop.makePromise(of: NIOLoopBound<HTTP2ClientConnection<TestClientDelegate>>.self)
+    let channel = try await ClientBootstrap(group: eventLoop)
+      .channelInitializer { channel in
+        channel.eventLoop.makeCompletedFuture {
+          let connection = HTTP2ClientConnection(delegate: TestClientDelegate(), resources: HTTP2ClientResources())
+          made.succeed(NIOLoopBound(connection, eventLoop: channel.eventLoop))
+          try channel.pipeline.syncOperations.addHandler(connection)
+        }
+      }
+      .connect(host: "127.0.0.1", port: port).get()
+    return TestClient(connection: try await made.futureResult.get(), channel: channel, port: port)
+  }
+
+  func close() async throws { try? await channel.close() }
+  var isClosed: EventLoopFuture<Void> { channel.closeFuture }
+
+  func get(_ path: String, token: String? = TestTokens.server) async throws -> TestAnswer {
+    try await request(.get, path, nil, token: token)
+  }
+
+  func post(_ path: String, _ body: String?, token: String? = TestTokens.server) async throws -> TestAnswer {
+    try await request(.post, path, body, token: token)
+  }
+
+  func put(_ path: String, _ body: String?, token: String? = TestTokens.server) async throws -> TestAnswer {
+    try await request(.put, path, body, token: token)
+  }
+
+  func delete(_ path: String, token: String? = TestTokens.server) async throws -> TestAnswer {
+    try await request(.delete, path, nil, token: token)
+  }
+
+  func request(
+    _ method: HTTP2Method, _ path: String, _ body: String?, token: String?, contentType: String = "application/json",
+    headers: [(name: String, value: String)] = []
+  ) async throws -> TestAnswer {
+    let answer = try await submit(
+      method, path, body, token: token, contentType: contentType, headers: headers)
+    return try await answer.get()
+  }
+
+  /// Sends without waiting: several of these are on the wire together.
+  func submit(
+    _ method: HTTP2Method, _ path: String, _ body: String?, token: String?, contentType: String = "application/json",
+    headers: [(name: String, value: String)] = []
+  ) async throws -> EventLoopFuture<TestAnswer> {
+    let (port, connection, eventLoop) = (port, connection, channel.eventLoop)
+    return try await eventLoop.submit {
+      let template = HTTP2RequestTemplate(
+        method: method, scheme: "http", authority: "127.0.0.1:\(port)", authorization: token.map { "Bearer \($0)" } ?? "",
+        contentType: body == nil ? "" : contentType, headers: headers)
+      let promise = eventLoop.makePromise(of: TestAnswer.self)
+      connection.value.delegate.ask(template, path, body, promise, on: connection.value)
+      return promise.futureResult
+    }.get()
+  }
+}
+
+final class TestClientDelegate: HTTP2ClientDelegate {
+  private var waiting: [UInt64: (EventLoopPromise<TestAnswer>, HTTP2RequestTemplate)] = [:]
+  private var nextToken: UInt64 = 1
+
+  func ask(
+    _ template: HTTP2RequestTemplate, _ path: String, _ body: String?, _ promise: EventLoopPromise<TestAnswer>,
+    on connection: HTTP2ClientConnection<TestClientDelegate>
+  ) {
+    let token = nextToken
+    nextToken += 1
+    waiting[token] = (promise, template)
+    let handle = connection.submit(template, path: path, body: ByteBuffer(string: body ?? ""), token: token)
+    if handle == nil {
+      waiting[token] = nil
+      promise.fail(TestStreamFailed(errorCode: 0))
+    }
+    connection.flushIfNeeded()
+  }
+
+  func http2ResponseReceived(
+    token: UInt64, response: borrowing HTTP2ClientResponse, on connection: HTTP2ClientConnection<TestClientDelegate>
+  ) {
+    var headers: [String: String] = [:]
+    let names: [StaticString] = ["x-request-id", "retry-after", "allow", "www-authenticate", "content-length"]
+    for name in names { headers["\(name)"] = response.header(name)?.text }
+    let answer = TestAnswer(
+      status: response.status, contentType: response.contentType.text, headers: headers, body: response.body.text)
+    waiting.removeValue(forKey: token)?.0.succeed(answer)
+  }
+
+  func http2StreamFailed(
+    token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<TestClientDelegate>
+  ) {
+    waiting.removeValue(forKey: token)?.0.fail(TestStreamFailed(errorCode: errorCode))
+  }
+
+  func http2ConnectionClosed(_ connection: HTTP2ClientConnection<TestClientDelegate>) {
+    for (promise, _) in waiting.values { promise.fail(TestStreamFailed(errorCode: 0)) }
+    waiting = [:]
+  }
+}

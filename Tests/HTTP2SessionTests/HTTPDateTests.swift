@@ -1,0 +1,35 @@
+import Foundation
+import Testing
+
+@testable import HTTP2Session
+
+@Suite("HTTP dates")
+struct HTTPDateTests {
+  private func text(_ seconds: Int) -> String {
+    withUnsafeTemporaryAllocation(of: UInt8.self, capacity: HTTPDate.byteCount) { bytes in
+      HTTPDate.write(secondsSince1970: seconds, to: bytes.baseAddress!)
+      return String(decoding: bytes, as: UTF8.self)
+    }
+  }
+
+  @Test("known dates")
+  func known() {
+    #expect(text(0) == "Thu, 01 Jan 1970 00:00:00 GMT")
+    #expect(text(784_111_777) == "Sun, 06 Nov 1994 08:49:37 GMT")
+    #expect(text(951_782_399) == "Mon, 28 Feb 2000 23:59:59 GMT")
+    #expect(text(951_782_400) == "Tue, 29 Feb 2000 00:00:00 GMT")
+    #expect(text(4_107_542_400) == "Mon, 01 Mar 2100 00:00:00 GMT")
+  }
+
+  @Test("the same as Foundation's")
+  func foundation() {
+    let formatter = DateFormatter()
+    formatter.locale = Locale(identifier: "en_US_POSIX")
+    formatter.timeZone = TimeZone(identifier: "GMT")
+    formatter.dateFormat = "EEE, dd MMM yyyy HH:mm:ss 'GMT'"
+    for step in 0..<500 {
+      let seconds = step * 86_400 * 37 + step * 4_001
+      #expect(text(seconds) == formatter.string(from: Date(timeIntervalSince1970: Double(seconds))))
+    }
+  }
+}

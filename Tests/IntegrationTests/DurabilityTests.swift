@@ -1,0 +1,196 @@
+import Foundation
+import LocalStack
+import Operations
+import Testing
+
+extension RealProcesses {
+  /// An acknowledged command is durable.
+  @Suite struct Durability {
+    /// The store is killed under load, twenty times in a row; a foreign client keeps its own record of what was acknowledged, and after each time
+    /// reads everything back.
+    @Test func acknowledgedMarksSurviveKills() async throws {
+      try await Pair.with { pair in
+        let channels = (0..<5).map { "messaging:kill-\($0)" }
+        let messages = 4_000
+        try await prepare(pair, channels: channels, messages: messages, users: 4)
+        var users: [String: String] = [:]
+        for number in 0..<4 { users["user-\(number)"] = try await pair.token("user-\(number)") }
+        let specification: [String: Any] = [
+          "server": pair.serverToken, "users": users, "channels": channels, "messages": messages,
+        ]
+        let path = pair.directory + "/specification.json"
+        try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
+        let client = try Companion(
+          Pair.python,
+          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", path]
+        )
+        defer { client.end() }
+        var last = 0
+        for round in 1...20 {
+          try await Task.sleep(for: .milliseconds(.random(in: 50...400)))
+          await pair.stack.killStore()
+          try await pair.stack.startStore()
+          try await pair.stack.waitUntilGatewaysAreReady()
+          client.send("check")
+          let answer = client.line() ?? "the client ended"
+          let acknowledged = answer.hasPrefix("ok ") ? Int(answer.dropFirst(3)) ?? 0 : -1
+          #expect(acknowledged > last, "round \(round): \(answer); before it \(last) were acknowledged")
+          last = acknowledged
+        }
+        client.send("end")
+        print("acknowledged over 20 kills: \(last), none lost")
+      }
+    }
+
+    /// A killed process leaves its page cache behind, so this shows the sync itself: seen from the kernel, between the arrival of each mark and the departure of
+    /// its reply a sync has begun and returned.
+    @Test func noReplyLeavesBeforeItsSync() async throws {
+      try await Pair.with { pair in
+        try await prepare(pair, channels: ["messaging:sync"], messages: 60, users: 1)
+        guard let store = await pair.stack.storeProcess else { throw Unexpected("the store is not running") }
+        let trace = pair.directory + "/trace"
+        let strace = Process()
+        strace.executableURL = URL(fileURLWithPath: "/usr/bin/strace")
+        strace.arguments = [
+          "-f", "-yy", "-s", "0", "-e",
+          "trace=read,recvfrom,recvmsg,readv,write,writev,sendto,sendmsg,fdatasync,fsync",
+          "-o", trace, "-p", "\(store.processID)",
+        ]
+        strace.standardError = FileHandle.nullDevice
+        try strace.run()
+        try await Task.sleep(for: .seconds(1))
+        for message in 1...50 {
+          try await pair.expect(
+            200,
+            "POST",
+            "/v1/channels/messaging:sync/read?message_id=m\(message)",
+            token: pair.token("user-0")
+          )
+        }
+        strace.interrupt()
+        strace.waitUntilExit()
+        let events = SyncTrace.events(
+          try String(contentsOfFile: trace, encoding: .utf8),
+          port: pair.stack.plan.store.port
+        )
+        let (covered, bare) = SyncTrace.replies(events)
+        #expect(covered >= 50, "\(covered) replies were seen behind a sync, of 50 marks")
+        #expect(bare == 0, "\(bare) replies left without a sync since their request")
+      }
+    }
+
+    private func prepare(_ pair: Pair, channels: [String], messages: Int, users: Int) async throws {
+      let members = (0..<users).map { "\"user-\($0)\"" }.joined(separator: ",")
+      for cid in channels {
+        try await pair.expect(
+          201,
+          "PUT",
+          "/v1/channels/\(cid)",
+          token: pair.serverToken,
+          json: #"{"members":[\#(members)]}"#
+        )
+        for first in stride(from: 1, through: messages, by: 1000) {
+          let entries = (first...min(first + 999, messages)).map { #"{"cid":"\#(cid)","id":"m\#($0)"}"# }
+          let path = pair.directory + "/batch.json"
+          try #"{"messages":[\#(entries.joined(separator: ","))]}"#.write(
+            toFile: path,
+            atomically: true,
+            encoding: .utf8
+          )
+          try await pair.expect(200, "POST", "/v1/messages", token: pair.serverToken, json: "@" + path)
+        }
+      }
+    }
+  }
+}
+
+/// What strace saw of one store: requests that came in, replies that left, and syncs.
+enum SyncTrace {
+  enum Event: Equatable {
+    /// Bytes came in from a gateway.
+    case request
+    /// A write to a gateway began.
+    case reply
+    case syncBegan
+    case syncReturned
+  }
+
+  /// The events of a trace in the order in which they happened; a gateway's socket is one whose own end is the store's `port`.
+  static func events(_ trace: String, port: Int) -> [Event] {
+    var events: [Event] = []
+    // A call that another thread interrupted stands on two lines; what counts of a sync is where it returned, of a write where it began.
+    var pendingReads: Set<Substring> = []
+    for line in trace.split(separator: "\n") {
+      guard let space = line.firstIndex(of: " ") else { continue }
+      let thread = line[..<space]
+      let call = line[space...].drop { $0 == " " }
+      let isGateway = call.contains("127.0.0.1:\(port)->")
+      if call.hasPrefix("fdatasync(") || call.hasPrefix("fsync(") {
+        events.append(.syncBegan)
+        if call.hasSuffix("= 0") { events.append(.syncReturned) }
+      } else if call.hasPrefix("<... fdatasync resumed>") || call.hasPrefix("<... fsync resumed>") {
+        if call.hasSuffix("= 0") { events.append(.syncReturned) }
+      } else if ["write(", "writev(", "sendto(", "sendmsg("].contains(where: call.hasPrefix), isGateway {
+        events.append(.reply)
+      } else if ["read(", "readv(", "recvfrom(", "recvmsg("].contains(where: call.hasPrefix), isGateway {
+        if call.contains("<unfinished") {
+          pendingReads.insert(thread)
+        } else if gave(call) {
+          events.append(.request)
+        }
+      } else if call.hasPrefix("<... re"), pendingReads.remove(thread) != nil, gave(call) {
+        events.append(.request)
+      }
+    }
+    return events
+  }
+
+  /// Marks come one at a time, so each reply answers the last request: a sync has to have begun and returned since.
+  static func replies(_ events: [Event]) -> (covered: Int, bare: Int) {
+    var covered = 0
+    var bare = 0
+    var isAsked = false
+    var began = false
+    var isSynced = false
+    for event in events {
+      switch event {
+      case .request:
+        isAsked = true
+        began = false
+        isSynced = false
+      case .syncBegan: began = isAsked
+      case .syncReturned: if began { isSynced = true }
+      case .reply:
+        guard isAsked else { continue }
+        if isSynced { covered += 1 } else { bare += 1 }
+        isAsked = false
+      }
+    }
+    return (covered, bare)
+  }
+
+  private static func gave(_ call: Substring) -> Bool {
+    guard let equals = call.range(of: "= ", options: .backwards) else { return false }
+    return (Int(call[equals.upperBound...].prefix { $0.isNumber }) ?? 0) > 0
+  }
+}
+
+/// The reading of traces is itself tested: it must see a reply that leaves too early.
+@Suite struct SyncTraceTests {
+  private let line = "7 write(12<TCP:[127.0.0.1:7410->127.0.0.1:5000]>, \"\"..., 60) = 60"
+  private let read = "7 read(12<TCP:[127.0.0.1:7410->127.0.0.1:5000]>, \"\"..., 4096) = 70"
+
+  @Test func aReplyBehindItsSyncIsCovered() {
+    let trace = [read, "9 fdatasync(20</data/log> <unfinished ...>", "9 <... fdatasync resumed>) = 0", line]
+    let events = SyncTrace.events(trace.joined(separator: "\n"), port: 7410)
+    #expect(events == [.request, .syncBegan, .syncReturned, .reply])
+    #expect(SyncTrace.replies(events) == (1, 0))
+  }
+
+  @Test func aReplyBeforeItsSyncIsSeen() {
+    let early = [read, "9 fdatasync(20</data/log> <unfinished ...>", line, "9 <... fdatasync resumed>) = 0"]
+    #expect(SyncTrace.replies(SyncTrace.events(early.joined(separator: "\n"), port: 7410)) == (0, 1))
+    let stale = ["9 fdatasync(20</data/log> <unfinished ...>", read, "9 <... fdatasync resumed>) = 0", line]
+    #expect(SyncTrace.replies(SyncTrace.events(stale.joined(separator: "\n"), port: 7410)) == (0, 1))
+  }
+}

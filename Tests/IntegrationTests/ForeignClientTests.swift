@@ -1,0 +1,100 @@
+import Foundation
+import LocalStack
+import Testing
+
+extension RealProcesses {
+  /// Clients that nobody here wrote, against the real pair.
+  @Suite struct ForeignClients {
+    @Test func curlOverTLSAndInTheClear() async throws {
+      try await Pair.with { pair in
+        let tls = try await Command.run(
+          "curl",
+          [
+            "-sS", "--http2", "--cacert", pair.certificate, "-X", "PUT", "-H",
+            "authorization: Bearer \(pair.serverToken)",
+            "-H", "content-type: application/json", "-d", #"{"members":["alice","bob"]}"#, "-w",
+            " %{http_version} %{http_code}", pair.tlsURL + "/v1/channels/messaging:curl",
+          ]
+        )
+        #expect(tls.out.hasSuffix(" 2 201"), "\(tls)")
+        let clear = try await pair.curl("GET", "/v1/channels/messaging:curl", token: pair.serverToken)
+        #expect(clear.status == 200)
+        #expect(clear.body.contains(#""member_count":2"#))
+      }
+    }
+
+    /// TLS below 1.2 is refused; 1.2 and 1.3 are served, both as h2 by ALPN.
+    @Test(arguments: [("--tls-max", "1.1", false), ("--tls-max", "1.2", true), ("--tlsv1.3", "", true)])
+    func tlsVersions(_ flag: String, _ value: String, _ isServed: Bool) async throws {
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          "curl",
+          ["-sS", "--http2", "--cacert", pair.certificate, flag] + (value.isEmpty ? [] : [value]) + [
+            "-o", "/dev/null", "-w", "%{http_version} %{http_code}", pair.tlsURL + "/v1/channels/messaging:x",
+          ]
+        )
+        #expect((output.status == 0) == isServed, "\(output)")
+        if isServed { #expect(output.out == "2 401") }
+      }
+    }
+
+    @Test func nghttp() async throws {
+      try await Pair.with { pair in
+        try await pair.expect(
+          201,
+          "PUT",
+          "/v1/channels/messaging:ng",
+          token: pair.serverToken,
+          json: #"{"members":["bob"]}"#
+        )
+        let output = try await Command.run(
+          "nghttp",
+          [
+            "-v", "--no-dep", "-H", "authorization: Bearer \(pair.serverToken)",
+            pair.h2cURL + "/v1/channels/messaging:ng",
+          ]
+        )
+        #expect(output.status == 0)
+        #expect(output.out.contains(":status: 200"), "\(output.out)")
+        #expect(output.out.contains(#""cid":"messaging:ng""#), "\(output.out)")
+      }
+    }
+
+    /// 2,000 requests over 8 connections and 10 streams each: every one is answered 200.
+    @Test func h2load() async throws {
+      try await Pair.with { pair in
+        try await pair.expect(
+          201,
+          "PUT",
+          "/v1/channels/messaging:load",
+          token: pair.serverToken,
+          json: #"{"members":["bob"]}"#
+        )
+        let output = try await Command.run(
+          "h2load",
+          [
+            "-n", "2000", "-c", "8", "-m", "10", "-H", "authorization: Bearer \(pair.serverToken)",
+            pair.h2cURL + "/v1/channels/messaging:load",
+          ]
+        )
+        #expect(output.out.contains("2000 succeeded, 0 failed, 0 errored, 0 timeout"), "\(output.out)")
+        #expect(output.out.contains("status codes: 2000 2xx"), "\(output.out)")
+      }
+    }
+
+    @Test(arguments: [true, false])
+    func httpx(usesTLS: Bool) async throws {
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          Pair.python,
+          [
+            Pair.client("httpx_tour.py"), usesTLS ? pair.tlsURL : pair.h2cURL,
+            usesTLS ? pair.certificate : "-",
+            pair.serverToken, try await pair.token("bob"),
+          ]
+        )
+        #expect(output.status == 0 && output.out.hasPrefix("ok"), "\(output)")
+      }
+    }
+  }
+}

@@ -1,0 +1,59 @@
+import Foundation
+import LocalStack
+import Operations
+import Testing
+
+extension RealProcesses {
+  /// What the README says is done, line by line.
+  @Suite struct Readme {
+    @Test func theTourAnswersAsPrinted() async throws {
+      try await Pair.with { pair in
+        let tour = try Self.tour()
+        #expect(
+          tour.commands.count > 8,
+          "the tour has \(tour.commands.count) commands that say what they answer"
+        )
+        // The tour's ports and folder become this pair's; all else is as printed.
+        func here(_ text: String) -> String {
+          text.replacingOccurrences(of: "https://localhost:8443", with: pair.tlsURL)
+            .replacingOccurrences(of: "http://127.0.0.1:8080", with: pair.h2cURL)
+            .replacingOccurrences(of: ".tidemark/", with: pair.directory + "/")
+        }
+        for name in ["server", "alice", "bob"] {
+          let token = name == "server" ? pair.serverToken : try await pair.token(name)
+          try (token + "\n").write(
+            toFile: "\(pair.directory)/\(name).token",
+            atomically: true,
+            encoding: .utf8
+          )
+        }
+        for (command, answer) in tour.commands {
+          let script = here(tour.preparation + "\n" + command)
+          let output = try await Command.run("/bin/bash", ["-c", script])
+          #expect(output.status == 0 && output.error.isEmpty, "\(command)\n\(output)")
+          #expect(output.out.contains(answer), "\(command)\nhas to answer \(answer)\nanswered \(output.out)")
+        }
+      }
+    }
+
+    /// The lines of the README's `sh` block: those without an answer prepare, the others have it under them, behind `#>`.
+    private static func tour() throws -> (preparation: String, commands: [(String, answer: String)]) {
+      let text = try String(contentsOfFile: Pair.packageRoot + "/README.md", encoding: .utf8)
+      guard let start = text.range(of: "```sh\n"),
+        let end = text.range(of: "```", range: start.upperBound..<text.endIndex)
+      else { throw Unexpected("README.md has no tour") }
+      let lines = text[start.upperBound..<end.lowerBound].split(separator: "\n").map(String.init)
+        .filter { !$0.hasPrefix("# ") }
+      var preparation: [String] = []
+      var commands: [(String, answer: String)] = []
+      for (line, next) in zip(lines, lines.dropFirst() + [""]) where !line.hasPrefix("#>") {
+        if next.hasPrefix("#> ") {
+          commands.append((line, String(next.dropFirst(3))))
+        } else {
+          preparation.append(line)
+        }
+      }
+      return (preparation.joined(separator: "\n"), commands)
+    }
+  }
+}

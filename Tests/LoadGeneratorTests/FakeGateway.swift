@@ -1,0 +1,127 @@
+import Foundation
+import HTTP2Session
+import NIOCore
+import NIOPosix
+import Operations
+
+/// A gateway in this process that knows just what the bench asks for, and whether each mark moved its watermark.
+final class FakeGateway: HTTP2ServerDelegate {
+  /// What goes wrong on purpose.
+  enum Fault: Equatable {
+    case none
+    /// The n-th mark is answered 200 and not applied.
+    case forgetsMark(Int)
+    /// The n-th mark is answered 503.
+    case refusesMark(Int)
+    /// The connection that brings the n-th mark is closed instead of answering.
+    case dropsConnection(Int)
+  }
+
+  private let fault: Fault
+  private(set) var markCount = 0
+  /// Marks that moved no watermark.
+  private(set) var repeatCount = 0
+  private var members: [String: [String]] = [:]
+  private var messages: [String: [String]] = [:]
+  /// By "user channel".
+  private var watermarks: [String: Int] = [:]
+
+  init(fault: Fault = .none) { self.fault = fault }
+
+  func http2RequestReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<FakeGateway>) {
+    let parts = connection.withRequest(stream) { request in
+      (
+        request.method, request.path.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
+        request.body.withUnsafeBytes { Data($0) },
+        request.authorization.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+      )
+    }
+    guard let (method, path, body, authorization) = parts else { return }
+    let pieces = path.split(separator: "?")
+    let segments = pieces[0].split(separator: "/").map(String.init)
+    let channel = segments.count > 2 ? segments[2] : ""
+    var status = 200
+    var json = "{}"
+    switch (method, segments.count, segments.last) {
+    case (.put, 3, _):
+      members[channel] = (object(body)["members"] as? [String]) ?? []
+      status = 201
+    case (.post, 2, "messages"):
+      for entry in (object(body)["messages"] as? [[String: Any]]) ?? [] {
+        if let cid = entry["cid"] as? String, let id = entry["id"] as? String {
+          messages[cid, default: []].append(id)
+        }
+      }
+    case (.get, 3, _):
+      let all = messages[channel] ?? []
+      json = #"{"channel":{"newest_message":{"id":"\#(all.last ?? "")","seq":\#(all.count)}}}"#
+    case (.get, 4, "read-state"):
+      let rows = (members[channel] ?? []).map {
+        #"{"user":{"id":"\#($0)"},"last_read_seq":\#(watermarks["\($0) \(channel)"] ?? 0)}"#
+      }
+      json = #"{"read":[\#(rows.joined(separator: ","))]}"#
+    case (.post, 4, "read"):
+      markCount += 1
+      if fault == .dropsConnection(markCount) { return connection.fail(.internalError) }
+      if fault == .refusesMark(markCount) {
+        status = 503
+        break
+      }
+      if fault == .forgetsMark(markCount) { break }
+      let id =
+        pieces.count > 1
+        ? String(pieces[1].dropFirst("message_id=".count)) : (object(body)["message_id"] as? String) ?? ""
+      let key = "\(user(of: authorization)) \(channel)"
+      let sequence = ((messages[channel] ?? []).firstIndex(of: id) ?? -1) + 1
+      if sequence <= watermarks[key] ?? 0 { repeatCount += 1 }
+      watermarks[key] = max(watermarks[key] ?? 0, sequence)
+    default: status = 404
+    }
+    connection.respond(stream, status: status) { $0.writeString(json) }
+  }
+
+  private func object(_ body: Data) -> [String: Any] {
+    (try? JSONSerialization.jsonObject(with: body) as? [String: Any]) ?? [:]
+  }
+
+  /// The claim of the token; its signature is not this gateway's matter.
+  private func user(of authorization: String) -> String {
+    let parts = authorization.dropFirst("Bearer ".count).split(separator: ".")
+    guard parts.count == 3 else { return "" }
+    var text = parts[1].replacing("-", with: "+").replacing("_", with: "/")
+    text += String(repeating: "=", count: (4 - text.count % 4) % 4)
+    return object(Data(base64Encoded: String(text)) ?? Data())["user_id"] as? String ?? ""
+  }
+}
+
+/// Runs a delegate's server on a free loopback port while `body` runs.
+func withServer<Delegate: HTTP2ServerDelegate & SendableMetatype, Value>(
+  _ delegate: @escaping @Sendable () -> Delegate,
+  _ body: (Endpoint, NIOLoopBound<Delegate>) async throws -> Value
+) async throws -> Value {
+  let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+  let loop = group.next()
+  let shared = try await loop.submit {
+    NIOLoopBound((delegate(), HTTP2ServerResources()), eventLoop: loop)
+  }.get()
+  let server = try await ServerBootstrap(group: group)
+    .childChannelInitializer { channel in
+      channel.eventLoop.makeCompletedFuture {
+        try channel.pipeline.syncOperations.addHandler(
+          HTTP2ServerConnection(delegate: shared.value.0, resources: shared.value.1)
+        )
+      }
+    }
+    .bind(host: "127.0.0.1", port: 0).get()
+  let bound = try await loop.submit { NIOLoopBound(shared.value.0, eventLoop: loop) }.get()
+  let result: Result<Value, any Error>
+  do {
+    let endpoint = Endpoint(host: "127.0.0.1", port: server.localAddress?.port ?? 0)
+    result = .success(try await body(endpoint, bound))
+  } catch {
+    result = .failure(error)
+  }
+  try await server.close()
+  try await group.shutdownGracefully()
+  return try result.get()
+}

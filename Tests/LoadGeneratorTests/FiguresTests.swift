@@ -1,0 +1,64 @@
+import Operations
+import Testing
+
+@testable import LoadGenerator
+
+@Suite struct FiguresTests {
+  @Test(arguments: [
+    ("http://127.0.0.1:8080/a?b=c#d", "127.0.0.1", 8080, "/a?b=c", false),
+    ("https://localhost", "localhost", 443, "/", true), ("HTTP://h", "h", 80, "/", false),
+    ("http://[::1]:1/x", "::1", 1, "/x", false), ("https://h:9?q", "h", 9, "/?q", true),
+  ])
+  func urls(_ text: String, _ host: String, _ port: Int, _ path: String, _ usesTLS: Bool) throws {
+    let url = try #require(LoadURL(text))
+    #expect(url.endpoint == Endpoint(host: host, port: port))
+    #expect(url.path == path)
+    #expect(url.usesTLS == usesTLS)
+  }
+
+  @Test(arguments: ["", "ftp://h", "h:80", "http://", "http://h:x", "http://h/ä", "http://h/a b"])
+  func noURLs(_ text: String) { #expect(LoadURL(text) == nil) }
+
+  @Test func numbers() {
+    #expect(
+      [0, 999, 1000, 1_234_567, -1000].map(Figures.count) == ["0", "999", "1,000", "1,234,567", "-1,000"]
+    )
+    #expect(
+      [5, 999.6, 4210, 1_300_000].map { Figures.time(microseconds: $0) } == [
+        "5 µs", "1000 µs", "4.21 ms", "1.30 s",
+      ]
+    )
+    #expect(ComparisonTable.median([3, 1, 2]) == 2)
+    #expect(ComparisonTable.median([4, 1, 2, 3]) == 2.5)
+    #expect(ComparisonTable.median([]) == nil)
+  }
+
+  @Test func aTableLinesUp() {
+    let table = ComparisonTable.table(
+      head: ["n", "what"],
+      rows: [["1", "a"], ["100", "longer"]],
+      leftAligned: [1]
+    )
+    #expect(table == "|   n | what   |\n| --: | ------ |\n|   1 | a      |\n| 100 | longer |")
+  }
+
+  @Test func processTimesAreReadPastAnyName() {
+    let stat = "42 (a (b) c d) S 1 42 42 0 -1 4194304 100 0 0 0 150 50 0 0 20 0 3 0 1 2 3"
+    #expect(ProcessCPUMeter.parse(stat, ticksPerSecond: 100) == 2)
+    #expect(ProcessCPUMeter.parse("", ticksPerSecond: 100) == nil)
+    #expect(ProcessCPUMeter(processIDs: [Int32.max]).sample().count == 2)
+  }
+
+  @Test func theFileSystemOfAPath() {
+    let mounts = """
+      /dev/sda / ext4 rw 0 0
+      tmpfs /tmp tmpfs rw 0 0
+      /dev/sdb /tmp/disk xfs rw 0 0
+      """
+    #expect(Machine.fileSystem(of: "/home/a", mounts: mounts) == "ext4")
+    #expect(Machine.fileSystem(of: "/tmp", mounts: mounts) == "tmpfs")
+    #expect(Machine.fileSystem(of: "/tmp/x", mounts: mounts) == "tmpfs")
+    #expect(Machine.fileSystem(of: "/tmp/disk/x", mounts: mounts) == "xfs")
+    #expect(Machine.fileSystem(of: "/tmpx", mounts: mounts) == "ext4")
+  }
+}

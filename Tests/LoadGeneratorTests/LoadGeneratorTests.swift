@@ -1,0 +1,146 @@
+import HTTP2Session
+import LocalStack
+import NIOCore
+import Operations
+import Testing
+
+@testable import LoadGenerator
+
+/// Answers a path of digits with that status.
+final class StatusServer: HTTP2ServerDelegate {
+  private(set) var requestCount = 0
+
+  func http2RequestReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<StatusServer>) {
+    requestCount += 1
+    let path = connection.withRequest(stream) { request in
+      request.path.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+    }
+    connection.respond(stream, status: Int(path?.dropFirst() ?? "") ?? 500) {
+      $0.writeString("hello world\n")
+    }
+  }
+}
+
+@Suite struct LoadGeneratorTests {
+  private func plan(_ endpoint: Endpoint, path: String, connections: Int = 3, requests: Int) -> LoadPlan {
+    LoadPlan(
+      endpoint: endpoint,
+      connections: Array(repeating: .init(work: .get(path: path)), count: connections),
+      streams: 7,
+      requests: requests,
+      warmup: 100
+    )
+  }
+
+  @Test(arguments: [1, 2])
+  func makesAsManyRequestsAsItWasToldTo(loops: Int) async throws {
+    try await withServer({ StatusServer() }) { endpoint, server in
+      var plan = plan(endpoint, path: "/200", requests: 5_000)
+      plan.loops = loops
+      plan.processes = [("none", Int32.max)]
+      let report = try await LoadGenerator.run(plan)
+      #expect(report.answers == 5_000)
+      #expect(report.statuses == [200: 5_100])
+      #expect(report.problems == [])
+      #expect(report.rate > 0 && report.seconds > 0)
+      #expect(report.latencies.p50 > 0 && report.latencies.p50 <= report.latencies.p99)
+      #expect(report.latencies.p999 <= report.latencies.max * 1.01)
+      // A process that is not there has no time; the generator has.
+      #expect(report.cpu.map(\.process) == ["generator"])
+      let count = try await server.eventLoop.submit { server.value.requestCount }.get()
+      #expect(count == 5_100)
+    }
+  }
+
+  @Test func countsWhatIsNotASuccess() async throws {
+    try await withServer({ StatusServer() }) { endpoint, _ in
+      let report = try await LoadGenerator.run(plan(endpoint, path: "/404", requests: 50))
+      #expect(report.statuses == [404: 150])
+      #expect(report.problems == ["150 answers with status 404"])
+    }
+  }
+
+  @Test func endsAfterItsTime() async throws {
+    try await withServer({ StatusServer() }) { endpoint, _ in
+      var plan = plan(endpoint, path: "/200", requests: LoadPlan.requestsMax)
+      plan.duration = 0.3
+      let report = try await LoadGenerator.run(plan)
+      #expect(report.problems == [])
+      #expect(report.answers > 0 && report.seconds < 5)
+    }
+  }
+
+  @Test func saysThatNobodyListens() async throws {
+    let endpoint = try LoopbackPorts.free(1)[0]
+    await #expect(throws: LoadError("\(endpoint): no connection: Connection refused")) {
+      _ = try await LoadGenerator.run(plan(endpoint, path: "/", requests: 1))
+    }
+  }
+
+  @Test func canBeCancelled() async throws {
+    try await withServer({ StatusServer() }) { endpoint, _ in
+      let plan = plan(endpoint, path: "/200", requests: LoadPlan.requestsMax)
+      let task = Task { try await LoadGenerator.run(plan) }
+      try await Task.sleep(for: .milliseconds(200))
+      task.cancel()
+      await #expect(throws: CancellationError.self) { _ = try await task.value }
+    }
+  }
+
+  @Test(arguments: [MarkForm.query, .body], [1, 4])
+  func everyMarkMovesItsWatermark(form: MarkForm, streams: Int) async throws {
+    try await withServer({ FakeGateway() }) { endpoint, gateway in
+      let bench = try await bench(endpoint, form, streams: streams)
+      let plan = try await bench.prepare()
+      let report = try await LoadGenerator.run(plan)
+      #expect(try await bench.verify(report) == [])
+      #expect(report.answers == 700)
+      #expect(report.walks.count == 3)
+      let (marks, repeats) = try await gateway.eventLoop.submit {
+        (gateway.value.markCount, gateway.value.repeatCount)
+      }.get()
+      #expect(marks == 750)
+      #expect(repeats == 0)
+    }
+  }
+
+  @Test(arguments: [FakeGateway.Fault.forgetsMark(300), .refusesMark(300), .dropsConnection(300)])
+  func aMarkThatWasNotAppliedIsFound(fault: FakeGateway.Fault) async throws {
+    try await withServer({ FakeGateway(fault: fault) }) { endpoint, _ in
+      let bench = try await bench(endpoint, .query, streams: 4)
+      let report = try await LoadGenerator.run(try await bench.prepare())
+      let problems = try await bench.verify(report)
+      switch fault {
+      case .none: break
+      case .refusesMark: #expect(problems == ["1 answers with status 503"])
+      // Whether the watermark shows it depends on whether a later mark in that channel covers it.
+      case .forgetsMark: #expect(report.problems.isEmpty)
+      case .dropsConnection: #expect(problems.contains("1 connections lost"))
+      }
+    }
+  }
+
+  @Test func aForgottenLastMarkIsFound() async throws {
+    try await withServer({ FakeGateway(fault: .forgetsMark(745)) }) { endpoint, _ in
+      let bench = try await bench(endpoint, .query, streams: 1)
+      let report = try await LoadGenerator.run(try await bench.prepare())
+      let problems = try await bench.verify(report)
+      #expect(problems.count == 1)
+      #expect(problems.first?.contains("last_read_seq") == true)
+    }
+  }
+
+  private func bench(_ endpoint: Endpoint, _ form: MarkForm, streams: Int) async throws -> MarkBench {
+    let mint = await TokenMint(secret: Array(repeating: 7, count: 32))
+    return try MarkBench(
+      endpoint: endpoint,
+      mint: mint,
+      form: form,
+      connections: 3,
+      streams: streams,
+      requests: 700,
+      warmup: 50,
+      channels: 10
+    )
+  }
+}

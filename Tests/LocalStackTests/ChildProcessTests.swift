@@ -1,0 +1,65 @@
+import Foundation
+import Glibc
+import Operations
+import Testing
+
+@testable import LocalStack
+
+@Suite struct ChildProcessTests {
+  private let log = NSTemporaryDirectory() + "/tidemark-child-" + UUID().uuidString
+
+  private func shell(_ script: String) throws -> ChildProcess {
+    try ChildProcess(name: "shell", executable: "/bin/sh", arguments: ["-c", script], logFile: log)
+  }
+
+  private func output() -> String {
+    defer { try? FileManager.default.removeItem(atPath: log) }
+    return FileManager.default.contents(atPath: log).map { String(decoding: $0, as: UTF8.self) } ?? ""
+  }
+
+  @Test func saysHowItEnded() async throws {
+    let child = try shell("echo out; echo err >&2; exit 3")
+    #expect(await child.waitForExit() == .exited(code: 3))
+    #expect(await child.waitForExit() == .exited(code: 3))
+    #expect(!child.isRunning)
+    child.signal(SIGKILL)
+    #expect(output() == "out\nerr\n")
+  }
+
+  @Test func isStopped() async throws {
+    let child = try shell("exec sleep 60")
+    #expect(child.isRunning)
+    #expect(await child.stop() == .signalled(SIGTERM))
+    _ = output()
+  }
+
+  @Test func isKilledIfItWillNotStop() async throws {
+    let child = try shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    while (FileManager.default.contents(atPath: log)?.count ?? 0) == 0 {
+      try await Task.sleep(for: .milliseconds(5))
+    }
+    #expect(await child.stop(grace: .milliseconds(100)) == .signalled(SIGKILL))
+    _ = output()
+  }
+
+  @Test func saysThatAProgramIsNotThere() {
+    #expect(throws: StackError("cannot start /no/such/program: No such file or directory")) {
+      try ChildProcess(name: "none", executable: "/no/such/program", arguments: [], logFile: "/dev/null")
+    }
+  }
+
+  @Test func inheritsNeitherDescriptorsNorSettings() async throws {
+    setenv("TIDEMARK_TEST_ONLY", "1", 1)
+    let descriptor = open("/dev/null", O_RDONLY)
+    defer { close(descriptor) }
+    let child = try shell("env | grep -c '^TIDEMARK_'; test -e /proc/$$/fd/\(descriptor) && echo open")
+    await child.waitForExit()
+    #expect(output() == "0\n")
+  }
+
+  @Test func portsAreFreeUntilSomeoneListens() throws {
+    let ports = try LoopbackPorts.free(20)
+    #expect(Set(ports).count == 20)
+    #expect(ports.allSatisfy { LoopbackPorts.isFree($0.port) })
+  }
+}

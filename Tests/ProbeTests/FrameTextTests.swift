@@ -1,0 +1,218 @@
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import Probe
+
+/// Frames as lines and back, against Proto/vectors/frames.json and by hand.
+struct FrameTextTests {
+  @Test func theTableHasEveryKind() {
+    #expect(Set(FrameTable.all.map(\.number)) == Set(FrameKind.allCases.map(\.rawValue)))
+    #expect(Set(FrameTable.all.map(\.name)).count == FrameTable.all.count)
+    for code in ErrorCode.allCases {
+      let error = StoreFrames().text(frame("error code=\(code.rawValue)"))
+      #expect(error.contains("code=\(code.name) "))
+    }
+  }
+
+  @Test(arguments: FrameVectors.all.indices)
+  func vectorsComeBack(_ index: Int) throws {
+    let vector = FrameVectors.all[index]
+    let language = StoreFrames(fillsIn: false)
+    let bytes = try #require(Hex.bytes(vector.hex))
+    #expect(language.cut(bytes) == .unit(bytes.count))
+    // Bytes to a line, that line to the same bytes.
+    let line = language.text(bytes)
+    #expect(line.hasPrefix(vector.kind))
+    var writer = language
+    #expect(Hex.text(try writer.encode(line)) == vector.hex, "\(vector.name): \(line)")
+    #expect(try language.differences(line, from: bytes) == [], "\(vector.name)")
+    // The readable fields of the vector stand in it.
+    for name in vector.fieldNames { #expect(line.contains("\(name)="), "\(vector.name): \(name)") }
+  }
+
+  struct Row {
+    var line: String
+    var hex: String
+    init(_ line: String, _ hex: String) {
+      self.line = line
+      self.hex = hex
+    }
+  }
+
+  static let rows = [
+    Row("drain", "00000008 07000000 00000000"),
+    Row("drain @flags=1 @shard=258 @correlation=16909060", "00000008 07010102 01020304"),
+    Row("drain @length=7", "00000007 07000000 00000000"),
+    Row("0x07", "00000008 07000000 00000000"),
+    Row("0x7f payload=0102", "0000000a 7f000000 00000000 0102"),
+    Row("get_channel cid=a:b", "0000000c 20000000 00000000 03613a62"),
+    Row("get_channel cid=\"a b\"", "0000000c 20000000 00000000 03612062"),
+    Row("get_channel cid=\"\\x00\\\"\\\\\"", "0000000c 20000000 00000000 0300225c"),
+    Row("get_channel cid=", "00000009 20000000 00000000 00"),
+    Row("get_channel", "00000009 20000000 00000000 00"),
+    Row("mark_delivered cid=a:b counter=0x80 user=u", "00000011 16000000 00000000 03613a62 8001 0175 00"),
+    Row("mark_read unread_epoch=0", "0000000d 14000000 00000000 0000000001"),
+    Row("mark_read unread_epoch=none", "0000000d 14000000 00000000 0000000000"),
+    Row("error busy", "0000000b 0f000000 00000000 150000"),
+    Row("error busy retry_after=5", "0000000b 0f000000 00000000 150500"),
+    Row("error code=21", "0000000b 0f000000 00000000 150000"),
+    Row("statuses messages=[m-1 m-2]", "00000014 22000000 00000000 000000 02 036d2d31 036d2d32"),
+    Row("put_channel patch=[{option=history value=01}]", "0000000f 10000000 00000000 0000 01 04 01 01 00"),
+    Row(
+      "change_members add=[{user=a} {user=b role=r}] remove=[c]",
+      "00000015 11000000 00000000 0000 02 016100 01620172 01 0163"
+    ),
+    Row("statuses_reply statuses=[{found=message_deleted}]", "0000000a a2000000 00000000 0122"),
+    Row("hex:00 07ff", "0007ff"),
+  ]
+
+  @Test(arguments: rows.indices)
+  func linesAreEncoded(_ index: Int) throws {
+    let row = Self.rows[index]
+    var language = StoreFrames(fillsIn: false)
+    #expect(Hex.text(try language.encode(row.line)) == row.hex.filter { $0 != " " }, "\(row.line)")
+  }
+
+  static let wrong: [(line: String, says: String)] = [
+    ("", "begins with its kind"),
+    ("mark_red", "there is no kind 'mark_red'"),
+    ("mark_read foo=1", "has no field 'foo'"),
+    ("mark_read user=a user=b", "given twice"),
+    ("mark_read counter=x", "a number is expected"),
+    ("mark_read counter=18446744073709551616", "a number is expected"),
+    ("mark_read user", "name=value expected"),
+    ("mark_read user=\"a", "is missing"),
+    ("mark_read user=\"\\q\"", "an escape is"),
+    ("mark_read user=[a]", "a single value is expected"),
+    ("mark_read unread_epoch=18446744073709551615", "a number or 'none'"),
+    ("put_channel members=alice", "a list in [ ] is expected"),
+    ("put_channel members=[alice]", "entries are written {user=… role=…}"),
+    ("put_channel members=[{user=a}", "']' is missing"),
+    ("put_channel members=[{user=a]", "name=value expected"),
+    ("put_channel members=[}]", "'}' without '{'"),
+    ("ping bytes=01", "8 bytes in hexadecimal"),
+    ("ping bytes=zz", "8 bytes in hexadecimal"),
+    ("proof proof=1", "hexadecimal is expected"),
+    ("register_message_reply status=256", "at most 255"),
+    ("drain @shard=65536", "@shard is at most 65535"),
+    ("drain @kind=1", "is not of the header"),
+    ("hex:0", "hexadecimal is expected"),
+    ("0x07 payload=00", "has no field 'payload'"),
+  ]
+
+  @Test(arguments: wrong.indices)
+  func wrongLinesSayWhatIsWrong(_ index: Int) {
+    let row = Self.wrong[index]
+    var language = StoreFrames(fillsIn: false)
+    do {
+      _ = try language.encode(row.line)
+      Issue.record("encoded: \(row.line)")
+    } catch {
+      #expect("\(error)".contains(row.says), "\(row.line): \(error)")
+    }
+  }
+
+  @Test func whatIsLeftOpenIsFilledIn() throws {
+    var language = StoreFrames()
+    language.shardCount = 16
+    func parts(_ line: String) throws -> String { StoreFrames().text(try language.encode(line)) }
+    let shard = ShardID.owning(Array("messaging:general".utf8).span.bytes, count: 16).rawValue
+    #expect(
+      try parts("mark_delivered cid=messaging:general user=a")
+        == "mark_delivered @shard=\(shard) @correlation=1 cid=messaging:general counter=1 user=a message="
+    )
+    #expect(
+      try parts("get_channel cid=messaging:general @shard=0")
+        == "get_channel @correlation=2 cid=messaging:general"
+    )
+    #expect(try parts("delete_message cid=\"\" counter=9 message=m @shard=1").contains("counter=9"))
+    #expect(
+      try parts("delete_message cid=a:b message=m @correlation=77").contains(
+        "@correlation=77 cid=a:b counter=10"
+      )
+    )
+    #expect(try parts("ping") == "ping bytes=0000000000000000")
+  }
+
+  static let comparisons: [(expected: String, received: String, lines: [String])] = [
+    ("drain", "drain", []),
+    ("drain", "ping", ["expected drain, received ping"]),
+    ("error busy", "error code=busy detail=window", []),
+    ("error busy", "error code=unavailable", ["code: expected busy, received unavailable"]),
+    ("error code=* detail=x", "error busy detail=x", []),
+    ("ping @correlation=4", "ping @correlation=5", ["@correlation: expected 4, received 5"]),
+    ("ping @correlation=*", "ping @correlation=5", []),
+    ("mark_read_reply user=alice last_read=*", "mark_read_reply user=alice last_read=9", []),
+    ("mark_read_reply user=alice", "mark_read_reply user=bob", ["user: expected alice, received bob"]),
+    (
+      "mark_read_reply unread_epoch=1", "mark_read_reply",
+      ["unread_epoch: expected, but it is not there"]
+    ),
+    (
+      "read_state_reply next_cursor=none", "read_state_reply next_cursor=3",
+      ["next_cursor: expected none, received 3"]
+    ),
+    ("read_state_reply rows=[* {user=b}]", "read_state_reply rows=[{user=a} {user=b}]", []),
+    (
+      "read_state_reply rows=[{user=a} {user=x}]", "read_state_reply rows=[{user=a} {user=b}]",
+      ["rows[1].user: expected x, received b"]
+    ),
+    (
+      "read_state_reply rows=[]", "read_state_reply rows=[{user=a}]", ["rows: expected 0 entries, received 1"]
+    ),
+    ("statuses messages=[a *]", "statuses messages=[a b]", []),
+  ]
+
+  @Test(arguments: comparisons.indices)
+  func differences(_ index: Int) throws {
+    let row = Self.comparisons[index]
+    #expect(
+      try StoreFrames().differences(row.expected, from: frame(row.received)) == row.lines,
+      "\(row.expected)"
+    )
+  }
+
+  @Test func anExpectationOfAFieldThatIsNotThereIsAMistakeOfTheScript() {
+    #expect(throws: ProbeError.self) { try StoreFrames().differences("drain foo=1", from: frame("drain")) }
+  }
+
+  @Test func whatDoesNotParseIsShownRaw() throws {
+    let bytes = try #require(Hex.bytes("00000009 0500000000000000 01"))
+    #expect(StoreFrames().text(bytes) == "ping payload=01 (truncated)")
+    #expect(try StoreFrames().differences("ping", from: bytes) == ["the payload does not parse: truncated"])
+    let unknown = try #require(Hex.bytes("00000009 7f00000000000000 01"))
+    #expect(StoreFrames().text(unknown) == "0x7f payload=01")
+  }
+
+  @Test func streamsAreCut() {
+    let language = StoreFrames()
+    #expect(language.cut([]) == .incomplete)
+    #expect(language.cut([0, 0, 0]) == .incomplete)
+    #expect(language.cut([0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0]) == .incomplete)
+    #expect(language.cut([0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 1]) == .unit(12))
+    #expect(language.cut([0, 0, 0, 7]) == .broken("a length of 7 is below 8"))
+    #expect(language.cut(Array("HTTP".utf8)) == .broken("a length of 1213486160 is no frame's"))
+  }
+
+  @Test func decodingSaysWhatIsLeftOver() throws {
+    let whole = try ProbeDecoding.lines("000000080700000000000000\n00000008 0700000000000000")
+    #expect(whole.text == ["drain", "drain"] && whole.isWhole)
+    let part = try ProbeDecoding.lines("000000080700000000000000 0000")
+    #expect(part.text == ["drain", "2 bytes of an incomplete frame: 0000"] && !part.isWhole)
+    let broken = try ProbeDecoding.lines("00000000")
+    #expect(broken.text == ["a length of 0 is below 8: 00000000"] && !broken.isWhole)
+    #expect(throws: ProbeError.self) { try ProbeDecoding.lines("xyz") }
+  }
+
+  @Test func theSecretIsTheFilesFirstLine() {
+    #expect(ProbeDecoding.secret(Array("new\nold\n".utf8)) == Array("new".utf8))
+    #expect(ProbeDecoding.secret(Array("new".utf8)) == Array("new".utf8))
+    #expect(ProbeDecoding.secret(Array("new\r\n".utf8)) == Array("new".utf8))
+  }
+
+  private func frame(_ line: String) -> [UInt8] {
+    var language = StoreFrames(fillsIn: false)
+    do { return try language.encode(line) } catch { fatalError("\(line): \(error)") }
+  }
+}

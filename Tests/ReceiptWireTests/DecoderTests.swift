@@ -1,0 +1,84 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+/// The frame decoder on a stream that comes whole, byte by byte, and in random pieces.
+struct DecoderTests {
+  static let stream = Vectors.frames.flatMap { [UInt8](hex: $0.hex) }
+
+  @Test func whole() throws {
+    let frames = try feed([Self.stream])
+    #expect(frames.count == Vectors.frames.count)
+    for (frame, vector) in zip(frames, Vectors.frames) {
+      #expect(frame.header.kind.rawValue == vector.kindNumber)
+      #expect(frame.header.correlation == vector.correlation)
+      #expect(frame.payload.hex == String(vector.hex.dropFirst(24)))
+    }
+  }
+
+  @Test func byteByByte() throws {
+    #expect(try feed(Self.stream.map { [$0] }) == feed([Self.stream]))
+  }
+
+  @Test(arguments: 0..<50)
+  func inRandomPieces(_ seed: UInt64) throws {
+    var generator = SeededGenerator(seed: seed)
+    var pieces: [[UInt8]] = []
+    var rest = Self.stream[...]
+    while !rest.isEmpty {
+      let count = min(rest.count, Int.random(in: 1...300, using: &generator))
+      pieces.append(Array(rest.prefix(count)))
+      rest = rest.dropFirst(count)
+    }
+    #expect(try feed(pieces) == feed([Self.stream]), "seed \(seed)")
+  }
+
+  /// What is needed never exceeds the frame, and more bytes never change what was said about fewer.
+  @Test func everyPrefixIsIncomplete() throws {
+    for vector in Vectors.frames {
+      let bytes = [UInt8](hex: vector.hex)
+      for count in 0..<bytes.count {
+        guard case .needs(let needed) = try FrameDecoder().next(bytes.span.bytes.extracting(0..<count), at: 0)
+        else {
+          Issue.record("\(vector.name): complete at \(count) of \(bytes.count)")
+          return
+        }
+        #expect(needed > count && needed <= bytes.count, "\(vector.name) at \(count)")
+      }
+    }
+  }
+
+  @Test func theLimitIsInclusive() throws {
+    var buffer = ByteBuffer()
+    buffer.writeFrame(FrameHeader(.drain)) { $0.writeRepeatingByte(0, count: 992) }
+    let bytes = Array(buffer.readableBytesView)
+    #expect(throws: Never.self) { try FrameDecoder(lengthLimit: 1000).next(bytes.span.bytes, at: 0) }
+    #expect(throws: WireError.lengthTooLarge(1000)) {
+      try FrameDecoder(lengthLimit: 999).next(bytes.span.bytes, at: 0)
+    }
+  }
+
+  struct Frame: Equatable {
+    var header: FrameHeader
+    var payload: [UInt8]
+  }
+
+  private func feed(_ pieces: [[UInt8]]) throws -> [Frame] {
+    var frames: [Frame] = []
+    var bytes: [UInt8] = []
+    let decoder = FrameDecoder()
+    for piece in pieces {
+      bytes += piece
+      var offset = 0
+      while case .frame(let header, let count) = try decoder.next(bytes.span.bytes, at: offset) {
+        let start = offset + FrameHeader.byteCount
+        frames.append(Frame(header: header, payload: Array(bytes[start..<(start + count)])))
+        offset = start + count
+      }
+      bytes.removeFirst(offset)
+    }
+    #expect(bytes.isEmpty)
+    return frames
+  }
+}

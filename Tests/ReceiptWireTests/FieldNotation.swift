@@ -1,0 +1,155 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Fields read and written by their notation in frames.md, with nothing but the primitives of ReceiptWire.
+extension ByteBuffer {
+  mutating func write(_ fields: [Vectors.Field]) {
+    for field in fields {
+      switch field.value {
+      case .varint(let value): writeVarint(value)
+      case .byte(let value): writeInteger(value)
+      case .raw(let bytes): writeBytes(bytes)
+      case .string(let text): writeField(text)
+      case .blob(let bytes): writeField(bytes.span.bytes)
+      case .optional(let value): writeOptional(value)
+      case .list(let entries):
+        writeVarint(entries.count)
+        for entry in entries { write(entry) }
+      }
+    }
+  }
+}
+
+/// Reads fields of the same notations as `expected`, and gives what it read in their place.
+func read(_ expected: [Vectors.Field], from reader: inout FieldReader) throws(WireError) -> [Vectors.Field] {
+  var result: [Vectors.Field] = []
+  for var field in expected {
+    switch field.value {
+    case .varint: field.value = .varint(try reader.varint())
+    case .byte: field.value = .byte(try reader.byte())
+    case .raw(let bytes): field.value = .raw(try reader.raw(bytes.count).withUnsafeBytes { Array($0) })
+    case .string: field.value = .string(try reader.text())
+    case .blob: field.value = .blob(try reader.string().withUnsafeBytes { Array($0) })
+    case .optional: field.value = .optional(try reader.optional())
+    case .list(let entries):
+      let count = try reader.count()
+      guard count == entries.count else { throw .badValue(.count) }
+      var read: [[Vectors.Field]] = []
+      for entry in entries { read.append(try ReceiptWireTests.read(entry, from: &reader)) }
+      field.value = .list(read)
+    }
+    result.append(field)
+  }
+  return result
+}
+
+/// Reads a whole payload as the kind's receiver does.
+func parse(_ kind: FrameKind, _ payload: RawSpan) throws(WireError) {
+  var reader = FieldReader(payload)
+  switch kind {
+  case .hello: return _ = try Hello(payload)
+  case .challenge: return _ = try Challenge(payload)
+  case .proof: return _ = try Proof(payload)
+  case .ready: return _ = try Ready(payload)
+  case .error: return _ = try ErrorFrame(payload)
+  case .ping, .pong: _ = try reader.raw(8)
+  case .drain, .listChannelTypes: break
+  case .putChannel:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.optionPatch()
+    try members(&reader)
+  case .changeMembers:
+    _ = try reader.string()
+    _ = try reader.varint()
+    try members(&reader)
+    for _ in 0..<(try reader.count()) { _ = try reader.string() }
+  case .registerMessage:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.string()
+    _ = try reader.time()
+    _ = try reader.varint()
+  case .deleteMessage:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+  case .markRead, .markUnread:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.string()
+    _ = try reader.optional32()
+  case .markDelivered:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.string()
+  case .patchChannelType:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.optionPatch()
+  case .assignChannelType:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.varint()
+    _ = try reader.options()
+  case .getChannel, .getChannelType: _ = try reader.string()
+  case .readState:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.optional32()
+  case .statuses:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    for _ in 0..<(try reader.count()) { _ = try reader.string() }
+  case .putChannelReply:
+    _ = try reader.byte()
+    _ = try ChannelFields(&reader)
+  case .changeMembersReply, .getChannelReply: _ = try ChannelFields(&reader)
+  case .registerMessageReply:
+    _ = try reader.byte()
+    _ = try reader.sequence()
+    _ = try reader.byte()
+  case .deleteMessageReply: _ = try reader.sequence()
+  case .markReadReply, .markUnreadReply, .markDeliveredReply: _ = try RowFields(&reader)
+  case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
+    _ = try reader.channelTypeRecord()
+  case .readStateReply:
+    for _ in 0..<(try reader.count()) { _ = try RowFields(&reader) }
+    _ = try reader.optional32()
+  case .statusesReply:
+    for _ in 0..<(try reader.count()) where try reader.byte() == 0 { _ = try reader.status() }
+  case .listChannelTypesReply:
+    for _ in 0..<(try reader.count()) { _ = try reader.channelTypeRecord() }
+  }
+  try reader.end()
+}
+
+private func members(_ reader: inout FieldReader) throws(WireError) {
+  for _ in 0..<(try reader.count(elementBytesMin: 2)) {
+    _ = try reader.string()
+    _ = try reader.string()
+  }
+}
+
+extension WireError {
+  /// As the vectors name it.
+  var name: String {
+    switch self {
+    case .truncated: "truncated"
+    case .trailingBytes: "trailingBytes"
+    case .badVarint: "badVarint"
+    case .badValue(let field): "badValue:\(field)"
+    case .lengthTooSmall: "lengthTooSmall"
+    case .lengthTooLarge: "lengthTooLarge"
+    case .unknownKind: "unknownKind"
+    case .badFlags: "badFlags"
+    }
+  }
+}

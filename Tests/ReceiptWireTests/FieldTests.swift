@@ -1,0 +1,102 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+/// The primitives, at their edges.
+struct FieldTests {
+  static let numbers: [(value: UInt64, hex: String)] = [
+    (0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (129, "8101"), (16_383, "ff7f"), (16_384, "808001"),
+    (UInt64(UInt32.max), "ffffffff0f"), (1 << 32, "8080808010"), (1 << 63, "80808080808080808001"),
+    (.max, "ffffffffffffffffff01"),
+  ]
+
+  @Test func numbersBothWays() throws {
+    for (value, hex) in Self.numbers {
+      var buffer = ByteBuffer()
+      buffer.writeVarint(value)
+      #expect(Array(buffer.readableBytesView).hex == hex)
+      let bytes = [UInt8](hex: hex)
+      var reader = FieldReader(bytes.span.bytes)
+      #expect(try reader.varint() == value)
+      try reader.end()
+    }
+  }
+
+  static let badNumbers: [(name: String, hex: String, error: WireError)] = [
+    ("nothing", "", .truncated),
+    ("no last group", "80", .truncated),
+    ("no last group of nine", "ffffffffffffffffff", .truncated),
+    ("0 in two bytes", "8000", .badVarint),
+    ("127 in two bytes", "ff00", .badVarint),
+    ("0 in ten bytes", "80808080808080808000", .badVarint),
+    ("2^64", "80808080808080808002", .badVarint),
+    ("eleven bytes", "8080808080808080808001", .badVarint),
+    ("all ones", "ffffffffffffffffffffff", .badVarint),
+  ]
+
+  @Test func badNumbersAreRefused() {
+    for (name, hex, error) in Self.badNumbers {
+      let bytes = [UInt8](hex: hex)
+      #expect(throws: error, "\(name)") {
+        var reader = FieldReader(bytes.span.bytes)
+        _ = try reader.varint()
+      }
+    }
+  }
+
+  @Test func randomNumbersComeBack() throws {
+    var generator = SeededGenerator(seed: 5)
+    for _ in 0..<10_000 {
+      let value = generator.next() >> UInt64.random(in: 0...63, using: &generator)
+      var buffer = ByteBuffer()
+      buffer.writeVarint(value)
+      var reader = FieldReader(buffer.readableBytesSpan)
+      let read = try reader.varint()
+      #expect(read == value)
+      #expect(buffer.readableBytes == max(1, (64 - value.leadingZeroBitCount + 6) / 7))
+    }
+  }
+
+  @Test func narrowNumbersHaveTheirRange() {
+    let tooMuch = [UInt8](hex: "8080808010")
+    #expect(throws: WireError.badVarint) {
+      var reader = FieldReader(tooMuch.span.bytes)
+      _ = try reader.varint32()
+    }
+    #expect(throws: WireError.badVarint) {
+      var reader = FieldReader(tooMuch.span.bytes)
+      _ = try reader.sequence()
+    }
+    // One more than 32 bits hold, plus one for being there.
+    let optional = [UInt8](hex: "8180808010")
+    #expect(throws: WireError.badVarint) {
+      var reader = FieldReader(optional.span.bytes)
+      _ = try reader.optional32()
+    }
+    let time = [UInt8](hex: "80808080808080808001")
+    #expect(throws: WireError.badVarint) {
+      var reader = FieldReader(time.span.bytes)
+      _ = try reader.time()
+    }
+  }
+
+  /// A list that announces more than can be there reserves nothing for it.
+  @Test func countsAreCheckedAgainstWhatIsThere() throws {
+    let bytes = [UInt8](hex: "03000000")
+    var reader = FieldReader(bytes.span.bytes)
+    #expect(try reader.count() == 3)
+    #expect(throws: WireError.badValue(.count)) {
+      var reader = FieldReader(bytes.span.bytes)
+      _ = try reader.count(elementBytesMin: 2)
+    }
+  }
+
+  @Test func errorDetailsAreCut() throws {
+    var buffer = ByteBuffer()
+    buffer.writeError(.busy, detail: String(repeating: "x", count: 300))
+    let frame = Array(buffer.readableBytesView)
+    let error = try ErrorFrame(frame.span.bytes.extracting(FrameHeader.byteCount..<frame.count))
+    #expect(error.detail.utf8.count == 256)
+  }
+}

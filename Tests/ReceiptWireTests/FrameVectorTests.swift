@@ -1,0 +1,191 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+/// Whole frames against Proto/vectors, both ways.
+struct FrameVectorTests {
+  @Test func everyKindHasAVector() {
+    let kinds = Set(Vectors.frames.map(\.kindNumber))
+    for kind in FrameKind.allCases { #expect(kinds.contains(kind.rawValue), "\(kind)") }
+    #expect(kinds.count == FrameKind.allCases.count)
+  }
+
+  @Test(arguments: Vectors.frames.indices)
+  func decodes(_ index: Int) throws {
+    let vector = Vectors.frames[index]
+    let bytes = [UInt8](hex: vector.hex)
+    let header = FrameHeader(
+      FrameKind(rawValue: vector.kindNumber)!,
+      flags: .init(rawValue: vector.flags),
+      shard: ShardID(vector.shard),
+      correlation: vector.correlation
+    )
+    let next = try FrameDecoder().next(bytes.span.bytes, at: 0)
+    #expect(next == .frame(header, payloadCount: bytes.count - FrameHeader.byteCount), "\(vector.name)")
+    let payload = bytes.span.bytes.extracting(FrameHeader.byteCount..<bytes.count)
+    var reader = FieldReader(payload)
+    let fields = try read(vector.fields, from: &reader)
+    try reader.end()
+    #expect("\(fields)" == "\(vector.fields)", "\(vector.name)")
+    try parse(header.kind, payload)
+  }
+
+  @Test(arguments: Vectors.frames.indices)
+  func encodes(_ index: Int) {
+    let vector = Vectors.frames[index]
+    var buffer = ByteBuffer()
+    buffer.writeFrame(
+      FrameHeader(
+        FrameKind(rawValue: vector.kindNumber)!,
+        flags: .init(rawValue: vector.flags),
+        shard: ShardID(vector.shard),
+        correlation: vector.correlation
+      )
+    ) { $0.write(vector.fields) }
+    #expect(Array(buffer.readableBytesView).hex == vector.hex, "\(vector.name)")
+  }
+
+  /// The types of the opening, and those of replies, read what the vectors say and write the same bytes.
+  @Test(arguments: Vectors.frames.indices)
+  func typesReadAndWriteTheSame(_ index: Int) throws {
+    let vector = Vectors.frames[index]
+    let fields = vector.fields
+    let bytes = [UInt8](hex: vector.hex)
+    let payload = bytes.span.bytes.extracting(FrameHeader.byteCount..<bytes.count)
+    var frame = ByteBuffer()
+    var content = ByteBuffer()
+    switch vector.kind {
+    case "hello":
+      let hello = try Hello(payload)
+      #expect(UInt64(hello.versionLowest) == fields.number("version_lowest"))
+      #expect(UInt64(hello.versionHighest) == fields.number("version_highest"))
+      #expect(hello.session == SessionID(high: 0x0011_2233_4455_6677, low: 0x8899_AABB_CCDD_EEFF))
+      #expect(hello.sessionAgeMilliseconds == fields.optional("session_age"))
+      #expect(hello.nonce.bytes == fields.bytes("nonce"))
+      #expect(UInt64(hello.frameLengthMax) == fields.number("frame_length_max"))
+      #expect(hello.name == fields.text("name"))
+      hello.write(into: &frame)
+    case "challenge":
+      let challenge = try Challenge(payload)
+      #expect(challenge.nonce.bytes == fields.bytes("nonce"))
+      #expect(challenge.proof == fields.bytes("proof"))
+      #expect(UInt64(challenge.window) == fields.number("window"))
+      #expect(UInt64(challenge.shardCount) == fields.number("shard_count"))
+      #expect(challenge.store == SessionID(high: 0xF0E0_D0C0_B0A0_9080, low: 0x7060_5040_3020_1000))
+      challenge.write(into: &frame)
+    case "proof":
+      let proof = try Proof(payload)
+      #expect(proof.bytes == fields.bytes("proof"))
+      proof.write(into: &frame)
+    case "ready":
+      let ready = try Ready(payload)
+      #expect(ready.isResumed == (fields.number("session") == 1))
+      #expect(ready.sessionLifetimeMilliseconds == fields.number("session_lifetime"))
+      #expect(ready.shards.map(\.address) == fields.list("shards").map { $0.text("address") })
+      #expect(ready.shards.map { UInt64($0.first) } == fields.list("shards").map { $0.number("first") })
+      #expect(ready.shards.map { UInt64($0.count) } == fields.list("shards").map { $0.number("count") })
+      ready.write(into: &frame)
+    case "error":
+      let error = try ErrorFrame(payload)
+      #expect(error.rawCode == fields.number("code"))
+      #expect(error.code.map { UInt64($0.rawValue) } == fields.number("code"))
+      #expect(error.detail == fields.text("detail"))
+      frame.writeError(
+        error.code!,
+        shard: ShardID(vector.shard),
+        correlation: vector.correlation,
+        retryAfterMilliseconds: error.retryAfterMilliseconds,
+        detail: error.detail
+      )
+    case "get_channel_reply", "change_members_reply":
+      var reader = FieldReader(payload)
+      let channel = try ChannelFields(&reader)
+      #expect(channel.cid == fields.text("cid"))
+      #expect(UInt64(channel.memberCount) == fields.number("member_count"))
+      #expect(UInt64(channel.newest.rawValue) == fields.number("newest_sequence"))
+      #expect(channel.newestMessage == fields.text("newest_message"))
+      #expect(UInt64(channel.newestRegistered.milliseconds) == fields.number("newest_registered"))
+      channel.write(into: &content)
+    case "get_channel_type_reply", "patch_channel_type_reply", "assign_channel_type_reply":
+      var reader = FieldReader(payload)
+      let record = try reader.channelTypeRecord()
+      #expect(record.name == fields.text("type"))
+      #expect(record.version == fields.number("version"))
+      content.writeChannelTypeRecord(record)
+    case "mark_read_reply", "mark_unread_reply", "mark_delivered_reply":
+      var reader = FieldReader(payload)
+      let row = try RowFields(&reader)
+      #expect(row.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } == fields.text("user"))
+      #expect(UInt64(row.lastRead.milliseconds) == fields.number("last_read"))
+      #expect(UInt64(row.lastReadSequence.rawValue) == fields.number("last_read_sequence"))
+      #expect(UInt64(row.lastDelivered.milliseconds) == fields.number("last_delivered"))
+      #expect(UInt64(row.lastDeliveredSequence.rawValue) == fields.number("last_delivered_sequence"))
+      #expect(row.hasOwnDetails == (fields.number("flags") == 1))
+      if row.hasOwnDetails {
+        #expect(UInt64(row.unreadMessages) == fields.number("unread_messages"))
+        #expect(UInt64(row.unreadEpoch) == fields.number("unread_epoch"))
+      }
+      return
+    case "statuses_reply":
+      var reader = FieldReader(payload)
+      let entries = fields.list("statuses")
+      content.writeVarint(try reader.count())
+      for entry in entries {
+        let found = try reader.byte()
+        #expect(UInt64(found) == entry.number("found"))
+        content.writeInteger(found)
+        guard found == 0 else { continue }
+        let status = try reader.status()
+        #expect(UInt64(status.unreadCount) == entry.number("unread_count"))
+        content.writeStatus(status)
+      }
+    default:
+      return
+    }
+    if frame.readableBytes == 0 {
+      frame.writeFrame(
+        FrameHeader(
+          FrameKind(rawValue: vector.kindNumber)!,
+          shard: ShardID(vector.shard),
+          correlation: vector.correlation
+        )
+      ) { $0.writeImmutableBuffer(content) }
+    }
+    #expect(Array(frame.readableBytesView).hex == vector.hex, "\(vector.name)")
+  }
+
+  @Test(arguments: Vectors.badFrames.indices)
+  func refuses(_ index: Int) {
+    let vector = Vectors.badFrames[index]
+    let bytes = [UInt8](hex: vector.hex)
+    let refusal = refusal(bytes.span.bytes, limit: vector.lengthLimit)
+    #expect(refusal == vector.refusal, "\(vector.name)")
+  }
+
+  /// The header is refused before anything of the payload is there.
+  @Test func headersAreRefusedEarly() {
+    for vector in Vectors.badFrames where ["lengthTooSmall", "lengthTooLarge"].contains(vector.refusal) {
+      let bytes = [UInt8](hex: String(vector.hex.prefix(8)))
+      #expect(refusal(bytes.span.bytes, limit: vector.lengthLimit) == vector.refusal, "\(vector.name)")
+    }
+    for vector in Vectors.badFrames where ["unknownKind", "badFlags"].contains(vector.refusal) {
+      let bytes = [UInt8](hex: String(vector.hex.prefix(12)))
+      #expect(refusal(bytes.span.bytes, limit: vector.lengthLimit) == vector.refusal, "\(vector.name)")
+    }
+  }
+
+  private func refusal(_ bytes: RawSpan, limit: UInt32?) -> String {
+    do throws(WireError) {
+      let decoder = FrameDecoder(lengthLimit: limit ?? FrameHeader.lengthLimitDefault)
+      guard case .frame(let header, let payloadCount) = try decoder.next(bytes, at: 0) else {
+        return "incomplete"
+      }
+      let start = FrameHeader.byteCount
+      try parse(header.kind, bytes.extracting(start..<(start + payloadCount)))
+      return "accepted"
+    } catch {
+      return error.name
+    }
+  }
+}

@@ -1,0 +1,123 @@
+import Foundation
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+/// Mutated vectors through every decoder: each is refused or read, nothing traps, nothing outside its bytes is touched. The
+/// bytes stand right before a page that may not be read, so that one byte too far ends the process.
+struct FuzzTests {
+  @Test(arguments: 0..<8)
+  func mutatedFrames(_ seed: UInt64) {
+    var generator = SeededGenerator(seed: seed)
+    let page = GuardedPage()
+    let corpus = Vectors.frames.map { [UInt8](hex: $0.hex) } + Vectors.badFrames.map { [UInt8](hex: $0.hex) }
+    var accepted = 0
+    for _ in 0..<20_000 {
+      let bytes = mutated(corpus.randomElement(using: &generator)!, corpus, using: &generator)
+      page.withBytes(bytes) { span in
+        guard case .frame(let header, let count)? = try? FrameDecoder(lengthLimit: 4096).next(span, at: 0)
+        else {
+          return
+        }
+        let payload = span.extracting(FrameHeader.byteCount..<(FrameHeader.byteCount + count))
+        if (try? parse(header.kind, payload)) != nil { accepted += 1 }
+        // Each payload as each other kind as well: no decoder may rely on the kind before it.
+        _ = try? parse(FrameKind.allCases.randomElement(using: &generator)!, payload)
+      }
+    }
+    // A mutation that lets nothing through, or everything, tests nothing.
+    #expect(accepted > 500 && accepted < 19_500, "seed \(seed): \(accepted)")
+  }
+
+  /// What a changed batch or page is read as, if it is read at all, is written and read again as the same.
+  @Test(arguments: 0..<8)
+  func mutatedBatchesAndPages(_ seed: UInt64) throws {
+    var generator = SeededGenerator(seed: seed &+ 1000)
+    let page = GuardedPage()
+    let corpus =
+      Vectors.log.batches.map { [UInt8](hex: $0.hex) } + Vectors.log.pages.map { [UInt8](hex: $0.hex) }
+      + Vectors.log.badBatches.map { [UInt8](hex: $0.hex) }
+    var accepted = 0
+    for _ in 0..<20_000 {
+      let bytes = mutated(corpus.randomElement(using: &generator)!, corpus, using: &generator)
+      try page.withBytes(bytes) { span in
+        if let batch = try? LogBatch(span) {
+          accepted += 1
+          var effects = ByteBuffer()
+          for effect in batch.effects { effects.writeEffect(effect) }
+          var again = ByteBuffer()
+          LogBatch.write(
+            index: batch.index,
+            time: batch.time,
+            sessions: batch.sessions,
+            effectCount: batch.effects.count,
+            effects: effects,
+            into: &again
+          )
+          let second = try LogBatch(again.readableBytesSpan)
+          #expect(second == batch, "seed \(seed)")
+        }
+        if let page = try? Page(span) {
+          var again = ByteBuffer()
+          page.write(into: &again)
+          let second = try Page(again.readableBytesSpan)
+          #expect(second == page, "seed \(seed)")
+        }
+      }
+    }
+    #expect(accepted > 200 && accepted < 19_800, "seed \(seed): \(accepted)")
+  }
+
+  private func mutated(
+    _ bytes: [UInt8],
+    _ corpus: [[UInt8]],
+    using generator: inout SeededGenerator
+  ) -> [UInt8] {
+    var bytes = bytes
+    for _ in 0..<Int.random(in: 1...3, using: &generator) {
+      let place = bytes.isEmpty ? 0 : Int.random(in: 0..<bytes.count, using: &generator)
+      switch Int.random(in: 0..<7, using: &generator) {
+      case 0 where !bytes.isEmpty: bytes[place] ^= 1 << UInt8.random(in: 0..<8, using: &generator)
+      case 1 where !bytes.isEmpty: bytes[place] = UInt8.random(in: 0...255, using: &generator)
+      case 2 where !bytes.isEmpty:
+        bytes[place] = [0, 1, 0x7F, 0x80, 0xFF].randomElement(using: &generator)!
+      case 3: bytes.insert(UInt8.random(in: 0...255, using: &generator), at: place)
+      case 4 where !bytes.isEmpty: bytes.remove(at: place)
+      case 5: bytes.removeSubrange(place...)
+      default:
+        let other = corpus.randomElement(using: &generator)!
+        bytes.insert(contentsOf: other.suffix(Int.random(in: 0...20, using: &generator)), at: place)
+      }
+    }
+    // Often the length is set right, so that the mutation meets the fields rather than the header.
+    if bytes.count >= 12, Bool.random(using: &generator) {
+      for index in 0..<4 { bytes[index] = UInt8(truncatingIfNeeded: (bytes.count - 4) >> (24 - 8 * index)) }
+    }
+    return bytes.count <= 4096 ? bytes : Array(bytes.prefix(4096))
+  }
+}
+
+/// A page of memory with one behind it that may not be touched.
+private final class GuardedPage {
+  private let base: UnsafeMutableRawPointer
+  private let pageBytes = Int(sysconf(Int32(_SC_PAGESIZE)))
+
+  init() {
+    let memory = mmap(nil, 2 * pageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    precondition(memory != MAP_FAILED && memory != nil, "no memory for the test")
+    base = memory!
+    precondition(mprotect(base + pageBytes, pageBytes, PROT_NONE) == 0)
+  }
+
+  deinit { munmap(base, 2 * pageBytes) }
+
+  /// - Parameter bytes: at most one page of them.
+  func withBytes(_ bytes: [UInt8], _ body: (RawSpan) throws -> Void) rethrows {
+    let start = base + pageBytes - bytes.count
+    bytes.withUnsafeBytes {
+      if let source = $0.baseAddress { start.copyMemory(from: source, byteCount: $0.count) }
+    }
+    try body(UnsafeRawBufferPointer(start: start, count: bytes.count).bytes)
+  }
+}

@@ -1,0 +1,38 @@
+import ReceiptModel
+import Testing
+
+/// XXH64 and the shard that follows from it, against what the foreign tool xxhsum says (Proto/vectors/shard-hash.json).
+struct ShardHashTests {
+  @Test func sequences() {
+    for vector in Vectors.shardHash.sequences {
+      let bytes = (0..<vector.length).map { UInt8(truncatingIfNeeded: 31 * $0 + 7) }
+      #expect(StableHash.hash(bytes.span.bytes) == UInt64(vector.hash, radix: 16), "\(vector.length) bytes")
+    }
+  }
+
+  @Test func texts() {
+    for vector in Vectors.shardHash.texts {
+      #expect(
+        StableHash.hash(Array(vector.text.utf8).span.bytes) == UInt64(vector.hash, radix: 16),
+        "\(vector.text)"
+      )
+    }
+  }
+
+  @Test func shards() {
+    for vector in Vectors.shardHash.shards {
+      let shard = ShardID.owning(Array(vector.cid.utf8).span.bytes, count: vector.shardCount)
+      #expect(shard == ShardID(vector.shard), "\(vector.cid) of \(vector.shardCount)")
+    }
+  }
+
+  /// The hash may not depend on where in memory its bytes stand.
+  @Test func unalignedBytes() {
+    let bytes = (0..<300).map { UInt8(truncatingIfNeeded: 31 * $0 + 7) }
+    for shift in 0..<9 {
+      let shifted = [UInt8](repeating: 0xAA, count: shift) + bytes
+      let hash = StableHash.hash(shifted.span.bytes.extracting(shift..<(shift + 300)))
+      #expect(hash == StableHash.hash(bytes.span.bytes))
+    }
+  }
+}

@@ -1,0 +1,195 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// An answer in plain values: what the oracle expects, and what a reply frame says.
+enum Answer: Hashable {
+  /// By the wire's code.
+  case refused(UInt64)
+  case row(RowView)
+  case message(isNew: Bool, sequence: Int, status: UInt8)
+  case sequence(Int)
+  /// `isNew` only in the reply to put.
+  case channel(ChannelView, isNew: Bool?)
+  case rows([RowView], next: UInt32?)
+  case statuses([StatusView])
+  case type(TypeView)
+  case types([TypeView])
+}
+
+struct RowView: Hashable {
+  var user: String
+  var readAt: Int64
+  var readID: String
+  var read: Int
+  var deliveredAt: Int64
+  var deliveredID: String
+  var delivered: Int
+  var own: Own?
+
+  struct Own: Hashable {
+    var unread: Int
+    var firstUnread: String
+    var epoch: Int
+  }
+}
+
+struct ChannelView: Hashable {
+  var cid: String
+  var created: Int64
+  var options: OptionView
+  var members: Int
+  var newest: Int
+  var newestID: String
+  var newestAt: Int64
+}
+
+struct StatusView: Hashable {
+  /// 0, else an error code and nothing else.
+  var code: UInt8
+  var sequence = 0
+  var status: UInt8 = 0
+  var read = 0
+  var delivered = 0
+  var members = 0
+  var flags = 0
+  var created: Int64 = 0
+}
+
+/// Options in force.
+struct OptionView: Hashable {
+  var readEvents = true
+  var deliveryEvents = true
+  var markUnread: UInt8 = 0
+  var history: UInt8 = 0
+
+  func changed(by change: OptionChange) -> OptionView {
+    OptionView(
+      readEvents: change.readEvents ?? readEvents,
+      deliveryEvents: change.deliveryEvents ?? deliveryEvents,
+      markUnread: change.markUnread ?? markUnread,
+      history: change.history ?? history
+    )
+  }
+}
+
+struct TypeView: Hashable {
+  var name: String
+  var version: UInt64
+  var options: OptionView
+}
+
+extension Answer {
+  /// Reads a reply.
+  init(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    switch header.kind {
+    case .error:
+      self = .refused(try ErrorFrame(payload).rawCode)
+      return
+    case .markReadReply, .markUnreadReply, .markDeliveredReply:
+      self = .row(try RowView(&reader))
+    case .registerMessageReply:
+      let isNew = try reader.byte() == 1
+      let sequence = Int(try reader.sequence().rawValue)
+      self = .message(isNew: isNew, sequence: sequence, status: try reader.byte())
+    case .deleteMessageReply:
+      self = .sequence(Int(try reader.sequence().rawValue))
+    case .putChannelReply:
+      let isNew = try reader.byte() == 1
+      self = .channel(try ChannelView(&reader), isNew: isNew)
+    case .changeMembersReply, .getChannelReply:
+      self = .channel(try ChannelView(&reader), isNew: nil)
+    case .readStateReply:
+      var rows: [RowView] = []
+      for _ in 0..<(try reader.count()) { rows.append(try RowView(&reader)) }
+      self = .rows(rows, next: try reader.optional32())
+    case .statusesReply:
+      var statuses: [StatusView] = []
+      for _ in 0..<(try reader.count()) {
+        let code = try reader.byte()
+        statuses.append(code == 0 ? StatusView(try reader.status()) : StatusView(code: code))
+      }
+      self = .statuses(statuses)
+    case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
+      self = .type(TypeView(try reader.channelTypeRecord()))
+    case .listChannelTypesReply:
+      var types: [TypeView] = []
+      for _ in 0..<(try reader.count()) { types.append(TypeView(try reader.channelTypeRecord())) }
+      self = .types(types)
+    default:
+      throw .unknownKind(header.kind.rawValue)
+    }
+    try reader.end()
+  }
+}
+
+extension RowView {
+  init(_ reader: inout FieldReader) throws(WireError) {
+    func text(_ bytes: RawSpan) -> String { bytes.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
+    let row = try RowFields(&reader)
+    self.init(
+      user: text(row.user),
+      readAt: row.lastRead.milliseconds,
+      readID: text(row.lastReadMessage),
+      read: Int(row.lastReadSequence.rawValue),
+      deliveredAt: row.lastDelivered.milliseconds,
+      deliveredID: text(row.lastDeliveredMessage),
+      delivered: Int(row.lastDeliveredSequence.rawValue)
+    )
+    if row.hasOwnDetails {
+      own = Own(
+        unread: Int(row.unreadMessages),
+        firstUnread: text(row.firstUnreadMessage),
+        epoch: Int(row.unreadEpoch)
+      )
+    }
+  }
+}
+
+extension ChannelView {
+  init(_ reader: inout FieldReader) throws(WireError) {
+    let fields = try ChannelFields(&reader)
+    self.init(
+      cid: fields.cid,
+      created: fields.created.milliseconds,
+      options: OptionView(fields.options),
+      members: Int(fields.memberCount),
+      newest: Int(fields.newest.rawValue),
+      newestID: fields.newestMessage,
+      newestAt: fields.newestRegistered.milliseconds
+    )
+  }
+}
+
+extension StatusView {
+  init(_ answer: StatusAnswer) {
+    self.init(
+      code: 0,
+      sequence: Int(answer.sequence.rawValue),
+      status: answer.status.rawValue,
+      read: Int(answer.readCount),
+      delivered: Int(answer.deliveredCount),
+      members: Int(answer.memberCount),
+      flags: (answer.readEvents ? 1 : 0) | (answer.deliveryEvents ? 2 : 0),
+      created: answer.createdAt.milliseconds
+    )
+  }
+}
+
+extension OptionView {
+  init(_ options: ChannelTypeOptions) {
+    self.init(
+      readEvents: options.readEvents,
+      deliveryEvents: options.deliveryEvents,
+      markUnread: options.markUnread.rawValue,
+      history: options.history.rawValue
+    )
+  }
+}
+
+extension TypeView {
+  init(_ record: ChannelTypeRecord) {
+    self.init(name: record.name, version: record.version, options: OptionView(record.options))
+  }
+}

@@ -1,0 +1,137 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Options as a request names them, in plain values; nil leaves what is there.
+struct OptionChange: Hashable {
+  var readEvents: Bool?
+  var deliveryEvents: Bool?
+  var markUnread: UInt8?
+  var history: UInt8?
+
+  var wire: OptionPatch {
+    var patch = OptionPatch()
+    patch.readEvents = readEvents
+    patch.deliveryEvents = deliveryEvents
+    patch.markUnread = markUnread.map { MarkUnreadOption(rawValue: $0)! }
+    patch.history = history.map { HistoryOption(rawValue: $0)! }
+    return patch
+  }
+}
+
+struct Seat: Hashable {
+  var user: String
+  var role = ""
+}
+
+/// A request in plain values, and how it is written.
+enum Ask {
+  case put(cid: String, OptionChange, [Seat])
+  case change(cid: String, add: [Seat], remove: [String])
+  case register(cid: String, id: String, sender: String, created: Int64, isSilent: Bool)
+  case delete(cid: String, id: String)
+  /// An empty message is the newest.
+  case read(cid: String, user: String, message: String, epoch: UInt32?)
+  case unread(cid: String, user: String, message: String, epoch: UInt32?)
+  case delivered(cid: String, user: String, message: String)
+  case patchType(String, OptionChange)
+  case assignType(String, version: UInt64, OptionChange)
+  case getChannel(cid: String)
+  case readState(cid: String, viewer: String, isServer: Bool, limit: Int, cursor: UInt32?)
+  case statuses(cid: String, ids: [String])
+  case getType(String)
+  case listTypes
+  /// A query with a byte too many: its connection has to end.
+  case malformed(cid: String)
+
+  /// nil: not about a channel.
+  var cid: String? {
+    switch self {
+    case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _), .delete(let cid, _),
+      .read(let cid, _, _, _), .unread(let cid, _, _, _), .delivered(let cid, _, _), .getChannel(let cid),
+      .readState(let cid, _, _, _, _), .statuses(let cid, _), .malformed(let cid):
+      cid
+    case .patchType, .assignType, .getType, .listTypes:
+      nil
+    }
+  }
+
+  var kind: FrameKind {
+    switch self {
+    case .put: .putChannel
+    case .change: .changeMembers
+    case .register: .registerMessage
+    case .delete: .deleteMessage
+    case .read: .markRead
+    case .unread: .markUnread
+    case .delivered: .markDelivered
+    case .patchType: .patchChannelType
+    case .assignType: .assignChannelType
+    case .getChannel, .malformed: .getChannel
+    case .readState: .readState
+    case .statuses: .statuses
+    case .getType: .getChannelType
+    case .listTypes: .listChannelTypes
+    }
+  }
+
+  /// The payload (Proto/frames.md, "Requests").
+  func write(counter: UInt64, into buffer: inout ByteBuffer) {
+    if let cid { buffer.writeField(cid) }
+    switch self {
+    case .patchType(let name, _), .assignType(let name, _, _), .getType(let name): buffer.writeField(name)
+    default: break
+    }
+    if kind.isCommand { buffer.writeVarint(counter) }
+    switch self {
+    case .put(_, let options, let seats):
+      buffer.writeOptionPatch(options.wire)
+      Self.write(seats, into: &buffer)
+    case .change(_, let add, let remove):
+      Self.write(add, into: &buffer)
+      buffer.writeVarint(remove.count)
+      for user in remove { buffer.writeField(user) }
+    case .register(_, let id, let sender, let created, let isSilent):
+      buffer.writeField(id)
+      buffer.writeField(sender)
+      buffer.writeTime(Timestamp(milliseconds: created))
+      buffer.writeVarint(isSilent ? 1 : 0)
+    case .delete(_, let id):
+      buffer.writeField(id)
+    case .read(_, let user, let message, let epoch), .unread(_, let user, let message, let epoch):
+      buffer.writeField(user)
+      buffer.writeField(message)
+      buffer.writeOptional(epoch.map(UInt64.init))
+    case .delivered(_, let user, let message):
+      buffer.writeField(user)
+      buffer.writeField(message)
+    case .patchType(_, let options):
+      buffer.writeOptionPatch(options.wire)
+    case .assignType(_, let version, let options):
+      buffer.writeVarint(version)
+      buffer.writeOptions(ChannelTypeOptions().applying(options.wire))
+    case .readState(_, let viewer, let isServer, let limit, let cursor):
+      buffer.writeVarint(isServer ? 1 : 0)
+      buffer.writeField(viewer)
+      buffer.writeVarint(limit)
+      buffer.writeOptional(cursor.map(UInt64.init))
+    case .statuses(_, let ids):
+      buffer.writeVarint(1)
+      buffer.writeEmptyField()
+      buffer.writeVarint(ids.count)
+      for id in ids { buffer.writeField(id) }
+    case .malformed:
+      buffer.writeInteger(UInt8(7))
+    case .getChannel, .getType, .listTypes:
+      break
+    }
+  }
+
+  private static func write(_ seats: [Seat], into buffer: inout ByteBuffer) {
+    buffer.writeVarint(seats.count)
+    for seat in seats {
+      buffer.writeField(seat.user)
+      buffer.writeField(seat.role)
+    }
+  }
+}

@@ -1,0 +1,429 @@
+/// The oracle: what one shard should hold, in arrays and dictionaries, written from the rules of DESIGN.md apart from the code that it checks
+/// (STYLE.md, habit 12). Time comes in with each command.
+struct NaiveShard {
+  struct Row {
+    var user: String
+    var role: String
+    var hasLeft = false
+    var hidesHistory: Bool
+    var joined: Int
+    var joinedAt: Int64
+    var read: Int
+    var readAt: Int64 = 0
+    var delivered = 0
+    var deliveredAt: Int64 = 0
+    var marker: Int?
+    var epoch = 0
+
+    var own: Int { marker.map { min($0, read) } ?? read }
+  }
+
+  struct Message {
+    var id: String
+    var sender: String
+    var isSilent: Bool
+    var isDeleted = false
+    var registered: Int64
+    var created: Int64
+  }
+
+  struct Channel {
+    var created: Int64
+    var own: OptionChange
+    var rows: [Row] = []
+    /// Rows of those who are members now.
+    var seats: [String: Int] = [:]
+    var messages: [Message] = []
+    var places: [String: Int] = [:]
+  }
+
+  private(set) var channels: [String: Channel] = [:]
+  private(set) var types: [String: TypeView] = [:]
+
+  /// What a command came to.
+  struct Outcome {
+    var answer: Answer
+    /// Something is different now, so it has to be in the log.
+    var hasChanged = false
+  }
+
+  enum Code {
+    static let notImplemented: UInt64 = 24
+    static let invalidField: UInt64 = 30
+    static let channelNotFound: UInt64 = 31
+    static let notAMember: UInt64 = 32
+    static let messageNotFound: UInt64 = 33
+    static let messageDeleted: UInt64 = 34
+    static let markUnreadOff: UInt64 = 35
+  }
+
+  // MARK: Commands
+
+  /// - Parameter isCovered: it was applied before; it is only answered.
+  mutating func perform(_ ask: Ask, at time: Int64, isCovered: Bool) -> Outcome {
+    guard isCovered else { return perform(ask, at: time) }
+    // On a copy: the answer is that of the state as it is.
+    switch ask {
+    case .read(let cid, let user, let message, _):
+      return answer(cid, user, message, emptyIsNewest: true)
+    case .delivered(let cid, let user, let message):
+      return answer(cid, user, message, emptyIsNewest: true)
+    case .unread(let cid, let user, let message, _):
+      return answer(cid, user, message, isUnread: true)
+    case .register(let cid, let id, _, _, _):
+      guard let channel = channels[cid] else { return .refused(Code.channelNotFound) }
+      guard let place = channel.places[id] else { return .refused(23) }
+      if channel.messages[place].isDeleted { return .refused(Code.messageDeleted) }
+      return Outcome(answer: registered(cid, place, isNew: false))
+    case .delete(let cid, let id):
+      guard let channel = channels[cid] else { return .refused(Code.channelNotFound) }
+      guard let place = channel.places[id] else { return .refused(Code.messageNotFound) }
+      return Outcome(answer: .sequence(place + 1))
+    case .put(let cid, _, _):
+      return Outcome(answer: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: false))
+    case .change(let cid, _, _):
+      return Outcome(answer: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: nil))
+    case .patchType(let name, _), .assignType(let name, _, _):
+      return Outcome(answer: .type(type(name)))
+    default:
+      preconditionFailure("not a command")
+    }
+  }
+
+  private mutating func perform(_ ask: Ask, at time: Int64) -> Outcome {
+    if let cid = ask.cid, channels[cid] == nil, ask.kind != .putChannel {
+      return .refused(Code.channelNotFound)
+    }
+    switch ask {
+    case .put(let cid, let options, let seats): return put(cid, options, seats, time)
+    case .change(let cid, let add, let remove): return change(cid, add, remove, time)
+    case .register(let cid, let id, let sender, let created, let isSilent):
+      return register(cid, id, sender, created, isSilent, time)
+    case .delete(let cid, let id):
+      guard let place = channels[cid]!.places[id] else { return .refused(Code.messageNotFound) }
+      let hasChanged = !channels[cid]!.messages[place].isDeleted
+      channels[cid]!.messages[place].isDeleted = true
+      return Outcome(answer: .sequence(place + 1), hasChanged: hasChanged)
+    case .read(let cid, let user, let message, let epoch): return read(cid, user, message, epoch, time)
+    case .delivered(let cid, let user, let message): return delivered(cid, user, message, time)
+    case .unread(let cid, let user, let message, let epoch): return unread(cid, user, message, epoch)
+    case .patchType(let name, let options):
+      var type = type(name)
+      let changed = type.options.changed(by: options)
+      guard changed != type.options || type.version == 0 else { return Outcome(answer: .type(type)) }
+      type.version += 1
+      type.options = changed
+      types[name] = type
+      return Outcome(answer: .type(type), hasChanged: true)
+    case .assignType(let name, let version, let options):
+      guard version > type(name).version else { return Outcome(answer: .type(type(name))) }
+      types[name] = TypeView(name: name, version: version, options: OptionView().changed(by: options))
+      return Outcome(answer: .type(types[name]!), hasChanged: true)
+    default:
+      preconditionFailure("not a command")
+    }
+  }
+
+  private mutating func put(_ cid: String, _ change: OptionChange, _ seats: [Seat], _ time: Int64) -> Outcome {
+    if seats.contains(where: { $0.user.contains(" ") }) { return .refused(Code.invalidField) }
+    let isNew = channels[cid] == nil
+    if isNew { channels[cid] = Channel(created: time, own: OptionChange()) }
+    let before = channels[cid]!.own
+    var own = before
+    if let value = change.readEvents { own.readEvents = value }
+    if let value = change.deliveryEvents { own.deliveryEvents = value }
+    if let value = change.markUnread { own.markUnread = value }
+    if let value = change.history { own.history = value }
+    channels[cid]!.own = own
+    let hasJoined = join(cid, seats, time)
+    return Outcome(answer: channel(cid, isNew: isNew), hasChanged: isNew || own != before || hasJoined)
+  }
+
+  private mutating func change(_ cid: String, _ add: [Seat], _ remove: [String], _ time: Int64) -> Outcome {
+    if add.contains(where: { $0.user.contains(" ") }) { return .refused(Code.invalidField) }
+    var hasChanged = false
+    for user in remove {
+      guard let row = channels[cid]!.seats.removeValue(forKey: user) else { continue }
+      channels[cid]!.rows[row].hasLeft = true
+      hasChanged = true
+    }
+    if join(cid, add, time) { hasChanged = true }
+    return Outcome(answer: channel(cid, isNew: nil), hasChanged: hasChanged)
+  }
+
+  private mutating func join(_ cid: String, _ seats: [Seat], _ time: Int64) -> Bool {
+    let hidesHistory = options(cid).history == 1
+    let newest = channels[cid]!.messages.count
+    var hasChanged = false
+    for seat in seats {
+      if let row = channels[cid]!.seats[seat.user] {
+        guard !seat.role.isEmpty, channels[cid]!.rows[row].role != seat.role else { continue }
+        channels[cid]!.rows[row].role = seat.role
+      } else {
+        channels[cid]!.seats[seat.user] = channels[cid]!.rows.count
+        channels[cid]!.rows.append(
+          Row(
+            user: seat.user,
+            role: seat.role,
+            hidesHistory: hidesHistory,
+            joined: newest,
+            joinedAt: time,
+            read: hidesHistory ? 0 : newest
+          )
+        )
+      }
+      hasChanged = true
+    }
+    return hasChanged
+  }
+
+  private mutating func register(
+    _ cid: String,
+    _ id: String,
+    _ sender: String,
+    _ created: Int64,
+    _ isSilent: Bool,
+    _ time: Int64
+  ) -> Outcome {
+    if id.contains("/") { return .refused(Code.invalidField) }
+    if let place = channels[cid]!.places[id] {
+      if channels[cid]!.messages[place].isDeleted { return .refused(Code.messageDeleted) }
+      return Outcome(answer: registered(cid, place, isNew: false))
+    }
+    channels[cid]!.places[id] = channels[cid]!.messages.count
+    channels[cid]!.messages.append(
+      Message(
+        id: id,
+        sender: sender,
+        isSilent: isSilent,
+        registered: time,
+        created: created == 0 ? time : created
+      )
+    )
+    let sequence = channels[cid]!.messages.count
+    if let row = channels[cid]!.seats[sender] {
+      channels[cid]!.rows[row].read = sequence
+      channels[cid]!.rows[row].readAt = time
+      channels[cid]!.rows[row].delivered = sequence
+      channels[cid]!.rows[row].deliveredAt = time
+      channels[cid]!.rows[row].marker = nil
+    }
+    return Outcome(answer: registered(cid, sequence - 1, isNew: true), hasChanged: true)
+  }
+
+  private mutating func read(
+    _ cid: String,
+    _ user: String,
+    _ message: String,
+    _ epoch: UInt32?,
+    _ time: Int64
+  ) -> Outcome {
+    guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
+    guard let target = position(cid, message) else { return .refused(Code.messageNotFound) }
+    var hasChanged = false
+    var at = channels[cid]!.rows[row]
+    if target > at.read {
+      at.read = target
+      at.readAt = time
+      hasChanged = true
+    }
+    if let marker = at.marker, epoch.map({ Int($0) >= at.epoch }) ?? true {
+      at.marker = max(marker, target) >= at.read ? nil : max(marker, target)
+      if at.marker != marker { hasChanged = true }
+    }
+    channels[cid]!.rows[row] = at
+    return Outcome(answer: ownRow(cid, row), hasChanged: hasChanged)
+  }
+
+  private mutating func delivered(_ cid: String, _ user: String, _ message: String, _ time: Int64) -> Outcome {
+    guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
+    guard let target = position(cid, message) else { return .refused(Code.messageNotFound) }
+    let hasChanged = target > channels[cid]!.rows[row].delivered
+    if hasChanged {
+      channels[cid]!.rows[row].delivered = target
+      channels[cid]!.rows[row].deliveredAt = time
+    }
+    return Outcome(answer: ownRow(cid, row), hasChanged: hasChanged)
+  }
+
+  private mutating func unread(_ cid: String, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome {
+    guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
+    if options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
+    guard let place = channels[cid]!.places[message] else { return .refused(Code.messageNotFound) }
+    let at = channels[cid]!.rows[row]
+    let isStale = epoch.map { Int($0) < at.epoch } ?? false
+    let hasChanged = place + 1 <= at.read && at.marker != place && !isStale
+    if hasChanged {
+      channels[cid]!.rows[row].marker = place
+      channels[cid]!.rows[row].epoch += 1
+    }
+    return Outcome(answer: ownRow(cid, row), hasChanged: hasChanged)
+  }
+
+  // MARK: Answers
+
+  func query(_ ask: Ask) -> Answer {
+    if let cid = ask.cid, channels[cid] == nil { return .refused(Code.channelNotFound) }
+    switch ask {
+    case .getChannel(let cid): return channel(cid, isNew: nil)
+    case .readState(let cid, let viewer, let isServer, let limit, let cursor):
+      return readState(cid, viewer, isServer, limit, cursor)
+    case .statuses(let cid, let ids): return .statuses(ids.map { status(cid, $0) })
+    case .getType(let name): return .type(type(name))
+    case .listTypes: return .types(types.values.sorted { $0.name < $1.name })
+    default: preconditionFailure("not a query")
+    }
+  }
+
+  private func answer(
+    _ cid: String,
+    _ user: String,
+    _ message: String,
+    emptyIsNewest: Bool = false,
+    isUnread: Bool = false
+  ) -> Outcome {
+    guard let channel = channels[cid] else { return .refused(Code.channelNotFound) }
+    guard let row = channel.seats[user] else { return .refused(Code.notAMember) }
+    if isUnread, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
+    guard (emptyIsNewest && message.isEmpty) || channel.places[message] != nil else {
+      return .refused(Code.messageNotFound)
+    }
+    return Outcome(answer: ownRow(cid, row))
+  }
+
+  private func position(_ cid: String, _ message: String) -> Int? {
+    message.isEmpty ? channels[cid]!.messages.count : channels[cid]!.places[message].map { $0 + 1 }
+  }
+
+  private func type(_ name: String) -> TypeView {
+    types[name] ?? TypeView(name: name, version: 0, options: OptionView())
+  }
+
+  private func options(_ cid: String) -> OptionView {
+    type(String(cid.prefix { $0 != ":" })).options.changed(by: channels[cid]!.own)
+  }
+
+  private func channel(_ cid: String, isNew: Bool?) -> Answer {
+    let channel = channels[cid]!
+    return .channel(
+      ChannelView(
+        cid: cid,
+        created: channel.created,
+        options: options(cid),
+        members: channel.seats.count,
+        newest: channel.messages.count,
+        newestID: channel.messages.last?.id ?? "",
+        newestAt: channel.messages.last?.registered ?? 0
+      ),
+      isNew: isNew
+    )
+  }
+
+  private func registered(_ cid: String, _ place: Int, isNew: Bool) -> Answer {
+    let status = status(cid, channels[cid]!.messages[place].id)
+    return .message(isNew: isNew, sequence: place + 1, status: status.status)
+  }
+
+  private func ownRow(_ cid: String, _ row: Int) -> Answer {
+    let at = channels[cid]!.rows[row]
+    return .row(view(cid, at, read: at.own, delivered: at.delivered, implied: at.read, hasOwn: true))
+  }
+
+  private func view(
+    _ cid: String,
+    _ row: Row,
+    read: Int,
+    delivered: Int,
+    implied: Int,
+    hasOwn: Bool,
+    showsReadTime: Bool = true
+  ) -> RowView {
+    let messages = channels[cid]!.messages
+    let readAt = showsReadTime && row.readAt != 0 ? row.readAt : row.joinedAt
+    let received = max(delivered, implied)
+    var view = RowView(
+      user: row.user,
+      readAt: readAt,
+      readID: read == 0 ? "" : messages[read - 1].id,
+      read: read,
+      deliveredAt: received == 0 ? 0 : delivered >= implied ? row.deliveredAt : readAt,
+      deliveredID: received == 0 ? "" : messages[received - 1].id,
+      delivered: received
+    )
+    if hasOwn {
+      var unread = 0
+      var first = ""
+      let floor = row.hidesHistory ? max(row.own, row.joined) : row.own
+      for message in messages.dropFirst(floor)
+      where !message.isSilent && !message.isDeleted && message.sender != row.user {
+        unread += 1
+        if first.isEmpty { first = message.id }
+      }
+      view.own = RowView.Own(unread: unread, firstUnread: first, epoch: row.epoch)
+    }
+    return view
+  }
+
+  /// Others see watermarks, or own positions where `mark_unread` is public (R4), of the kinds that are shown (R8).
+  private func shown(_ row: Row, _ options: OptionView) -> (read: Int, delivered: Int) {
+    let read = options.readEvents ? (options.markUnread == 1 ? row.own : row.read) : 0
+    return (read, options.deliveryEvents ? row.delivered : 0)
+  }
+
+  private func status(_ cid: String, _ id: String) -> StatusView {
+    let channel = channels[cid]!
+    guard let place = channel.places[id] else { return StatusView(code: UInt8(Code.messageNotFound)) }
+    let message = channel.messages[place]
+    if message.isDeleted { return StatusView(code: UInt8(Code.messageDeleted)) }
+    let options = options(cid)
+    var status = StatusView(code: 0, sequence: place + 1, created: message.created)
+    for row in channel.rows where !row.hasLeft && row.joined <= place && row.user != message.sender {
+      let (read, delivered) = shown(row, options)
+      status.members += 1
+      if read > place { status.read += 1 }
+      if read > place || delivered > place { status.delivered += 1 }
+    }
+    status.status = status.read > 0 ? 2 : status.delivered > 0 ? 1 : 0
+    status.flags = (options.readEvents ? 1 : 0) | (options.deliveryEvents ? 2 : 0)
+    return status
+  }
+
+  private func readState(
+    _ cid: String,
+    _ viewer: String,
+    _ isServer: Bool,
+    _ limit: Int,
+    _ cursor: UInt32?
+  ) -> Answer {
+    let channel = channels[cid]!
+    let options = options(cid)
+    var rows: [RowView] = []
+    let own = viewer.isEmpty ? nil : channel.seats[viewer]
+    if !viewer.isEmpty, own == nil { return .refused(Code.notAMember) }
+    if let own, cursor == nil, case .row(let view) = ownRow(cid, own) { rows.append(view) }
+    for number in (0..<min(Int(cursor ?? .max), channel.rows.count)).reversed() {
+      let row = channel.rows[number]
+      guard !row.hasLeft, number != own else { continue }
+      if rows.count == limit { return .rows(rows, next: UInt32(number + 1)) }
+      let (read, delivered) = shown(row, options)
+      rows.append(
+        view(
+          cid,
+          row,
+          read: read,
+          delivered: delivered,
+          implied: read,
+          hasOwn: isServer,
+          showsReadTime: options.readEvents
+        )
+      )
+    }
+    return .rows(rows, next: nil)
+  }
+}
+
+extension NaiveShard.Outcome {
+  static func refused(_ code: UInt64) -> Self { Self(answer: .refused(code)) }
+
+  var isRefused: Bool { if case .refused = answer { true } else { false } }
+}

@@ -1,0 +1,105 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+
+/// What is on storage at this moment. A group is written in steps: its batches one by one, its pages one by one, its cuts; a crash may come between any two.
+///
+/// `@unchecked Sendable`: a simulation has one thread.
+final class SimulatedDisk: StorageEngine, @unchecked Sendable {
+  enum Step {
+    case batch(CommitGroup.Batch)
+    case page(CommitGroup.PageWrite)
+    case cut(CommitGroup.Cut)
+  }
+
+  private var log: [ShardID: [UInt64: ByteBuffer]] = [:]
+  private var pages: [PageKey: ByteBuffer] = [:]
+  private var directory: [ShardID: [[UInt8]: ChannelNumber]] = [:]
+  private var last: [ShardID: UInt64] = [:]
+  /// What the store has asked for that it may not.
+  private(set) var faults: [String] = []
+  private(set) var pageWrites = 0
+  private(set) var cuts = 0
+  private(set) var logLengthMost = 0
+
+  static func steps(_ group: CommitGroup) -> [Step] {
+    group.batches.map(Step.batch) + group.pages.map(Step.page) + group.cuts.map(Step.cut)
+  }
+
+  func perform(_ step: Step) {
+    switch step {
+    case .batch(let batch):
+      if batch.index.rawValue != last[batch.shard, default: 0] + 1 {
+        faults.append("shard \(batch.shard.rawValue): batch \(batch.index.rawValue) after \(last[batch.shard] ?? 0)")
+      }
+      last[batch.shard] = batch.index.rawValue
+      log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes
+      logLengthMost = max(logLengthMost, log[batch.shard]!.count)
+    case .page(let write):
+      pageWrites += 1
+      let index = (try? Page(write.bytes.readableBytesSpan))?.index.rawValue ?? .max
+      if index > last[write.key.shard, default: 0] {
+        faults.append("page \(write.key) is of \(index), the log ends at \(last[write.key.shard] ?? 0)")
+      }
+      pages[write.key] = write.bytes
+      if let cid = write.cid { directory[write.key.shard, default: [:]][cid] = write.key.channel }
+    case .cut(let cut):
+      cuts += 1
+      if cut.through.rawValue > last[cut.shard, default: 0] { faults.append("cut beyond the log: \(cut)") }
+      log[cut.shard]?.keys.filter { $0 <= cut.through.rawValue }.forEach { log[cut.shard]![$0] = nil }
+    }
+  }
+
+  func commit(_ group: CommitGroup) throws(StorageError) { Self.steps(group).forEach(perform) }
+
+  func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
+    let number: ChannelNumber
+    switch channel {
+    case .number(let asked): number = asked
+    case .cid(let cid):
+      guard let found = directory[shard]?[cid] else { return nil }
+      number = found
+    }
+    let found = pages.filter { $0.key.shard == shard && $0.key.channel == number }
+      .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
+    return found.isEmpty
+      ? nil : StoredChannel(number: number, pages: found.map { (page: $0.key.page, bytes: $0.value) })
+  }
+
+  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
+    let log = self.log[shard, default: [:]].sorted { $0.key < $1.key }
+    let own = { PageKey(shard: shard, channel: ChannelNumber(0), page: $0) }
+    return StoredShard(
+      head: pages[own(.shardHead)],
+      types: pages[own(.types)],
+      log: log.map { (index: LogIndex($0.key), bytes: $0.value) }
+    )
+  }
+
+  func logLength(_ shard: ShardID) -> Int { log[shard]?.count ?? 0 }
+
+  /// The session records and the time that a shard starts from, read without the engine's code.
+  func recovered(_ shard: ShardID) -> (sessions: [SessionID: SessionRecord], time: Int64) {
+    var sessions: [SessionID: SessionRecord] = [:]
+    var time: Int64 = 0
+    var included: UInt64 = 0
+    let head = PageKey(shard: shard, channel: ChannelNumber(0), page: .shardHead)
+    if let bytes = pages[head], let page = try? Page(bytes.readableBytesSpan) {
+      included = page.index.rawValue
+      for effect in page.effects {
+        if case .sessionAssigned(let record) = effect { sessions[record.session] = record }
+        if case .countersAssigned(_, let at) = effect { time = at.milliseconds }
+      }
+    }
+    for (index, bytes) in log[shard, default: [:]].sorted(by: { $0.key < $1.key }) {
+      guard let batch = try? LogBatch(bytes.readableBytesSpan) else {
+        faults.append("batch \(index) does not parse")
+        continue
+      }
+      time = max(time, batch.time.milliseconds)
+      if index > included { for record in batch.sessions { sessions[record.session] = record } }
+    }
+    return (sessions, time)
+  }
+}

@@ -1,0 +1,163 @@
+import DequeModule
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+
+/// A request as a gateway has issued it.
+struct Request {
+  var ask: Ask
+  var shard: Int
+  /// 0 for queries.
+  var counter: UInt64
+  var correlation: UInt32
+
+  func payload() -> ByteBuffer {
+    var buffer = ByteBuffer()
+    ask.write(counter: counter, into: &buffer)
+    return buffer
+  }
+}
+
+/// One connection of a gateway, from its socket to the loops: frames under way there, replies under way back.
+final class Connection {
+  /// What a loop is handed of a connection, in this order.
+  enum Item {
+    case open
+    case request(Request, isResend: Bool)
+    case close
+  }
+
+  /// What the oracle says to a request.
+  struct Expectation {
+    var answer: Answer
+    var shard: Int
+    var needs: Int
+  }
+
+  let gateway: Int
+  let session: SessionID
+  let serial: UInt64
+  var lanes: [ReplyLane] = []
+  /// Sent, and not read by the store.
+  var wire: Deque<(request: Request, isResend: Bool)> = []
+  var inboxes: [Deque<Item>]
+  /// Written by the store, and not read by the gateway.
+  var back: Deque<(correlation: UInt32, answer: Answer)> = []
+  var expected: [UInt32: Expectation] = [:]
+  /// The gateway has given it up.
+  var isCut = false
+  /// The store has closed it.
+  var isEnded = false
+
+  init(gateway: Int, session: SessionID, serial: UInt64, loops: Int) {
+    self.gateway = gateway
+    self.session = session
+    self.serial = serial
+    inboxes = Array(repeating: [.open], count: loops)
+  }
+}
+
+/// A gateway: its session, what it has not been answered, and its connection.
+struct SimulatedGateway {
+  var session: SessionID
+  var nextCounter: UInt64 = 1
+  /// In the order of issue.
+  var outstanding: [Request] = []
+  var connection: Connection?
+}
+
+/// Random requests. They depend on the seed alone.
+struct AskGenerator {
+  var random: SeededRandom
+  let cids: [String]
+  private var nextMessage: [String: Int] = [:]
+  private let users = (0..<10).map { "u\($0)" }
+  static let types = ["team", "dm"]
+
+  /// One channel is large: its rows and messages fill several pages.
+  static let large = "team:large"
+
+  init(seed: UInt64) {
+    random = SeededRandom(seed: seed ^ 0xA5A5)
+    cids = [Self.large, Self.large] + (0..<9).map { "\($0 % 3 == 0 ? "dm" : "team"):c\($0)" }
+  }
+
+  mutating func next() -> Ask {
+    let cid = random.oneIn(150) ? "team:none" : random.pick(cids)
+    switch random.below(100) {
+    case 0..<4: return .put(cid: cid, options(), seats(2))
+    case 4..<14: return change(cid)
+    case 14..<34: return register(cid)
+    case 34..<37: return .delete(cid: cid, id: message(cid))
+    case 37..<57:
+      return .read(cid: cid, user: user(), message: random.oneIn(4) ? "" : message(cid), epoch: epoch())
+    case 57..<68: return .delivered(cid: cid, user: user(), message: random.oneIn(4) ? "" : message(cid))
+    case 68..<80: return .unread(cid: cid, user: user(), message: message(cid), epoch: epoch())
+    case 80..<82:
+      let name = random.pick(Self.types)
+      if random.oneIn(3) { return .assignType(name, version: UInt64(1 + random.below(50)), options()) }
+      return .patchType(name, options())
+    case 82..<86: return .getChannel(cid: cid)
+    case 86..<91:
+      let cursor = random.oneIn(3) ? UInt32(random.below(300)) : nil
+      let viewer = random.oneIn(3) ? "" : user()
+      let isServer = viewer.isEmpty || random.oneIn(2)
+      return .readState(
+        cid: cid, viewer: viewer, isServer: isServer, limit: 1 + random.below(20), cursor: cursor)
+    case 91..<97: return .statuses(cid: cid, ids: (0...random.below(6)).map { _ in message(cid) })
+    case 97: return .getType(random.pick(Self.types))
+    case 98: return .listTypes
+    default: return random.oneIn(4) ? .malformed(cid: cid) : .getChannel(cid: cid)
+    }
+  }
+
+  private mutating func change(_ cid: String) -> Ask {
+    if cid == Self.large, random.oneIn(6) {
+      return .change(cid: cid, add: (0..<40).map { _ in Seat(user: "many\(random.below(700))") }, remove: [])
+    }
+    let add = random.oneIn(2) ? seats(2) : []
+    return .change(cid: cid, add: add, remove: random.oneIn(2) ? seats(2).map(\.user) : [])
+  }
+
+  private mutating func register(_ cid: String) -> Ask {
+    var id = message(cid)
+    if !random.oneIn(6) {
+      id = "m\(nextMessage[cid, default: 1])"
+      nextMessage[cid, default: 1] += 1
+    }
+    if random.oneIn(80) { id = "m/1" }
+    return .register(
+      cid: cid,
+      id: id,
+      sender: random.oneIn(10) ? "" : user(),
+      created: random.oneIn(4) ? Int64(1 + random.below(1000)) : 0,
+      isSilent: random.oneIn(8)
+    )
+  }
+
+  private mutating func user() -> String { random.oneIn(40) ? "nobody" : random.pick(users) }
+
+  private mutating func message(_ cid: String) -> String {
+    let newest = nextMessage[cid, default: 1]
+    return "m\(max(0, newest - random.below(random.oneIn(3) ? newest + 1 : 12)))"
+  }
+
+  private mutating func epoch() -> UInt32? { random.oneIn(3) ? UInt32(random.below(6)) : nil }
+
+  private mutating func seats(_ most: Int) -> [Seat] {
+    (0..<random.below(most + 1)).map { _ in
+      let user = random.oneIn(100) ? "no body" : random.pick(users)
+      return Seat(user: user, role: random.oneIn(3) ? random.pick(["admin", "guest"]) : "")
+    }
+  }
+
+  private mutating func options() -> OptionChange {
+    var options = OptionChange()
+    if random.oneIn(4) { options.readEvents = !random.oneIn(3) }
+    if random.oneIn(4) { options.deliveryEvents = !random.oneIn(3) }
+    if random.oneIn(3) { options.markUnread = random.pick([0, 0, 1, 1, 2]) }
+    if random.oneIn(3) { options.history = random.pick([0, 1]) }
+    return options
+  }
+}

@@ -1,0 +1,80 @@
+import NIOCore
+import ReceiptModel
+import StoreEngine
+
+/// One store loop and what the simulation keeps for it: the commit under way, and the reads.
+final class SimulatedLoop: StoreLoopDriver {
+  /// How a commit ends.
+  enum Fate: Equatable {
+    case success
+    /// Reported as failed after so many of its steps, all of them included.
+    case failure(after: Int)
+  }
+
+  struct Commit {
+    var steps: [SimulatedDisk.Step]
+    var done = 0
+    var fate: Fate
+  }
+
+  struct Load {
+    var request: LoadRequest
+    var reference: ChannelReference
+    /// Read when it was asked for; nil: it is read when it is answered.
+    var early: StoredChannel??
+  }
+
+  let number: Int
+  unowned let world: Simulation
+  private(set) var loop: StoreLoop!
+  var commit: Commit?
+  var loads: [Load] = []
+  private(set) var clock: Int64 = 0
+  private(set) var isHalted = false
+
+  init(
+    _ number: Int,
+    world: Simulation,
+    configuration: StoreLoopConfiguration,
+    stored: [(shard: ShardID, state: StoredShard)]
+  ) throws(StorageError) {
+    self.number = number
+    self.world = world
+    loop = try StoreLoop(
+      configuration: configuration,
+      shardCount: Simulation.shardCount,
+      stored: stored,
+      driver: self
+    )
+  }
+
+  func setClock(_ time: Int64) {
+    clock = max(clock, time)
+    loop.clock = Timestamp(milliseconds: time)
+  }
+
+  // MARK: StoreLoopDriver
+
+  func commit(_ group: CommitGroup) {
+    if commit != nil { world.faults.append("a second commit while one is in flight") }
+    let steps = SimulatedDisk.steps(group)
+    commit = Commit(steps: steps, fate: world.fate(steps: steps.count))
+    world.closed(group, by: self)
+  }
+
+  func load(_ request: LoadRequest, as reference: ChannelReference) {
+    var load = Load(request: request, reference: reference)
+    if world.random.oneIn(2) { load.early = .some(world.read(request)) }
+    loads.append(load)
+    if !world.oracles[Int(request.shard.rawValue)].loading.insert(reference).inserted {
+      world.faults.append("\(reference) is asked for twice")
+    }
+  }
+
+  func reports(_ error: StorageError) {
+    if case .failed = error { return }
+    world.faults.append("\(error)")
+  }
+
+  func halted(_ error: StorageError) { isHalted = true }
+}

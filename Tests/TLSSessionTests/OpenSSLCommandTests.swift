@@ -1,0 +1,111 @@
+import Dispatch
+import Foundation
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import TLSSession
+
+/// The handler on a real socket against the `openssl` command: an implementation of TLS driven by other code than ours.
+@Suite("TLS against openssl s_client", .serialized)
+struct OpenSSLCommandTests {
+  /// Sends back what it gets.
+  private final class Echo: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+      context.writeAndFlush(data, promise: nil)
+    }
+  }
+
+  private func withServer(_ body: (Int) async throws -> Void) async throws {
+    let tls = try Contexts.server()
+    let server = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+      .childChannelInitializer { channel in
+        channel.eventLoop.makeCompletedFuture {
+          try channel.pipeline.syncOperations.addHandler(TLSHandler(context: tls))
+          try channel.pipeline.syncOperations.addHandler(Echo())
+        }
+      }
+      .bind(host: "127.0.0.1", port: 0).get()
+    let port = try #require(server.localAddress?.port)
+    try await body(port)
+    try await server.close()
+  }
+
+  /// What the command prints. It runs on a thread of its own: the tests' own threads are few, and must not wait.
+  private func client(_ port: Int, _ arguments: [String], input: String = "") async throws -> String {
+    try await withCheckedThrowingContinuation { continuation in
+      DispatchQueue.global().async {
+        continuation.resume(with: Result { try OpenSSLCommandTests.run(port, arguments, input) })
+      }
+    }
+  }
+
+  private static func run(_ port: Int, _ arguments: [String], _ input: String) throws -> String {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+    process.arguments =
+      ["openssl", "s_client", "-connect", "127.0.0.1:\(port)", "-CAfile"]
+      + [Certificates.shared.path("ca.pem")] + arguments
+    let stdin = Pipe()
+    let stdout = Pipe()
+    process.standardInput = stdin
+    process.standardOutput = stdout
+    process.standardError = stdout
+    try process.run()
+    stdin.fileHandleForWriting.write(Data(input.utf8))
+    // s_client leaves at the end of its input, answered or not.
+    Thread.sleep(forTimeInterval: 0.3)
+    try stdin.fileHandleForWriting.close()
+    let text = String(decoding: stdout.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    process.waitUntilExit()
+    return text
+  }
+
+  @Test("both versions, h2, verified, echo", arguments: ["-tls1_2", "-tls1_3"])
+  func works(_ version: String) async throws {
+    try await withServer { port in
+      let text = try await client(port, ["-alpn", "http/1.1,h2", version], input: "echo this\n")
+      #expect(text.contains("echo this"), "\(text)")
+      let details = try await client(port, ["-alpn", "h2", version])
+      #expect(details.contains("ALPN protocol: h2"))
+      #expect(details.contains("Verify return code: 0 (ok)"))
+    }
+  }
+
+  @Test("another protocol is refused with the alert for it")
+  func otherProtocol() async throws {
+    try await withServer { port in
+      let text = try await client(port, ["-alpn", "http/1.1"])
+      #expect(text.contains("alert no application protocol"), "\(text)")
+    }
+  }
+
+  @Test("TLS 1.1 and ciphers without forward secrecy are refused")
+  func weak() async throws {
+    try await withServer { port in
+      let old = try await client(port, ["-alpn", "h2", "-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0"])
+      #expect(old.contains("alert protocol version"), "\(old)")
+      let weak = try await client(port, ["-alpn", "h2", "-tls1_2", "-cipher", "AES256-GCM-SHA384"])
+      #expect(weak.contains("handshake failure"), "\(weak)")
+    }
+  }
+
+  @Test("renegotiation is refused")
+  func renegotiation() async throws {
+    try await withServer { port in
+      let text = try await client(port, ["-alpn", "h2", "-tls1_2"], input: "R\n")
+      #expect(text.contains("no renegotiation") || text.contains("handshake failure"), "\(text)")
+    }
+  }
+
+  @Test("sessions are resumed by ticket", arguments: ["-tls1_2", "-tls1_3"])
+  func resumption(_ version: String) async throws {
+    try await withServer { port in
+      let session = Certificates.shared.path("session\(version).pem")
+      _ = try await client(port, ["-alpn", "h2", version, "-sess_out", session], input: "x\n")
+      let text = try await client(port, ["-alpn", "h2", version, "-sess_in", session])
+      #expect(text.contains("Reused, "), "\(text)")
+    }
+  }
+}

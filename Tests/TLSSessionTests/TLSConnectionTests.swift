@@ -1,0 +1,250 @@
+import NIOCore
+import Testing
+
+@testable import TLSSession
+
+@Suite("TLS connections in memory")
+struct TLSConnectionTests {
+  private static let large = ByteBuffer(
+    bytes: (0..<1_000_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }
+  )
+
+  @Test(
+    "handshake, data both ways, close_notify both ways",
+    arguments: [TLSVersion.v1_2, .v1_3],
+    [Int.max, 1_000, 1]
+  )
+  func exchange(_ version: TLSVersion, _ pieceBytes: Int) throws {
+    let pair = try Loopback(
+      client: Contexts.client(versions: version...version),
+      server: Contexts.server(),
+      pieceBytes: pieceBytes
+    )
+    pair.run()
+    try #require(pair.isEstablished, "\(pair.clientError as Any) \(pair.serverError as Any)")
+    #expect(pair.server.negotiatedProtocol == "h2" && pair.client.negotiatedProtocol == "h2")
+    #expect(pair.server.version == (version == .v1_2 ? "TLSv1.2" : "TLSv1.3"))
+    #expect(pair.client.cipher.contains("GCM") || pair.client.cipher.contains("CHACHA20"))
+
+    let text = pieceBytes == 1 ? ByteBuffer(repeating: 7, count: 20_000) : TLSConnectionTests.large
+    try pair.client.write(ByteBuffer(string: "hello "))
+    try pair.client.write(text)
+    try pair.server.write(text)
+    pair.run()
+    #expect(pair.serverRead == ByteBuffer(string: "hello ") + text)
+    #expect(pair.clientRead == text)
+
+    pair.server.close()
+    pair.server.close()
+    pair.run()
+    #expect(pair.client.peerHasClosed && !pair.server.peerHasClosed)
+    // A half-closed connection still carries the other direction.
+    try pair.client.write(ByteBuffer(string: "bye"))
+    pair.client.close()
+    pair.run()
+    #expect(pair.server.peerHasClosed)
+    #expect(throws: TLSError.closed) { try pair.server.write(text) }
+    #expect(pair.clientError == nil && pair.serverError == nil)
+  }
+
+  @Test("no version in common")
+  func versions() throws {
+    let pair = try Loopback(
+      client: Contexts.client(versions: .v1_2 ... .v1_2),
+      server: Contexts.server(versions: .v1_3 ... .v1_3)
+    )
+    pair.run()
+    #expect(pair.serverError == .handshake(reason: "unsupported protocol"))
+    #expect(pair.clientError == .handshake(reason: "tlsv1 alert protocol version"))
+  }
+
+  @Test("ALPN: a client that offers nothing, and a server that chooses nothing")
+  func applicationProtocol() throws {
+    let silent = try Loopback(client: Contexts.client(applicationProtocol: .none), server: Contexts.server())
+    silent.run()
+    #expect(silent.serverError == .noApplicationProtocol)
+    let deaf = try Loopback(client: Contexts.client(), server: Contexts.server(applicationProtocol: .none))
+    deaf.run()
+    #expect(deaf.clientError == .noApplicationProtocol)
+    let both = try Loopback(
+      client: Contexts.client(applicationProtocol: .none),
+      server: Contexts.server(applicationProtocol: .none)
+    )
+    both.run()
+    #expect(both.isEstablished && both.server.negotiatedProtocol == nil)
+  }
+
+  @Test(
+    "certificates that a client refuses",
+    arguments: [
+      ("server", "other-ca", "localhost", "unable to get local issuer certificate"),
+      ("expired", "ca", "localhost", "certificate has expired"),
+      ("server", "ca", "example.org", "hostname mismatch"),
+      ("server", "ca", "127.0.0.2", "IP address mismatch"),
+    ]
+  )
+  func refused(_ server: String, _ authority: String, _ name: String, _ reason: String) throws {
+    let pair = try Loopback(
+      client: Contexts.client(authority: authority),
+      server: Contexts.server(server),
+      serverName: name
+    )
+    pair.run()
+    #expect(pair.clientError == .certificate(reason: reason))
+    #expect(!pair.client.isEstablished)
+    if case .some(.handshake) = pair.serverError {
+    } else if case .some(.record) = pair.serverError {
+    } else {
+      Issue.record("the server has not been told: \(pair.serverError as Any)")
+    }
+  }
+
+  @Test("names that a client accepts", arguments: ["localhost", "127.0.0.1"])
+  func accepted(_ name: String) throws {
+    let pair = try Loopback(client: Contexts.client(), server: Contexts.server(), serverName: name)
+    pair.run()
+    #expect(pair.isEstablished, "\(pair.clientError as Any)")
+  }
+
+  @Test("mutual TLS: with, without and with a foreign certificate", arguments: [TLSVersion.v1_2, .v1_3])
+  func mutual(_ version: TLSVersion) throws {
+    for (certificate, works) in [("client", true), (nil, false), ("other", false)] {
+      let pair = try Loopback(
+        client: Contexts.client(certificate: certificate, versions: version...version),
+        server: Contexts.server(clientAuthority: "ca")
+      )
+      pair.run()
+      #expect(pair.server.isEstablished == works, "\(certificate ?? "none")")
+      if works { continue }
+      switch pair.serverError {
+      case .handshake("peer did not return a certificate"): #expect(certificate == nil)
+      case .certificate("unable to get local issuer certificate"): #expect(certificate == "other")
+      default: Issue.record("\(pair.serverError as Any)")
+      }
+      #expect(pair.clientError != nil)
+    }
+  }
+
+  @Test(
+    "bytes that are no TLS",
+    arguments: [
+      "GET / HTTP/1.1\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\u{16}\u{3}\u{1}garbage beyond help",
+    ]
+  )
+  func garbage(_ text: String) throws {
+    let server = try TLSConnection(context: Contexts.server())
+    server.consume(ByteBuffer(string: text + String(repeating: "x", count: 30_000)))
+    #expect { try server.handshake() } throws: { error in
+      if case .handshake(let reason) = error as? TLSError { !reason.isEmpty } else { false }
+    }
+    #expect(throws: TLSError.closed) { try server.handshake() }
+  }
+
+  @Test("a damaged record")
+  func damaged() throws {
+    let pair = try Loopback(client: Contexts.client(), server: Contexts.server())
+    pair.run()
+    try pair.client.write(ByteBuffer(string: "secret"))
+    var bytes = try #require(pair.client.takeOutput())
+    bytes.setInteger(
+      bytes.getInteger(at: bytes.writerIndex - 1, as: UInt8.self)! ^ 1,
+      at: bytes.writerIndex - 1
+    )
+    pair.server.consume(bytes)
+    var plaintext = ByteBuffer()
+    #expect(throws: TLSError.record(reason: "decryption failed or bad record mac")) {
+      try pair.server.read(into: &plaintext)
+    }
+    #expect(plaintext.readableBytes == 0)
+    #expect(pair.server.takeOutput() != nil)  // The alert.
+  }
+
+  @Test("an end without close_notify, in the handshake and after")
+  func truncated() throws {
+    let early = try TLSConnection(context: Contexts.server())
+    early.consumeEnd()
+    #expect(throws: TLSError.truncated) { try early.handshake() }
+    let pair = try Loopback(client: Contexts.client(), server: Contexts.server())
+    pair.run()
+    try pair.client.write(ByteBuffer(string: "half"))
+    pair.run()
+    pair.server.consumeEnd()
+    var plaintext = ByteBuffer()
+    #expect(throws: TLSError.truncated) { try pair.server.read(into: &plaintext) }
+    #expect(pair.serverRead == ByteBuffer(string: "half"))
+  }
+}
+
+@Suite("TLS files")
+struct TLSFileTests {
+  @Test(
+    "a file that cannot be used is named with the reason",
+    arguments: [
+      ("missing.pem", "server.key", "missing.pem", "No such file or directory"),
+      ("server.pem", "missing.key", "missing.key", "No such file or directory"),
+      ("garbage.pem", "server.key", "garbage.pem", "no start line"),
+      ("server.pem", "garbage.pem", "garbage.pem", "unsupported"),
+      ("server.pem", "other.key", "other.key", "key values mismatch"),
+      ("server.pem", "locked.key", "locked.key", ""),
+    ]
+  )
+  func unusable(_ chain: String, _ key: String, _ named: String, _ reason: String) throws {
+    let files = Certificates.shared
+    #expect {
+      try TLSContext(
+        server: TLSServerConfiguration(
+          certificateChainFile: files.path(chain),
+          privateKeyFile: files.path(key)
+        )
+      )
+    } throws: { error in
+      guard case .file(let path, let text) = error as? TLSError else { return false }
+      return path == files.path(named) && (reason.isEmpty ? !text.isEmpty : text == reason)
+    }
+  }
+
+  @Test("authorities that cannot be read are named")
+  func authorities() throws {
+    let path = Certificates.shared.path("nowhere.pem")
+    #expect(throws: TLSError.file(path: path, reason: "No such file or directory")) {
+      try TLSContext(client: TLSClientConfiguration(authorityFile: path))
+    }
+  }
+
+  @Test("reload: new connections get the new certificate, a failed reload keeps the old one")
+  func reload() throws {
+    let files = Certificates.shared
+    try files.copy("server.pem", "live.pem")
+    try files.copy("server.key", "live.key")
+    let server = try Contexts.server("live")
+    let trusting = try Contexts.client()
+    let trustingOther = try Contexts.client(authority: "other-ca")
+
+    let old = try Loopback(client: trusting, server: server)
+    old.run()
+    #expect(old.isEstablished)
+
+    try files.copy("other.pem", "live.pem")
+    #expect(throws: TLSError.self) { try server.reload() }  // The key does not belong to it yet.
+    let still = try Loopback(client: trusting, server: server)
+    still.run()
+    #expect(still.isEstablished)
+
+    try files.copy("other.key", "live.key")
+    try server.reload()
+    let new = try Loopback(client: trustingOther, server: server)
+    new.run()
+    #expect(new.isEstablished)
+    try old.client.write(ByteBuffer(string: "still there"))
+    old.run()
+    #expect(old.serverRead == ByteBuffer(string: "still there"))
+  }
+}
+
+extension ByteBuffer {
+  fileprivate static func + (first: ByteBuffer, second: ByteBuffer) -> ByteBuffer {
+    var both = first
+    both.writeImmutableBuffer(second)
+    return both
+  }
+}
