@@ -1,5 +1,6 @@
 #include "CRapidJSON.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -14,7 +15,7 @@ namespace {
 // What has to hold for both: iterative, so that nesting costs heap and not C stack; in situ, so that a string is a
 // range of our copy of the text; a second root value is an error.
 constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseInsituFlag;
-// Text with no byte above 0x7F is valid UTF-8 already and takes the reader's vector path for strings.
+// Plain text (see below) is valid UTF-8 already and takes the reader's vector path for strings.
 constexpr unsigned kValidatingFlags = kFlags | rapidjson::kParseValidateEncodingFlag;
 
 template <typename T> class Buffer {
@@ -45,16 +46,31 @@ private:
   size_t capacity_ = 0;
 };
 
-bool isASCII(const char *bytes, size_t length) {
-  uint64_t seen = 0;
+bool isPlainByte(char character) {
+  const unsigned char byte = static_cast<unsigned char>(character);
+  if (byte < 0x20) return byte == '\t' || byte == '\n' || byte == '\r';
+  return byte < 0x80;
+}
+
+// Whether the vector path may be taken: no byte above 0x7F, and of those below 0x20 only the blanks of RFC 8259
+// section 2. rapidjson 1.1's vector scan lets 0x1A to 0x1F through inside strings; its scalar scan does not.
+bool isPlain(const char *bytes, size_t length) {
+  const uint64_t highBits = 0x8080808080808080ULL;
   size_t index = 0;
   for (; index + 8 <= length; index += 8) {
     uint64_t word;
     std::memcpy(&word, bytes + index, 8);
-    seen |= word;
+    if ((word & highBits) != 0) return false;
+    // No high bit is set, so no borrow crosses a byte but where one is below 0x20.
+    if (((word - 0x2020202020202020ULL) & highBits) == 0) continue;
+    for (size_t at = index; at < index + 8; at++) {
+      if (!isPlainByte(bytes[at])) return false;
+    }
   }
-  for (; index < length; index++) seen |= static_cast<unsigned char>(bytes[index]);
-  return (seen & 0x8080808080808080ULL) == 0;
+  for (; index < length; index++) {
+    if (!isPlainByte(bytes[index])) return false;
+  }
+  return true;
 }
 
 } // namespace
@@ -135,6 +151,8 @@ struct tm_json_parser {
     return Double(static_cast<double>(value));
   }
   bool Double(double value) {
+    // Without full precision an exponent within bounds can still overflow, as in -843089.3E311.
+    if (!std::isfinite(value)) return false;
     uint64_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     return put(TM_JSON_DOUBLE, bits);
@@ -160,9 +178,9 @@ tm_json_result tm_json_parse(tm_json_parser *parser, const void *bytes, size_t l
   if (length > 0) std::memcpy(text, bytes, length);
   text[length] = 0;
 
-  const bool ascii = isASCII(text, length);
   rapidjson::InsituStringStream stream(text);
-  const rapidjson::ParseResult result = ascii ? parser->reader.Parse<kFlags>(stream, *parser)
+  const rapidjson::ParseResult result = isPlain(text, length)
+                                              ? parser->reader.Parse<kFlags>(stream, *parser)
                                               : parser->reader.Parse<kValidatingFlags>(stream, *parser);
   if (result.IsError()) {
     parser->tokenCount = 0;

@@ -23,6 +23,11 @@ func makeClientCallbacks() -> OpaquePointer {
 let readRequestBody: nghttp2_data_source_read_callback = { _, _, buffer, length, dataFlags, source, _ in
   let slot = source.unsafelyUnwrapped.pointee.ptr.assumingMemoryBound(to: StreamSlot.self)
   let available = slot.pointee.response.readableBytes
+  let finished = slot.pointee.flags.contains(.finished)
+  if available == 0 && !finished {
+    slot.pointee.flags.insert(.deferred)
+    return Int(NGHTTP2_ERR_DEFERRED.rawValue)
+  }
   let count = min(available, length)
   if count > 0 {
     slot.pointee.response.withUnsafeReadableBytes { bytes in
@@ -31,7 +36,10 @@ let readRequestBody: nghttp2_data_source_read_callback = { _, _, buffer, length,
     }
     slot.pointee.response.moveReaderIndex(forwardBy: count)
   }
-  if count == available { dataFlags.unsafelyUnwrapped.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue) }
+  if count == available {
+    if finished { dataFlags.unsafelyUnwrapped.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue) }
+    slot.pointee.response.clear()
+  }
   return count
 }
 
@@ -53,7 +61,8 @@ private let onBeginHeaders: nghttp2_on_begin_headers_callback = { session, frame
   core.pointee.decoding = nil
   guard let slot = slot(session, header.pointee.stream_id) else { return 0 }
   slot.pointee.streamID = header.pointee.stream_id
-  // A final status has been seen: these are trailers. An informational one is forgotten (RFC 9113 section 8.1).
+  // A final status has been seen: these are trailers. An informational one is forgotten (RFC 9113 section
+  // 8.1).
   if slot.pointee.status >= 200 { return 0 }
   slot.pointee.count = 0
   slot.pointee.headerListBytes = 0

@@ -1,7 +1,8 @@
 internal import CNghttp2
 internal import NIOCore
 
-/// One client session: the nghttp2 pointer and all that its callbacks touch, at a fixed address. See ``ServerCore``.
+/// One client session: the nghttp2 pointer and all that its callbacks touch, at a fixed address. See
+/// ``ServerCore``.
 struct ClientCore {
   /// Freed by ``destroy()``; nil after that.
   var session: OpaquePointer?

@@ -37,8 +37,8 @@ struct ConnectionLifecycle {
     return true
   }
 
-  /// Output is written as far as the channel takes it. `sessionDone`: nghttp2 wants neither to read nor to write.
-  /// True when the output is to be closed.
+  /// Output is written as far as the channel takes it. `sessionDone`: nghttp2 wants neither to read nor to
+  /// write. True when the output is to be closed.
   mutating func flushed(sessionDone: Bool) -> Bool {
     switch state {
     case .active, .warned, .draining, .closing:

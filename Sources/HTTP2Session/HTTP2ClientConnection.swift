@@ -1,9 +1,10 @@
 internal import CNghttp2
 package import NIOCore
 
-/// The client's side of one HTTP/2 connection: a channel handler over an nghttp2 session. Requests are queued with
-/// ``submit(_:path:body:token:streaming:)`` and leave in one write at the end of the read loop or with ``flushIfNeeded()``;
-/// more than the server's concurrent streams wait inside nghttp2. Everything runs on the channel's event loop.
+/// The client's side of one HTTP/2 connection: a channel handler over an nghttp2 session. Requests are queued
+/// with ``submit(_:path:body:token:streaming:endsLater:)`` and leave in one write at the end of the read loop
+/// or with ``flushIfNeeded()``; more than the server's concurrent streams wait inside nghttp2. Everything
+/// runs on the channel's event loop.
 package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: ChannelInboundHandler {
   package typealias InboundIn = ByteBuffer
   package typealias OutboundOut = ByteBuffer
@@ -65,6 +66,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   ///   - path: `:path`, with the query.
   ///   - token: given back with the answer.
   ///   - streaming: tell the delegate of the body as it comes.
+  ///   - endsLater: more of the body follows with ``write(_:_:)``, until ``finish(_:)``.
   /// - Returns: a handle for ``cancel(_:)``; nil if the connection takes no requests any more.
   @discardableResult
   package func submit(
@@ -72,7 +74,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     path: UnsafeRawBufferPointer,
     body: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0),
     token: UInt64,
-    streaming: Bool = false
+    streaming: Bool = false,
+    endsLater: Bool = false
   ) -> HTTP2StreamHandle? {
     guard isUsable, let session = core.pointee.session else { return nil }
     let slot = core.pointee.open()
@@ -86,7 +89,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     }
     pathField.pointee.valuelen = path.count
     let streamID: Int32
-    if body.isEmpty {
+    if !endsLater { slot.pointee.flags.insert(.finished) }
+    if body.isEmpty && !endsLater {
       streamID = nghttp2_submit_request(session, nil, template.list, template.count, nil, slot)
     } else {
       slot.pointee.response.clear()
@@ -108,21 +112,68 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     return handle
   }
 
-  /// As ``submit(_:path:body:token:streaming:)``, with strings.
+  /// As ``submit(_:path:body:token:streaming:endsLater:)``, with strings.
   @discardableResult
   package func submit(
     _ template: HTTP2RequestTemplate,
     path: String,
     body: ByteBuffer = ByteBuffer(),
     token: UInt64,
-    streaming: Bool = false
+    streaming: Bool = false,
+    endsLater: Bool = false
   ) -> HTTP2StreamHandle? {
     var path = path
     return path.withUTF8 { path in
       body.withUnsafeReadableBytes { body in
-        submit(template, path: UnsafeRawBufferPointer(path), body: body, token: token, streaming: streaming)
+        submit(
+          template,
+          path: UnsafeRawBufferPointer(path),
+          body: body,
+          token: token,
+          streaming: streaming,
+          endsLater: endsLater
+        )
       }
     }
+  }
+
+  /// Queues more of a body that was begun with `endsLater`. Nothing bounds what waits but the caller: see
+  /// ``queuedBytes(_:)``.
+  @discardableResult
+  package func write(_ stream: HTTP2StreamHandle, _ bytes: ByteBuffer) -> HTTP2Outcome {
+    guard let slot = findSending(stream) else { return .gone }
+    slot.pointee.response.discardReadBytes()
+    slot.pointee.response.writeImmutableBuffer(bytes)
+    resume(slot)
+    return .queued
+  }
+
+  /// Ends such a body; what is queued is still sent.
+  @discardableResult
+  package func finish(_ stream: HTTP2StreamHandle) -> HTTP2Outcome {
+    guard let slot = findSending(stream) else { return .gone }
+    slot.pointee.flags.insert(.finished)
+    resume(slot)
+    return .queued
+  }
+
+  /// Bytes of such a body that wait for the server's windows; nil if it has ended.
+  package func queuedBytes(_ stream: HTTP2StreamHandle) -> Int? {
+    findSending(stream).map { $0.pointee.response.readableBytes }
+  }
+
+  private func findSending(_ stream: HTTP2StreamHandle) -> UnsafeMutablePointer<StreamSlot>? {
+    guard let slot = core.pointee.pool.pointee.find(stream), !slot.pointee.flags.contains(.finished),
+      slot.pointee.phase == .receiving || slot.pointee.phase == .streaming
+    else { return nil }
+    return slot
+  }
+
+  private func resume(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    isDirty = true
+    guard slot.pointee.flags.contains(.deferred), let session = core.pointee.session else { return }
+    slot.pointee.flags.remove(.deferred)
+    _ = nghttp2_session_resume_data(session, slot.pointee.streamID)
   }
 
   /// Gives a request up with CANCEL; the delegate hears that it failed.
@@ -273,7 +324,10 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
         core.pointee.pool.pointee.put(slot)
       case .streaming:
         delegate.http2ResponsePart(token: token, response: HTTP2ClientResponse(slot), on: self)
-        slot.pointee.count = slot.pointee.headerEnd
+        // It may have cancelled, or closed the connection.
+        if slot.pointee.phase == .streaming && slot.pointee.token == token {
+          slot.pointee.count = slot.pointee.headerEnd
+        }
       case .aborted:
         let errorCode = UInt32(bitPattern: slot.pointee.status)
         core.pointee.pool.pointee.put(slot)
@@ -285,8 +339,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
 
   // MARK: Output
 
-  /// Writes the requests queued since the last flush. Cheap when there are none; does nothing inside a read, whose end
-  /// flushes anyway.
+  /// Writes the requests queued since the last flush. Cheap when there are none; does nothing inside a read,
+  /// whose end flushes anyway.
   package func flushIfNeeded() {
     guard isDirty, !isBusy, let context else { return }
     isBusy = true
@@ -306,7 +360,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
 
   private func send(_ session: OpaquePointer, _ context: ChannelHandlerContext) {
     let maxWriteBytes = resources.limits.maxWriteBytes
-    // While the channel is not writable, requests wait in nghttp2; channelWritabilityChanged goes on from here.
+    // While the channel is not writable, requests wait in nghttp2; channelWritabilityChanged goes on from
+    // here.
     while context.channel.isWritable {
       var output = resources.output
       resources.output = ByteBuffer()
@@ -317,6 +372,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
         context.writeAndFlush(wrapOutboundOut(output), promise: nil)
       }
       if output.capacity <= maxWriteBytes * 2 { resources.output = output }
+      // The write may have failed and closed the channel, and the session with it.
+      guard core.pointee.session != nil else { return }
       switch drained {
       case .more: continue
       case .all: return

@@ -3,7 +3,8 @@ internal import NIOCore
 
 /// What a client accepts from its server.
 package struct HTTP2ClientLimits: Sendable {
-  /// Bytes of an answer's header list (RFC 9113 section 6.5.2), 1 to 65,535; past it the rest of the list is left out.
+  /// Bytes of an answer's header list (RFC 9113 section 6.5.2), 1 to 65,535; past it the rest of the list is
+  /// left out.
   package var maxHeaderListBytes: Int = 32 * 1024
   /// Bytes of an answer's body. Past it the stream is reset and fails.
   package var maxBodyBytes: Int = 64 * 1024 * 1024
@@ -53,8 +54,8 @@ package final class HTTP2ClientResources {
   }
 }
 
-/// The part of a request's headers that stays the same from request to request, laid out for nghttp2 once. It has to
-/// live until the requests made with it have been sent; the connection keeps no reference of its own.
+/// The part of a request's headers that stays the same from request to request, laid out for nghttp2 once. It
+/// has to live until the requests made with it have been sent; the connection keeps no reference of its own.
 package final class HTTP2RequestTemplate {
   let list: UnsafeMutablePointer<nghttp2_nv>
   let count: Int
@@ -177,8 +178,8 @@ package protocol HTTP2ClientDelegate: AnyObject {
     on connection: HTTP2ClientConnection<Self>
   )
 
-  /// There will be no answer: the stream was reset with that code, or the connection ended. REFUSED_STREAM means that
-  /// the server has not looked at the request (RFC 9113 section 8.7).
+  /// There will be no answer: the stream was reset with that code, or the connection ended. REFUSED_STREAM
+  /// means that the server has not looked at the request (RFC 9113 section 8.7).
   func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<Self>)
 
   /// All answers of this read have been delivered. Requests submitted until this returns leave in one write.

@@ -2,26 +2,29 @@ package import NIOCore
 
 /// Every limit by which one HTTP/2 connection may cost memory, time or work, in one place.
 ///
-/// The defaults suit a public listener. What happens past a limit is said beside it; nothing grows without one.
+/// The defaults suit a public listener. What happens past a limit is said beside it; nothing grows without
+/// one.
 package struct HTTP2Limits: Sendable {
   // MARK: Streams and memory
 
-  /// Concurrent streams per connection, 1 to 2^31-1 (SETTINGS_MAX_CONCURRENT_STREAMS, RFC 9113 section 6.5.2).
-  /// A stream past it is refused with REFUSED_STREAM.
+  /// Concurrent streams per connection, 1 to 2^31-1 (SETTINGS_MAX_CONCURRENT_STREAMS, RFC 9113 section
+  /// 6.5.2). A stream past it is refused with REFUSED_STREAM.
   package var maxConcurrentStreams: UInt32 = 1_000
 
-  /// Bytes of a request's header list, counted as RFC 9113 section 6.5.2 does (name + value + 32 each), 1 to 65,535.
-  /// Past it nothing more is stored, and the request is delivered with ``HTTP2Request/headersTooLarge``.
+  /// Bytes of a request's header list, counted as RFC 9113 section 6.5.2 does (name + value + 32 each), 1 to
+  /// 65,535. Past it nothing more is stored, and the request is delivered with
+  /// ``HTTP2Request/headersTooLarge``.
   package var maxHeaderListBytes: Int = 16 * 1024
 
-  /// Bytes of a request body, 0 to 2^31-1. Past it nothing more is stored, and the request is delivered at once
-  /// with ``HTTP2Request/bodyTooLarge``.
+  /// Bytes of a request body, 0 to 2^31-1. Past it nothing more is stored, and the request is delivered at
+  /// once with ``HTTP2Request/bodyTooLarge``.
   package var maxBodyBytes: Int = 1024 * 1024
 
   /// Bytes that may wait in one streaming response before ``HTTP2ServerConnection/write(_:_:)`` refuses more.
   package var maxStreamQueueBytes: Int = 256 * 1024
 
-  /// Bytes of a slot's request and response buffers, each, that are kept for the next stream. Larger ones are freed.
+  /// Bytes of a slot's request and response buffers, each, that are kept for the next stream. Larger ones are
+  /// freed.
   package var maxKeptBufferBytes: Int = 4 * 1024
 
   // MARK: Windows and frames
@@ -32,8 +35,8 @@ package struct HTTP2Limits: Sendable {
   /// Window of the connection in bytes, 65,535 to 2^31-1 (RFC 9113 section 6.9).
   package var connectionWindowSize: Int32 = 4 * 1024 * 1024
 
-  /// Payload of the largest frame accepted, 16,384 to 2^24-1 bytes (SETTINGS_MAX_FRAME_SIZE, RFC 9113 section 6.5.2).
-  /// A larger one is FRAME_SIZE_ERROR.
+  /// Payload of the largest frame accepted, 16,384 to 2^24-1 bytes (SETTINGS_MAX_FRAME_SIZE, RFC 9113 section
+  /// 6.5.2). A larger one is FRAME_SIZE_ERROR.
   package var maxFrameSize: UInt32 = 16_384
 
   /// HPACK dynamic table offered to the peer, in bytes (SETTINGS_HEADER_TABLE_SIZE, RFC 7541 section 4.2).
@@ -59,8 +62,9 @@ package struct HTTP2Limits: Sendable {
   /// SETTINGS and PING acknowledgements that may wait to be sent. Past it the connection ends.
   package var maxOutboundAcks: Int = 1_000
 
-  /// Frames that ask for work and carry none (PING, SETTINGS, PRIORITY, empty DATA, unknown types) that a peer may
-  /// send at once, and per second after that. Past it the connection ends with ENHANCE_YOUR_CALM.
+  /// Frames that ask for work and carry none (PING, SETTINGS, PRIORITY, empty DATA, unknown types) that a
+  /// peer may send at once, and per second and per request after that. Past it the connection ends with
+  /// ENHANCE_YOUR_CALM.
   package var controlFrameBurst: Int = 2_000
   /// See ``controlFrameBurst``.
   package var controlFramesPerSecond: Int = 200
@@ -85,7 +89,8 @@ package struct HTTP2Limits: Sendable {
   /// The defaults, to be changed field by field.
   package init() {}
 
-  /// Traps on values outside the ranges above: they are the operator's, checked when the configuration is read.
+  /// Traps on values outside the ranges above: they are the operator's, checked when the configuration is
+  /// read.
   func validate() {
     precondition(maxConcurrentStreams >= 1 && maxConcurrentStreams <= UInt32(Int32.max))
     precondition(maxHeaderListBytes >= 1 && maxHeaderListBytes <= 65_535)

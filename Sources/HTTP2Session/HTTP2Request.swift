@@ -1,5 +1,6 @@
-/// A complete request, read in place. Valid inside ``HTTP2ServerConnection/withRequest(_:_:)`` only; the bytes behind it
-/// stay until the stream is answered or closed, so an asynchronous step may call `withRequest` again.
+/// A complete request, read in place. Valid inside ``HTTP2ServerConnection/withRequest(_:_:)`` only; the
+/// bytes behind it stay until the stream is answered or closed, so an asynchronous step may call
+/// `withRequest` again.
 ///
 /// Absent fields are empty: HTTP does not tell them apart in any way that this service needs.
 package struct HTTP2Request: ~Copyable, ~Escapable {
@@ -30,8 +31,8 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
     @_lifetime(borrow self) get { span(slot.pointee.fields.authorization) }
   }
 
-  /// The same number as in an earlier request of this connection means the same bytes of ``authorization``, so that a
-  /// verdict can be kept beside it. 0 without the header.
+  /// The same number as in an earlier request of this connection means the same bytes of ``authorization``,
+  /// so that a verdict can be kept beside it. 0 without the header.
   package var authorizationIdentity: UInt32 { slot.pointee.authorizationIdentity }
 
   /// `content-type`.
@@ -58,6 +59,10 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
       _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.body), borrowing: self)
     }
   }
+
+  /// The body comes in pieces: ``body`` is what has not been read of it,
+  /// ``HTTP2ServerConnection/readBody(_:_:)`` takes it.
+  package var bodyStreams: Bool { slot.pointee.flags.contains(.bodyStreams) }
 
   /// The header list passed ``HTTP2Limits/maxHeaderListBytes``: what came later is missing here. Answer 431.
   package var headersTooLarge: Bool { slot.pointee.flags.contains(.headersTooLarge) }

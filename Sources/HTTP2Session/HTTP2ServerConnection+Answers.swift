@@ -2,12 +2,15 @@ internal import CNghttp2
 package import NIOCore
 
 extension HTTP2ServerConnection {
-  /// Reads a request in place. Nil, and no call, if the handle is stale or the request has been answered.
+  /// Reads a request in place. Nil, and no call, if the handle is stale or the request has been answered. The
+  /// closure may answer, but not flush.
   package func withRequest<Result, Failure: Error>(
     _ stream: HTTP2StreamHandle,
     _ body: (borrowing HTTP2Request) throws(Failure) -> Result
   ) throws(Failure) -> Result? {
-    guard let slot = find(stream), slot.pointee.phase == .delivered else { return nil }
+    guard let slot = find(stream), slot.pointee.phase == .delivered || slot.pointee.phase == .streaming else {
+      return nil
+    }
     return try body(HTTP2Request(slot))
   }
 
@@ -16,9 +19,9 @@ extension HTTP2ServerConnection {
     find(stream).map { $0.pointee.phase == .delivered } ?? false
   }
 
-  /// Answers a request. `body` writes into the stream's own buffer, which is empty when it is called and is sent from
-  /// where it is. Content-length is set (RFC 9110 section 8.6); an answer without body ends with its headers; to HEAD
-  /// the same headers go without the body.
+  /// Answers a request. `body` writes into the stream's own buffer, which is empty when it is called and is
+  /// sent from where it is. Content-length is set (RFC 9110 section 8.6); an answer without body ends with
+  /// its headers; to HEAD the same headers go without the body.
   ///
   /// - Parameters:
   ///   - status: 200 to 999.
@@ -74,8 +77,9 @@ extension HTTP2ServerConnection {
 
   // MARK: Streaming
 
-  // An answer of unknown length keeps its bytes in the same buffer of its slot: write appends at its end, nghttp2
-  // takes from its front as the peer's windows allow, and is woken by resume_data when it had found nothing.
+  // An answer of unknown length keeps its bytes in the same buffer of its slot: write appends at its end,
+  // nghttp2 takes from its front as the peer's windows allow, and is woken by resume_data when it had found
+  // nothing.
 
   /// Begins an answer whose body follows in pieces, without content-length.
   @discardableResult
@@ -137,6 +141,32 @@ extension HTTP2ServerConnection {
   package func queuedBytes(_ stream: HTTP2StreamHandle) -> Int? {
     guard let slot = find(stream), slot.pointee.phase == .streaming else { return nil }
     return slot.pointee.response.readableBytes
+  }
+
+  // MARK: Streamed request bodies
+
+  /// Takes bytes of a streamed request's body. The closure gets all that has come and has not been taken,
+  /// whether the body ends with it, and returns how many bytes it takes. Their windows are given back to the
+  /// client (RFC 9113 section 6.9); the rest stays, at most ``HTTP2Limits/initialWindowSize`` bytes of it,
+  /// and is offered again with what comes next, or when this is called again. False if the handle is stale or
+  /// the request not a streamed one.
+  @discardableResult
+  package func readBody(_ stream: HTTP2StreamHandle, _ take: (RawSpan, _ isEnd: Bool) -> Int) -> Bool {
+    guard let slot = find(stream), slot.pointee.flags.contains(.bodyStreams),
+      slot.pointee.phase == .delivered || slot.pointee.phase == .streaming, let session = core.pointee.session
+    else { return false }
+    let isEnd = slot.pointee.flags.contains(.remoteEnded)
+    let body = slot.pointee.body
+    let taken = take(RawSpan(_unsafeBytes: body), isEnd)
+    precondition(taken >= 0 && taken <= body.count, "more taken than there was")
+    if isEnd && taken == body.count { slot.pointee.flags.insert(.bodyEndSeen) }
+    slot.pointee.dropBody(taken)
+    if taken > 0 {
+      // Fails only for lack of memory.
+      _ = nghttp2_session_consume(session, slot.pointee.streamID, taken)
+      isDirty = true
+    }
+    return true
   }
 
   // MARK: Inside

@@ -1,12 +1,12 @@
 internal import CNghttp2
 package import NIOCore
 
-/// The server's side of one HTTP/2 connection: a channel handler over an nghttp2 session. Bytes come in as `ByteBuffer`,
-/// requests go to the delegate, answers are gathered and leave in one write per read loop.
+/// The server's side of one HTTP/2 connection: a channel handler over an nghttp2 session. Bytes come in as
+/// `ByteBuffer`, requests go to the delegate, answers are gathered and leave in one write per read loop.
 ///
-/// All of it runs on the channel's event loop, and none of its calls is safe elsewhere. Answers given outside a read of
-/// this connection (a reply came in on another channel) stay queued until ``flushIfNeeded()``: call it once per
-/// connection when your own read loop ends.
+/// All of it runs on the channel's event loop, and none of its calls is safe elsewhere. Answers given outside
+/// a read of this connection (a reply came in on another channel) stay queued until ``flushIfNeeded()``: call
+/// it once per connection when your own read loop ends.
 ///
 /// Per request nothing is allocated here but by nghttp2: streams live in slots that are used again and again.
 package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: ChannelInboundHandler {
@@ -44,10 +44,10 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     core.initialize(
       to: ServerCore(
         session: nil,
-        resources: .passUnretained(resources),
         pool: resources.pool,
         maxHeaderListBytes: resources.limits.maxHeaderListBytes,
         maxBodyBytes: resources.limits.maxBodyBytes,
+        streamedContentTypes: resources.streamedContentTypes,
         now: now,
         controlFrames: ControlFrameBudget(limits: resources.limits, now: now)
       )
@@ -112,6 +112,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     let now = context.eventLoop.now
     lastActivity = now
     core.pointee.now = now
+    resources.headers.updateDate(now: now)
     core.pointee.counters.bytesIn &+= UInt64(buffer.readableBytes)
     let core = core
     isBusy = true
@@ -198,8 +199,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     _ = nghttp2_session_set_local_window_size(session, 0, 0, limits.connectionWindowSize)
   }
 
-  /// Ends the connection when its streams are done: a GOAWAY that warns at once, a binding one after `grace`, then the
-  /// output is closed (RFC 9113 section 6.8). With a grace of zero the warning is left out.
+  /// Ends the connection when its streams are done: a GOAWAY that warns at once, a binding one after `grace`,
+  /// then the output is closed (RFC 9113 section 6.8). With a grace of zero the warning is left out.
   package func shutdownGracefully(grace: TimeAmount) {
     guard let context else { return }
     switch lifecycle.shutdownRequested(hasGrace: grace > .zero) {
@@ -256,33 +257,41 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       case .ready:
         slot.pointee.phase = .delivered
         slot.pointee.flags.insert(.told)
-        delegate.http2RequestReceived(slot.pointee.handle, on: self)
+        let handle = slot.pointee.handle
+        let hasBody = slot.pointee.hasBodyToTell
+        delegate.http2RequestReceived(handle, on: self)
+        if hasBody { delegate.http2RequestBodyReceived(handle, on: self) }
       case .aborted:
         let handle = slot.pointee.handle
         let told = slot.pointee.flags.contains(.told) && !slot.pointee.flags.contains(.localEnded)
         core.pointee.pool.pointee.put(slot)
         if told { delegate.http2StreamAborted(handle, on: self) }
+      case .delivered:
+        if slot.pointee.hasBodyToTell { delegate.http2RequestBodyReceived(slot.pointee.handle, on: self) }
       case .streaming:
+        let handle = slot.pointee.handle
+        let hasBody = slot.pointee.hasBodyToTell
         if slot.pointee.flags.contains(.wantsDrain) {
           slot.pointee.flags.remove(.wantsDrain)
-          delegate.http2StreamDrained(slot.pointee.handle, on: self)
+          delegate.http2StreamDrained(handle, on: self)
         }
-      case .free, .receiving, .delivered, .answered: break
+        if hasBody { delegate.http2RequestBodyReceived(handle, on: self) }
+      case .free, .receiving, .answered: break
       }
     }
   }
 
   // MARK: Output
 
-  /// Writes what has been answered since the last flush, in as few writes as the limits allow. Cheap when there is
-  /// nothing; does nothing inside a read, whose end flushes anyway.
+  /// Writes what has been answered since the last flush, in as few writes as the limits allow. Cheap when
+  /// there is nothing; does nothing inside a read, whose end flushes anyway.
   package func flushIfNeeded() {
     guard isDirty, !isBusy, let context else { return }
     isBusy = true
     while isDirty, lifecycle.takesOutput, let session = core.pointee.session {
       isDirty = false
       send(session, context)
-      resetAnsweredEarly(session)
+      resetAnsweredEarly()
       tellDelegate()
     }
     isBusy = false
@@ -296,8 +305,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     let maxWriteBytes = resources.limits.maxWriteBytes
     while true {
       guard context.channel.isWritable else {
-        // channelWritabilityChanged goes on from here; the output so far is bounded by the channel's high-water mark
-        // and one write.
+        // channelWritabilityChanged goes on from here; the output so far is bounded by the channel's
+        // high-water mark and one write.
         if blockedSince == nil { blockedSince = context.eventLoop.now }
         isDirty = false
         return
@@ -311,6 +320,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         context.writeAndFlush(wrapOutboundOut(output), promise: nil)
       }
       if output.capacity <= maxWriteBytes * 2 { resources.output = output }
+      // The write may have failed and closed the channel, and the session with it.
+      guard core.pointee.session != nil else { return }
       switch drained {
       case .more: continue
       case .all: return
@@ -322,8 +333,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   }
 
   /// RFC 9113 section 8.1: after a complete answer the rest of the request is not wanted.
-  private func resetAnsweredEarly(_ session: OpaquePointer) {
-    if core.pointee.answeredEarly.isEmpty { return }
+  private func resetAnsweredEarly() {
+    guard !core.pointee.answeredEarly.isEmpty, let session = core.pointee.session else { return }
     core.pointee.answeredEarly.removeAll { handle in
       guard let slot = core.pointee.pool.pointee.find(handle) else { return true }
       if slot.pointee.flags.contains(.remoteEnded) { return true }
@@ -336,6 +347,9 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
 
   /// The output first: closing both at once with unread input would make the kernel drop the GOAWAY.
   private func closeOutput(_ context: ChannelHandlerContext) {
+    lingerTimer = context.eventLoop.assumeIsolated().scheduleTask(in: resources.limits.writeTimeout) {
+      self.context?.close(promise: nil)
+    }
     let promise = context.eventLoop.makePromise(of: Void.self)
     let isolated = promise.futureResult.assumeIsolated()
     isolated.whenComplete { result in
@@ -344,6 +358,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       case .failure: context.close(promise: nil)
       case .success:
         guard self.lifecycle.state == .lingering else { return }
+        self.lingerTimer?.cancel()
         let linger = self.resources.limits.lingerTimeout
         self.lingerTimer = context.eventLoop.assumeIsolated().scheduleTask(in: linger) {
           self.context?.close(promise: nil)
@@ -359,7 +374,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     tick = context.eventLoop.assumeIsolated().scheduleTask(in: delay) { self.ticked() }
   }
 
-  /// One timer per connection looks after all of its limits of time, so each may be late by as much as the shortest.
+  /// One timer per connection looks after all of its limits of time, so each may be late by as much as the
+  /// shortest.
   private func ticked() {
     guard let context, lifecycle.takesOutput else { return }
     let limits = resources.limits
@@ -381,7 +397,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     }
   }
 
-  /// Streams whose request has not been completed in time. Oldest first, so the walk ends at the first young one.
+  /// Streams whose request has not been completed in time. Oldest first, so the walk ends at the first young
+  /// one.
   private func resetStalled(_ now: NIODeadline) {
     guard let session = core.pointee.session else { return }
     var index = core.pointee.oldest

@@ -1,22 +1,29 @@
 internal import CNghttp2
 internal import NIOCore
 
-/// What the connections of one event loop share: limits, nghttp2's callback table and options, the slots of all
-/// streams, and the buffers that only serve while one connection is at work. Make one per event loop.
+/// What the connections of one event loop share: limits, nghttp2's callback table and options, the slots of
+/// all streams, and the buffers that only serve while one connection is at work. Make one per event loop.
 package final class HTTP2ServerResources {
   /// The limits of every connection made with these resources.
   package let limits: HTTP2Limits
 
+  let streamedContentTypes: [HTTP2ContentType]
   let callbacks: OpaquePointer
   let options: OpaquePointer
   let pool: UnsafeMutablePointer<SlotPool>
   let headers: ResponseHeaders
-  /// Output of the connection that is flushing; kept between flushes, as the channel has usually let go of it by then.
+  /// Output of the connection that is flushing; kept between flushes, as the channel has usually let go of it
+  /// by then.
   var output = ByteBuffer()
 
   /// Resources with empty pools.
-  package init(limits: HTTP2Limits = HTTP2Limits()) {
+  ///
+  /// - Parameter streamedContentTypes: requests of these types are delivered when their headers are complete,
+  ///   and their bodies read as they come, without ``HTTP2Limits/maxBodyBytes``: see
+  ///   ``HTTP2ServerConnection/readBody(_:_:)``.
+  package init(limits: HTTP2Limits = HTTP2Limits(), streamedContentTypes: [HTTP2ContentType] = []) {
     limits.validate()
+    self.streamedContentTypes = streamedContentTypes
     self.limits = limits
     self.callbacks = makeServerCallbacks()
     self.options = HTTP2ServerResources.makeOptions(limits)
@@ -40,6 +47,8 @@ package final class HTTP2ServerResources {
       fatalError("nghttp2_option_new: no memory")
     }
     nghttp2_option_set_no_closed_streams(options, 1)
+    // Windows are given back by nghttp2_session_consume, when a body has been stored, dropped or read.
+    nghttp2_option_set_no_auto_window_update(options, 1)
     nghttp2_option_set_stream_reset_rate_limit(options, limits.streamResetBurst, limits.streamResetsPerSecond)
     nghttp2_option_set_max_continuations(options, limits.maxContinuations)
     nghttp2_option_set_max_settings(options, limits.maxSettingsEntries)

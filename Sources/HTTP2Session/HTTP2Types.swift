@@ -1,5 +1,5 @@
-/// One request's handle. It is valid until its stream closes, and detectably stale afterwards: every call that takes
-/// a stale one does nothing and says so.
+/// One request's handle. It is valid until its stream closes, and detectably stale afterwards: every call
+/// that takes a stale one does nothing and says so.
 package struct HTTP2StreamHandle: Sendable, Hashable {
   /// Place in the loop's pool of slots.
   package let slot: UInt32
@@ -52,7 +52,8 @@ package struct HTTP2ContentType: Sendable {
   package static var frames: Self { Self("application/vnd.tidemark.frames") }
 }
 
-/// One more header of an answer. The name is lower-case and static; the value is copied when the answer is made.
+/// One more header of an answer. The name is lower-case and static; the value is copied when the answer is
+/// made.
 package struct HTTP2Header: Sendable {
   /// Lower-case name (RFC 9113 section 8.2.1).
   package let name: StaticString
@@ -70,7 +71,8 @@ package struct HTTP2Header: Sendable {
 package enum HTTP2Outcome: Sendable, Equatable {
   /// It is queued, and leaves with the next flush.
   case queued
-  /// The queue of this stream is full: nothing was taken. ``HTTP2ServerDelegate/http2StreamDrained(_:on:)`` follows.
+  /// The queue of this stream is full: nothing was taken. ``HTTP2ServerDelegate/http2StreamDrained(_:on:)``
+  /// follows.
   case full
   /// The stream is closed or already answered: nothing was done.
   case gone

@@ -1,7 +1,7 @@
 internal import CNghttp2
 
-/// Where the input is between frames. Follows the frame headers only, beside nghttp2, for the checks that it leaves
-/// out, and holds back a header that has not arrived as a whole.
+/// Where the input is between frames. Follows the frame headers only, beside nghttp2, for the checks that it
+/// leaves out, and holds back a header that has not arrived as a whole.
 struct InboundFrames {
   static let headerBytes = 9
 
@@ -30,10 +30,11 @@ private enum Judgement {
 extension ServerCore {
   /// Feeds bytes to nghttp2. A negative result is one of its errors, for ``receiveFailed(_:)``.
   ///
-  /// nghttp2 1.52 passes over some frames that RFC 9113 wants answered: DATA and HEADERS on closed streams and on such
-  /// as were skipped (sections 5.1, 5.1.1), PRIORITY on stream 0 (section 6.3) when priorities are switched off. Its
-  /// callbacks do not show them all, so their headers are looked at here, before it gets them. It also counts each read
-  /// of a part of a CONTINUATION header as a frame, hence partial headers wait here.
+  /// nghttp2 1.52 passes over some frames that RFC 9113 wants answered: DATA and HEADERS on closed streams
+  /// and on such as were skipped (sections 5.1, 5.1.1), PRIORITY on stream 0 (section 6.3) when priorities
+  /// are switched off. Its callbacks do not show them all, so their headers are looked at here, before it
+  /// gets them. It also counts each read of a part of a CONTINUATION header as a frame, hence partial headers
+  /// wait here.
   @inline(__always)
   mutating func receive(_ base: UnsafePointer<UInt8>, _ count: Int) -> Int {
     var at = 0
@@ -45,8 +46,8 @@ extension ServerCore {
       if result < 0 { return result }
       fed = at
     }
-    // Streams up to here were opened by earlier reads: those may be closed by now. Later ones can only be if this very
-    // read resets or skips some.
+    // Streams up to here were opened by earlier reads: those may be closed by now. Later ones can only be if
+    // this very read resets or skips some.
     let highest = history.highest
     var isUncertain = false
 
@@ -121,7 +122,10 @@ extension ServerCore {
       // Stream 0, even numbers and idle streams are nghttp2's.
       guard id > 0 && id & 1 == 1 else { return .fine }
       if id > history.highest {
-        if type == 0x1 && history.opened(id) { isUncertain = true }
+        if type == 0x1 {
+          if history.opened(id) { isUncertain = true }
+          controlFrames.earn()
+        }
         return .fine
       }
       if isUncertain { return .checkStream }
@@ -142,8 +146,8 @@ extension ServerCore {
     }
   }
 
-  /// The dependency of a PRIORITY frame. A stream that depends on itself was an error in RFC 7540 section 5.3.1, and is
-  /// no more use now.
+  /// The dependency of a PRIORITY frame. A stream that depends on itself was an error in RFC 7540 section
+  /// 5.3.1, and is no more use now.
   @inline(never)
   private mutating func readPriority(_ bytes: UnsafePointer<UInt8>, _ count: Int) -> HTTP2ErrorCode? {
     for at in 0..<min(inbound.priorityLeft, count) {

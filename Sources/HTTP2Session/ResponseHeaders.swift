@@ -1,32 +1,64 @@
 internal import CNghttp2
+internal import NIOCore
 
-/// Builds the header list of an answer from static storage: names, statuses and content types are never copied, by us
-/// or by nghttp2 (NGHTTP2_NV_FLAG_NO_COPY_*). The array itself nghttp2 copies when the answer is submitted, so one
-/// scratch array per event loop is enough.
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Musl)
+  internal import Musl
+#else
+  internal import Darwin
+#endif
+
+/// Builds the header list of an answer from static storage: names, statuses and content types are never
+/// copied, by us or by nghttp2 (NGHTTP2_NV_FLAG_NO_COPY_*). The array itself nghttp2 copies when the answer
+/// is submitted, so one scratch array per event loop is enough.
 final class ResponseHeaders {
   static let maxExtraHeaders = 28
+  /// :status, date, content-type, content-length.
+  private static let ownHeaders = 4
 
   private let scratch: UnsafeMutablePointer<nghttp2_nv>
   /// "000" to "999".
   private let statusDigits: UnsafeMutablePointer<UInt8>
   /// Values of extra headers, while they are submitted.
   private var values: [UInt8] = []
+  /// The value of `date` (RFC 9110 section 6.6.1). It is changed in place: answers that wait to be sent get
+  /// the newer one.
+  private let date: UnsafeMutablePointer<UInt8>
+  private var dateUpdated: NIODeadline?
 
   init() {
-    scratch = .allocate(capacity: 3 + ResponseHeaders.maxExtraHeaders)
-    scratch.initialize(repeating: nghttp2_nv(), count: 3 + ResponseHeaders.maxExtraHeaders)
+    scratch = .allocate(capacity: ResponseHeaders.ownHeaders + ResponseHeaders.maxExtraHeaders)
+    scratch.initialize(
+      repeating: nghttp2_nv(),
+      count: ResponseHeaders.ownHeaders + ResponseHeaders.maxExtraHeaders
+    )
     statusDigits = .allocate(capacity: 3_000)
     for status in 0..<1_000 {
       statusDigits[status * 3] = UInt8(48 + status / 100)
       statusDigits[status * 3 + 1] = UInt8(48 + status / 10 % 10)
       statusDigits[status * 3 + 2] = UInt8(48 + status % 10)
     }
+    date = .allocate(capacity: HTTPDate.byteCount)
+    HTTPDate.write(secondsSince1970: Int(time(nil)), to: date)
     scratch[0] = ResponseHeaders.field(":status")
+    scratch[1] = ResponseHeaders.field("date")
+    scratch[1].value = date
+    scratch[1].valuelen = HTTPDate.byteCount
   }
 
   deinit {
     scratch.deallocate()
     statusDigits.deallocate()
+    date.deallocate()
+  }
+
+  /// Reads the clock at most once a second. `now` is the loop's time.
+  @inline(__always)
+  func updateDate(now: NIODeadline) {
+    if let dateUpdated, now - dateUpdated < .seconds(1) { return }
+    dateUpdated = now
+    HTTPDate.write(secondsSince1970: Int(time(nil)), to: date)
   }
 
   /// A header with static name and value, neither copied.
@@ -46,8 +78,8 @@ final class ResponseHeaders {
   private static let contentTypeName: StaticString = "content-type"
   private static let contentLengthName: StaticString = "content-length"
 
-  /// Calls `submit` with the list; it is valid until that returns. `length` nil leaves content-length out. The digits
-  /// are written into the slot, where they stay until nghttp2 has sent them.
+  /// Calls `submit` with the list; it is valid until that returns. `length` nil leaves content-length out.
+  /// The digits are written into the slot, where they stay until nghttp2 has sent them.
   @inline(__always)
   func withList(
     slot: UnsafeMutablePointer<StreamSlot>,
@@ -59,7 +91,7 @@ final class ResponseHeaders {
   ) -> Int32 {
     scratch[0].value = statusDigits + status * 3
     scratch[0].valuelen = 3
-    var count = 1
+    var count = 2
     if contentType.value.utf8CodeUnitCount > 0 {
       scratch[count] = nghttp2_nv(
         name: UnsafeMutablePointer(mutating: ResponseHeaders.contentTypeName.utf8Start),

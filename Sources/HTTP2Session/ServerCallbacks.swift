@@ -1,8 +1,9 @@
 internal import CNghttp2
 internal import NIOCore
 
-// The functions that nghttp2 calls. None of them may call nghttp2_session_mem_recv or mem_send, nor the application:
-// what the application has to know waits in ServerCore's list until mem_recv or mem_send has returned.
+// The functions that nghttp2 calls. None of them may call nghttp2_session_mem_recv or mem_send, nor the
+// application: what the application has to know waits in ServerCore's list until mem_recv or mem_send has
+// returned.
 
 /// The table of the functions below. The caller frees it with `nghttp2_session_callbacks_del`.
 func makeServerCallbacks() -> OpaquePointer {
@@ -91,8 +92,8 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
 }
 
 extension StreamSlot {
-  /// Stores one field, and notes where it is if it is one of those that are always asked for. The first of a name
-  /// counts. Its name's length settles nearly every comparison.
+  /// Stores one field, and notes where it is if it is one of those that are always asked for. The first of a
+  /// name counts. Its name's length settles nearly every comparison.
   @inline(__always)
   mutating func storeField(
     _ name: UnsafePointer<UInt8>,
@@ -150,9 +151,21 @@ extension HTTP2Method {
   }
 }
 
-private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { _, _, streamID, data, length, user in
+private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, streamID, data, length, user in
   let core = core(user)
-  guard let slot = core.pointee.lookup(streamID) else { return 0 }
+  guard let slot = core.pointee.lookup(streamID) else {
+    _ = nghttp2_session_consume_connection(session, length)
+    return 0
+  }
+  if slot.pointee.flags.contains(.bodyStreams) && slot.pointee.phase != .answered {
+    // The stream's window is the limit: what is not read is not given back.
+    slot.pointee.reserve(length)
+    _ = slot.pointee.append(data.unsafelyUnwrapped, length)
+    core.pointee.wait(slot)
+    return 0
+  }
+  // These only fail for lack of memory.
+  _ = nghttp2_session_consume(session, streamID, length)
   // Past a limit, or answered already: the rest is read and dropped.
   guard slot.pointee.phase == .receiving else { return 0 }
   if slot.pointee.count - slot.pointee.headerEnd + length > core.pointee.maxBodyBytes {
@@ -172,6 +185,30 @@ extension ServerCore {
     slot.pointee.phase = .ready
     wait(slot)
   }
+
+  @inline(__always)
+  fileprivate mutating func requestEnded(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    deliver(slot)
+    if slot.pointee.flags.contains(.bodyStreams) { wait(slot) }
+  }
+
+  /// Whether the application takes bodies of this type as they come. Parameters after the type do not matter.
+  @inline(__always)
+  fileprivate func streamsBody(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
+    if streamedContentTypes.isEmpty { return false }
+    let value = slot.pointee.bytes(slot.pointee.fields.contentType)
+    guard let base = value.baseAddress?.assumingMemoryBound(to: UInt8.self) else { return false }
+    let count = value.firstIndex(of: UInt8(ascii: ";")) ?? value.count
+    return streamedContentTypes.contains { isBytes(base, count, $0.value) }
+  }
+}
+
+extension StreamSlot {
+  /// There is something of a streamed body that the application has not seen.
+  var hasBodyToTell: Bool {
+    flags.contains(.bodyStreams) && !flags.contains(.bodyEndSeen)
+      && (count > headerEnd || flags.contains(.remoteEnded))
+  }
 }
 
 private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user in
@@ -181,14 +218,17 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
   case 0x0:  // DATA
     if header.pointee.flags & 1 != 0, let slot = core.pointee.lookup(header.pointee.stream_id) {
       slot.pointee.flags.insert(.remoteEnded)
-      core.pointee.deliver(slot)
+      core.pointee.requestEnded(slot)
     }
   case 0x1:  // HEADERS, of a request or trailers
     guard let slot = core.pointee.lookup(header.pointee.stream_id) else { return 0 }
     if let decoded = core.pointee.decoding {
       decoded.pointee.headerEnd = decoded.pointee.count
       core.pointee.decoding = nil
-      if decoded.pointee.declaredBodyBytes > core.pointee.maxBodyBytes {
+      if header.pointee.flags & 1 == 0 && core.pointee.streamsBody(decoded) {
+        decoded.pointee.flags.insert(.bodyStreams)
+        core.pointee.deliver(decoded)
+      } else if decoded.pointee.declaredBodyBytes > core.pointee.maxBodyBytes {
         decoded.pointee.flags.insert(.bodyTooLarge)
       }
       // There is no use in waiting for a body that will not be read.
@@ -198,7 +238,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
     }
     if header.pointee.flags & 1 != 0 {
       slot.pointee.flags.insert(.remoteEnded)
-      core.pointee.deliver(slot)
+      core.pointee.requestEnded(slot)
     }
   case 0x3:  // RST_STREAM
     core.pointee.counters.resetsReceived += 1
@@ -240,6 +280,10 @@ private let onStreamClose: nghttp2_on_stream_close_callback = { session, streamI
   let slot = data.assumingMemoryBound(to: StreamSlot.self)
   if !slot.pointee.flags.contains(.remoteEnded) { core.pointee.history.noteResetByUs(streamID) }
   if core.pointee.decoding == slot { core.pointee.decoding = nil }
+  if slot.pointee.flags.contains(.bodyStreams) && slot.pointee.count > slot.pointee.headerEnd {
+    // What was never read has still to be given back to the connection's window.
+    _ = nghttp2_session_consume_connection(session, slot.pointee.count - slot.pointee.headerEnd)
+  }
   core.pointee.close(slot)
   return 0
 }

@@ -1,15 +1,16 @@
 internal import CNghttp2
 internal import NIOCore
 
-/// One server session: the nghttp2 pointer and all that its callbacks touch, in one struct at a fixed address, so that
-/// a callback costs neither a reference count nor an exclusivity check. ``HTTP2ServerConnection`` owns it.
+/// One server session: the nghttp2 pointer and all that its callbacks touch, in one struct at a fixed
+/// address, so that a callback costs neither a reference count nor an exclusivity check.
+/// ``HTTP2ServerConnection`` owns it.
 struct ServerCore {
   /// Freed by ``destroy()``; nil after that.
   var session: OpaquePointer?
-  let resources: Unmanaged<HTTP2ServerResources>
   let pool: UnsafeMutablePointer<SlotPool>
   let maxHeaderListBytes: Int
   let maxBodyBytes: Int
+  let streamedContentTypes: [HTTP2ContentType]
 
   /// The loop's time at the start of the current read.
   var now: NIODeadline
@@ -23,7 +24,8 @@ struct ServerCore {
   var firstWaiting = StreamSlot.none
   var lastWaiting = StreamSlot.none
 
-  /// The slot whose header block is being decoded; nil while one is decoded that nobody reads (trailers, refused).
+  /// The slot whose header block is being decoded; nil while one is decoded that nobody reads (trailers,
+  /// refused).
   var decoding: UnsafeMutablePointer<StreamSlot>?
   /// The slot of the last frame, as DATA mostly follows the HEADERS of its own stream.
   var recentSlot: UnsafeMutablePointer<StreamSlot>?
@@ -42,7 +44,8 @@ struct ServerCore {
   var prefaceSeen = false
   /// Input is not read any more: a GOAWAY is queued.
   var failed = false
-  /// A binding GOAWAY is queued or sent: streams above it are dropped by nghttp2, and so is what follows on them.
+  /// A binding GOAWAY is queued or sent: streams above it are dropped by nghttp2, and so is what follows on
+  /// them.
   var goAwaySubmitted = false
 
   // MARK: Input
@@ -51,9 +54,9 @@ struct ServerCore {
   mutating func receiveFailed(_ result: Int) {
     failed = true
     counters.protocolErrors += 1
-    // All of these are fatal to the session, which will take no more input:
-    // BAD_CLIENT_MAGIC: no HTTP/2 preface. FLOODED: too many acknowledgements waiting. TOO_MANY_CONTINUATIONS.
-    // CALLBACK_FAILURE: a check of ours, which has queued its GOAWAY. NOMEM.
+    // All of these are fatal to the session, which will take no more input: BAD_CLIENT_MAGIC: no HTTP/2
+    // preface. FLOODED: too many acknowledgements waiting. TOO_MANY_CONTINUATIONS. CALLBACK_FAILURE: a check
+    // of ours, which has queued its GOAWAY. NOMEM.
     switch Int32(truncatingIfNeeded: result) {
     case Int32(NGHTTP2_ERR_BAD_CLIENT_MAGIC.rawValue): terminate(.protocolError)
     case Int32(NGHTTP2_ERR_FLOODED.rawValue), Int32(NGHTTP2_ERR_TOO_MANY_CONTINUATIONS.rawValue):
@@ -198,9 +201,10 @@ struct ServerCore {
   }
 }
 
-/// The bytes of the last `authorization` header, so that a run of requests with the same one is recognised by a single
-/// comparison. Comparing nghttp2's reference-counted buffers by address was tried instead: nghttp2's own encoder never
-/// puts this header into the dynamic table (nor do Python's and others), so the address differs every time.
+/// The bytes of the last `authorization` header, so that a run of requests with the same one is recognised by
+/// a single comparison. Comparing nghttp2's reference-counted buffers by address was tried instead: nghttp2's
+/// own encoder never puts this header into the dynamic table (nor do Python's and others), so the address
+/// differs every time.
 struct AuthorizationIdentities {
   private var last: [UInt8] = []
   private var current: UInt32 = 0
@@ -216,7 +220,8 @@ struct AuthorizationIdentities {
     }
     last.removeAll(keepingCapacity: true)
     last.append(contentsOf: UnsafeBufferPointer(start: value, count: count))
-    // 0 means none; after 2^32 - 1 changes a number comes again, for which a client would need hours of trying.
+    // 0 means none; after 2^32 - 1 changes a number comes again, for which a client would need hours of
+    // trying.
     current &+= 1
     if current == 0 { current = 1 }
     return current

@@ -11,8 +11,8 @@ enum Drained {
   case failed
 }
 
-/// Appends what nghttp2 has to send, frame by frame, until there is nothing or `maxBytes` are passed. Frames are at
-/// most 16 KiB, so the buffer ends at most that much beyond it.
+/// Appends what nghttp2 has to send, frame by frame, until there is nothing or `maxBytes` are passed. Frames
+/// are at most 16 KiB, so the buffer ends at most that much beyond it.
 func drain(_ session: OpaquePointer, into output: inout ByteBuffer, maxBytes: Int) -> Drained {
   while true {
     var data: UnsafePointer<UInt8>?

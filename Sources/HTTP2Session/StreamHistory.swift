@@ -1,7 +1,7 @@
 internal import NIOCore
 
-/// Which streams there have been, as far as the answer to a late frame depends on it (RFC 9113 sections 5.1, 5.1.1).
-/// nghttp2 forgets closed streams and ignores what comes on them.
+/// Which streams there have been, as far as the answer to a late frame depends on it (RFC 9113 sections 5.1,
+/// 5.1.1). nghttp2 forgets closed streams and ignores what comes on them.
 struct StreamHistory {
   /// What a frame on a stream that is not open means.
   enum Verdict { case ignore, resetAgain, neverOpened, closed }
@@ -67,6 +67,12 @@ struct ControlFrameBudget {
     perSecond = limits.controlFramesPerSecond
     tokens = burst
     refilled = now
+  }
+
+  /// What clients send beside their requests (priorities, above all) grows with these.
+  @inline(__always)
+  mutating func earn() {
+    if tokens < burst { tokens += 1 }
   }
 
   /// False when there is none left.

@@ -6,8 +6,8 @@ struct ByteRange {
   var count: UInt32 = 0
 }
 
-/// The state of one stream, reused from stream to stream. It lives at a fixed address so that nghttp2 can hold a
-/// pointer to it as the stream's user data, and so that NO_COPY header values may point into it.
+/// The state of one stream, reused from stream to stream. It lives at a fixed address so that nghttp2 can
+/// hold a pointer to it as the stream's user data, and so that NO_COPY header values may point into it.
 struct StreamSlot {
   /// free → receiving → ready → delivered → answered or streaming → free.
   /// From ready or delivered a close by the peer leads to aborted, and to free once the application knows.
@@ -16,7 +16,7 @@ struct StreamSlot {
   }
 
   struct Flags: OptionSet {
-    let rawValue: UInt8
+    let rawValue: UInt16
     static let remoteEnded = Flags(rawValue: 1)
     static let headersTooLarge = Flags(rawValue: 2)
     static let bodyTooLarge = Flags(rawValue: 4)
@@ -30,6 +30,10 @@ struct StreamSlot {
     static let wantsDrain = Flags(rawValue: 64)
     /// The application has been told of this request.
     static let told = Flags(rawValue: 128)
+    /// The application takes the request's body as it comes.
+    static let bodyStreams = Flags(rawValue: 256)
+    /// The application has seen the end of such a body.
+    static let bodyEndSeen = Flags(rawValue: 512)
   }
 
   /// "No slot" in the lists below.
@@ -69,8 +73,8 @@ struct StreamSlot {
 
   // What is sent: a server's answer, a client's request body.
   var response: ByteBuffer
-  /// Decimal digits of the answer's content-length, at the end of these 20 bytes: nghttp2 reads them when it sends the
-  /// headers.
+  /// Decimal digits of the answer's content-length, at the end of these 20 bytes: nghttp2 reads them when it
+  /// sends the headers.
   var lengthDigits: (UInt64, UInt64, UInt32) = (0, 0, 0)
 
   /// Fields that every request is asked for, found without a search.
@@ -102,7 +106,8 @@ struct StreamSlot {
     UnsafeRawBufferPointer(start: bytes.map { $0 + headerEnd }, count: count - headerEnd)
   }
 
-  /// Before each stored header: 16 bits of name length, 16 bits of value length (both are below 65,536 by the limit).
+  /// Before each stored header: 16 bits of name length, 16 bits of value length (both are below 65,536 by the
+  /// limit).
   static let fieldPrefixBytes = 4
 
   /// The value of the first header of that lower-case name.
@@ -119,6 +124,14 @@ struct StreamSlot {
       at += nameCount + valueCount
     }
     return nil
+  }
+
+  /// Forgets the first bytes of what has been received after the headers.
+  mutating func dropBody(_ taken: Int) {
+    guard taken > 0, let bytes else { return }
+    let rest = count - headerEnd - taken
+    if rest > 0 { (bytes + headerEnd).update(from: bytes + headerEnd + taken, count: rest) }
+    count = headerEnd + rest
   }
 
   /// Room for `extra` bytes more. Growth doubles; the caller has checked the limits.
@@ -159,8 +172,8 @@ struct StreamSlot {
   }
 }
 
-/// All slots of one event loop, shared by its connections, so that idle connections hold none and the slots in use
-/// stay warm in the cache.
+/// All slots of one event loop, shared by its connections, so that idle connections hold none and the slots
+/// in use stay warm in the cache.
 struct SlotPool {
   static let chunkSize = 64
 

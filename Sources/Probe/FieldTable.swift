@@ -50,7 +50,8 @@ package struct FrameSpec: Sendable {
   }
 }
 
-/// Proto/frames.md as a table. What encodes, decodes, prints and compares frames walks it; nothing else knows a kind's fields.
+/// Proto/frames.md as a table. What encodes, decodes, prints and compares frames walks it; nothing else knows
+/// a kind's fields.
 package enum FrameTable {
   package static func spec(named name: String) -> FrameSpec? { byName[name] }
   package static func spec(numbered number: UInt8) -> FrameSpec? { byNumber[number] }

@@ -147,7 +147,8 @@ package struct ProbeCommand: AsyncParsableCommand {
   }
 }
 
-/// A ``ProbeError`` is what the person at the terminal asked wrongly, or what is not there: said without a usage text.
+/// A ``ProbeError`` is what the person at the terminal asked wrongly, or what is not there: said without a
+/// usage text.
 private func orExit<T>(_ body: () throws -> T) throws -> T {
   do { return try body() } catch let error as ProbeError { throw failure(error) }
 }

@@ -54,7 +54,8 @@ package final class ProbeConnection: Sendable {
     return (host, port)
   }
 
-  /// Sends bytes. A connection that is closed already takes them without a word: the next ``receive(timeout:cut:)`` tells.
+  /// Sends bytes. A connection that is closed already takes them without a word: the next
+  /// ``receive(timeout:cut:)`` tells.
   package func send(_ bytes: [UInt8]) async {
     try? await channel.writeAndFlush(ByteBuffer(bytes: bytes))
   }

@@ -4,8 +4,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// The opening as a gateway does it (Proto/frames.md, "Opening"). Written apart from StoreClient's, so that the one checks
-/// the other.
+/// The opening as a gateway does it (Proto/frames.md, "Opening"). Written apart from StoreClient's, so that
+/// the one checks the other.
 extension StoreFrames {
   package mutating func open(_ exchange: ProbeExchange) async throws {
     let session = session ?? (0..<16).map { _ in UInt8.random(in: .min ... .max) }

@@ -9,9 +9,9 @@ internal import ReceiptWire
 /// hex:0000000807000000 00000000
 /// ```
 ///
-/// What begins with `@` is the header's: `@flags`, `@shard`, `@correlation`, and `@length` to lie about the length. A kind
-/// may also be a number (`0x7f`, with `payload=` in hexadecimal), known or not. What a line leaves open of shard, correlation
-/// and counter is filled in.
+/// What begins with `@` is the header's: `@flags`, `@shard`, `@correlation`, and `@length` to lie about the
+/// length. A kind may also be a number (`0x7f`, with `payload=` in hexadecimal), known or not. What a line
+/// leaves open of shard, correlation and counter is filled in.
 package struct StoreFrames: ProbeLanguage, Sendable {
   /// For the opening: the shared secret, or nil.
   package var secret: [UInt8]?

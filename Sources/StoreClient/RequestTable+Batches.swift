@@ -6,8 +6,8 @@ internal import ReceiptWire
 extension RequestTable {
   /// The next bytes to write, or nil. Called until it gives nil.
   ///
-  /// On the usual way this is the open batch, whole and uncopied. After a lost connection, or beyond the window, frames are
-  /// copied one by one: those that were written before get the resend flag.
+  /// On the usual way this is the open batch, whole and uncopied. After a lost connection, or beyond the
+  /// window, frames are copied one by one: those that were written before get the resend flag.
   mutating func nextWrite() -> ByteBuffer? {
     if cursor == Self.none { return nil }
     if !unsentIsStale, openBatch != Self.none, slots[Int(cursor)].issue == openFirstIssue,
@@ -51,8 +51,9 @@ extension RequestTable {
     return out.readableBytes > 0 ? out : nil
   }
 
-  /// Encodes again what was never sent: counters without a hole after the last one sent, shards by the count known now.
-  /// Queries that were sent on a lost connection are encoded again too: the store may have another shard count.
+  /// Encodes again what was never sent: counters without a hole after the last one sent, shards by the count
+  /// known now. Queries that were sent on a lost connection are encoded again too: the store may have another
+  /// shard count.
   private mutating func rewriteUnsent() {
     unsentIsStale = false
     closeBatch()
@@ -102,7 +103,9 @@ extension RequestTable {
     openBatch = Self.none
     let buffer = open
     batchBytesHint = min(
-      max(StoreClientLimits.batchBytesMin, buffer.writerIndex), StoreClientLimits.spareBufferBytesMax)
+      max(StoreClientLimits.batchBytesMin, buffer.writerIndex),
+      StoreClientLimits.spareBufferBytesMax
+    )
     open = takeSpare()
     guard batches[batch].outstanding > 0 else {
       // All its requests were given up before it was written.
@@ -144,8 +147,8 @@ extension RequestTable {
 }
 
 extension ByteBuffer {
-  /// Writes a header whose length is still to come, the first field where there is one, and the counter where it is not
-  /// 0: all in one piece of memory, for this is most of what every request costs.
+  /// Writes a header whose length is still to come, the first field where there is one, and the counter where
+  /// it is not 0: all in one piece of memory, for this is most of what every request costs.
   mutating func beginRequest(_ header: FrameHeader, name: RawSpan?, counter: UInt64) {
     let nameCount = name?.byteCount ?? 0
     writeWithUnsafeMutableBytes(minimumWritableBytes: FrameHeader.byteCount + nameCount + 20) { target in
@@ -169,8 +172,8 @@ extension ByteBuffer {
     }
   }
 
-  /// Writes a request again, which stands in `frame`: with another counter where it is a command, and for the shard of
-  /// its cid where `shardCount` is not 0.
+  /// Writes a request again, which stands in `frame`: with another counter where it is a command, and for the
+  /// shard of its cid where `shardCount` is not 0.
   fileprivate mutating func writeRequest(_ frame: ByteBuffer, counter: UInt64, shardCount: Int) {
     let start = writerIndex
     let bytes = frame.readableBytesSpan

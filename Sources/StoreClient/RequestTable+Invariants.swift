@@ -16,7 +16,10 @@ extension RequestTable {
         precondition(slot.issue >= wireEnd, "the cursor is at what was written on this connection")
         seenCursor = true
       }
-      precondition((slot.issue < wireEnd) == (!seenCursor || cursor == Self.none), "what is written comes first")
+      precondition(
+        (slot.issue < wireEnd) == (!seenCursor || cursor == Self.none),
+        "what is written comes first"
+      )
       precondition(wireEnd == 0 || wireEnd <= sentEnd, "what is on this connection's wire was sent")
       if slot.counter > 0, !unsentIsStale {
         precondition(slot.counter > lastCounter, "counters rise")

@@ -2,15 +2,16 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// The requests that have no answer yet, and the bytes they were written in. A pure state machine: time is a count of ticks,
-/// frames go out as the buffers that its functions return.
+/// The requests that have no answer yet, and the bytes they were written in. A pure state machine: time is a
+/// count of ticks, frames go out as the buffers that its functions return.
 ///
-/// A request's slot is the lower half of its correlation id. Slots are threaded on a list in order of issue, in which the
-/// requests written so far are always the first ones; so "sent", "sent on this connection" and "not sent yet" are two
-/// marks in that order, and a deadline sweep looks at nothing but what is due.
+/// A request's slot is the lower half of its correlation id. Slots are threaded on a list in order of issue,
+/// in which the requests written so far are always the first ones; so "sent", "sent on this connection" and
+/// "not sent yet" are two marks in that order, and a deadline sweep looks at nothing but what is due.
 ///
-/// A request is encoded once, at the end of the open batch; a flush closes the batch and writes it whole. Batches stay for
-/// a resend until the last of their requests is done. Nothing is copied but after a lost connection.
+/// A request is encoded once, at the end of the open batch; a flush closes the batch and writes it whole.
+/// Batches stay for a resend until the last of their requests is done. Nothing is copied but after a lost
+/// connection.
 struct RequestTable: ~Copyable {
   static let none = UInt32.max
 
@@ -19,8 +20,8 @@ struct RequestTable: ~Copyable {
     case free
     /// On the list of requests.
     case waiting
-    /// Given up, but sent on this connection: the slot stays taken until the store answers or the connection ends, so
-    /// that no late reply meets another request. It also still counts in the store's window.
+    /// Given up, but sent on this connection: the slot stays taken until the store answers or the connection
+    /// ends, so that no late reply meets another request. It also still counts in the store's window.
     case abandoned
   }
 
@@ -75,8 +76,8 @@ struct RequestTable: ~Copyable {
   var counterNext: UInt64 = 1
   /// The highest counter that was written.
   var counterSent: UInt64 = 0
-  /// The bytes of requests that were never written are not as they have to be: a counter is missing, belongs to an ended
-  /// session, or the shards were not known.
+  /// The bytes of requests that were never written are not as they have to be: a counter is missing, belongs
+  /// to an ended session, or the shards were not known.
   var unsentIsStale = false
 
   var batches: [Batch] = []
@@ -97,8 +98,8 @@ struct RequestTable: ~Copyable {
   private(set) var shardCount = 0
   /// The store's frame limit.
   var frameLengthMax = FrameHeader.lengthLimitDefault
-  /// Ticks so far, wrapping. They are counted, not taken from a clock: a loop that stood still for a while has not kept
-  /// anybody waiting by that, and a request costs no look at the time.
+  /// Ticks so far, wrapping. They are counted, not taken from a clock: a loop that stood still for a while
+  /// has not kept anybody waiting by that, and a request costs no look at the time.
   private(set) var ticks: UInt32 = 0
   private let deadlineTicks: UInt32
   var stats = StoreClientStats()
@@ -247,7 +248,8 @@ struct RequestTable: ~Copyable {
     return given
   }
 
-  /// The session ended: commands that were sent are given up, all else goes on in a new session from counter 1.
+  /// The session ended: commands that were sent are given up, all else goes on in a new session from counter
+  /// 1.
   mutating func sessionEnded() -> [Given] {
     var given: [Given] = []
     var index = head

@@ -13,7 +13,8 @@ struct StoreAuthenticator {
 
   /// What a store's challenge says about it.
   enum Verdict: Equatable {
-    /// Answer with this proof; it is made with the secret that the store's was made with, or empty where there is none.
+    /// Answer with this proof; it is made with the secret that the store's was made with, or empty where
+    /// there is none.
     case prove(Proof)
     /// A secret is held and the store did not show that it holds it too.
     case refuse

@@ -4,12 +4,12 @@ internal import NIOPosix
 package import ReceiptModel
 package import ReceiptWire
 
-/// A gateway loop's connection to the store: pipelined, resending after a lost connection, with a deadline on each request
-/// (Proto/frames.md, "Opening" and "Sessions and resending").
+/// A gateway loop's connection to the store: pipelined, resending after a lost connection, with a deadline on
+/// each request (Proto/frames.md, "Opening" and "Sessions and resending").
 ///
-/// It lives on one event loop; every call is made there, and so is every call to the delegate. Requests made while no store
-/// is reached are kept until their deadline. What the delegate is told follows from ``RequestTable`` (requests) and
-/// ``StoreLink`` (connections); this class performs what they say.
+/// It lives on one event loop; every call is made there, and so is every call to the delegate. Requests made
+/// while no store is reached are kept until their deadline. What the delegate is told follows from
+/// ``RequestTable`` (requests) and ``StoreLink`` (connections); this class performs what they say.
 package final class StoreClient<Delegate: StoreClientDelegate> {
   private let eventLoop: any EventLoop
   private let configuration: StoreClientConfiguration
@@ -86,8 +86,8 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   // MARK: - Requests
 
-  /// Encodes and queues one request for the shard of `cid`: header, cid, for a command the session's counter, then what
-  /// `fields` writes, which may not call the client.
+  /// Encodes and queues one request for the shard of `cid`: header, cid, for a command the session's counter,
+  /// then what `fields` writes, which may not call the client.
   ///
   /// - Parameter token: given back with the answer; the client attaches no meaning to it.
   /// - Returns: false if the window is full; then nothing was done and the delegate is not told.
@@ -314,7 +314,8 @@ extension StoreClient {
     case .stray:
       return connectionFailed(.strayReply(header.correlation))
     }
-    // The request that the store will not even read is done with; were it sent again, it would end the next connection.
+    // The request that the store will not even read is done with; were it sent again, it would end the next
+    // connection.
     if error.code?.endsConnection == true, isOpen { connectionFailed(.refused(error)) }
   }
 

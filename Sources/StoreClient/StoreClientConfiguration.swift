@@ -18,20 +18,24 @@ package struct StoreClientConfiguration: Sendable {
 
   /// Tried in turn; at least one.
   package var addresses: [Address]
-  /// The shared secret, then the one it replaces (Proto/frames.md, "Opening"). Empty: the store is not asked for a proof.
+  /// The shared secret, then the one it replaces (Proto/frames.md, "Opening"). Empty: the store is not asked
+  /// for a proof.
   package var secrets: [[UInt8]]
   /// Names this gateway in the store's logs, at most 64 bytes of UTF-8; what is longer is cut.
   package var name: String
-  /// How long a request may wait for its answer, reconnecting included. Seen every ``StoreClientLimits/tick``.
+  /// How long a request may wait for its answer, reconnecting included. Seen every
+  /// ``StoreClientLimits/tick``.
   package var requestDeadline: TimeAmount = .seconds(5)
   /// Requests that may be unanswered, 1 to ``StoreClientLimits/requestsMax``. The store's window lowers it.
   package var inFlightMax = 32_768
-  /// The first wait before connecting again; it doubles up to ``backoffMax``, each jittered down by up to one half.
+  /// The first wait before connecting again; it doubles up to ``backoffMax``, each jittered down by up to one
+  /// half.
   package var backoffMin: TimeAmount = .milliseconds(20)
   package var backoffMax: TimeAmount = .seconds(1)
   /// How long one attempt to connect may take.
   package var connectTimeout: TimeAmount = .seconds(2)
-  /// The store not heard of for so long is pinged; when nothing comes for as long again, the connection is given up.
+  /// The store not heard of for so long is pinged; when nothing comes for as long again, the connection is
+  /// given up.
   package var pingInterval: TimeAmount = .seconds(5)
   /// Handlers between the socket and the frames, made anew for each connection: mutual TLS.
   package var transportHandlers: (@Sendable () throws -> [any ChannelHandler])?
@@ -55,8 +59,8 @@ package struct StoreClientConfiguration: Sendable {
 package enum StoreClientLimits {
   /// A correlation id is 16 bits of slot and 16 bits of generation.
   package static let requestsMax = 65_535
-  /// Bytes of requests kept for a resend. One old request keeps the whole batch that it was written in; beyond this, new
-  /// ones are refused as busy.
+  /// Bytes of requests kept for a resend. One old request keeps the whole batch that it was written in;
+  /// beyond this, new ones are refused as busy.
   package static let retainedBytesMax = 64 << 20
   /// A batch that reaches this is closed and the next one begun, so that one old request cannot keep more.
   package static let batchBytesMax = 256 << 10

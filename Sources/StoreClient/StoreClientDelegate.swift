@@ -1,7 +1,7 @@
 package import ReceiptWire
 
-/// Takes what comes back from the store. All calls are on the client's event loop; `send` and `flush` may be called from
-/// any of them.
+/// Takes what comes back from the store. All calls are on the client's event loop; `send` and `flush` may be
+/// called from any of them.
 package protocol StoreClientDelegate: AnyObject, SendableMetatype {
   /// A reply. `payload` is its fields, valid during the call; `kind` is the request's with bit 7 set.
   func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan)
@@ -15,7 +15,8 @@ package protocol StoreClientDelegate: AnyObject, SendableMetatype {
 
 /// Why a request has no reply.
 package enum StoreFailure: Error, Hashable, Sendable {
-  /// The store answered this request with an error frame; `retryAfterMilliseconds` is 0 where it named no time.
+  /// The store answered this request with an error frame; `retryAfterMilliseconds` is 0 where it named no
+  /// time.
   case refused(ErrorCode, retryAfterMilliseconds: UInt32, detail: String)
   /// The local window is full: nothing was sent.
   case busy

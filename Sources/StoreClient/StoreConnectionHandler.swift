@@ -1,7 +1,8 @@
 internal import NIOCore
 internal import ReceiptWire
 
-/// One connection to a store: cuts what comes in into frames for its client, and writes what the client hands it.
+/// One connection to a store: cuts what comes in into frames for its client, and writes what the client hands
+/// it.
 final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer

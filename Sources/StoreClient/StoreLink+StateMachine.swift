@@ -2,8 +2,9 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// The life of the link to the store: which address is tried when, the opening, the session, pings, the end. Events go in,
-/// actions come out; it does no I/O, reads no clock and draws no random number but those it is handed.
+/// The life of the link to the store: which address is tried when, the opening, the session, pings, the end.
+/// Events go in, actions come out; it does no I/O, reads no clock and draws no random number but those it is
+/// handed.
 ///
 /// ```
 /// idle ──▶ connecting ──▶ challenged ──▶ proving ──▶ ready ──▶ draining
@@ -24,7 +25,8 @@ struct StoreLink {
     case proving(Proving)
     /// Requests flow. Becomes `draining`, `waiting` or `closed`.
     case ready(Open)
-    /// The store is going away: answers are still awaited, nothing new is sent. Becomes `waiting` or `closed`.
+    /// The store is going away: answers are still awaited, nothing new is sent. Becomes `waiting` or
+    /// `closed`.
     case draining(Open)
     /// For good.
     case closed
@@ -307,9 +309,11 @@ struct StoreLink {
     }
     let sessionEnded = failure.endsSession
     if sessionEnded { session = nil }
-    // A store that served and went is likely to be back: the same address is tried first. Any other failure moves on.
+    // A store that served and went is likely to be back: the same address is tried first. Any other failure
+    // moves on.
     if !wasOpen || failure.isFromStore { addressIndex = (addressIndex + 1) % addressCount }
-    // The wait grows with each whole round of addresses, so that a second one is not kept waiting by the first.
+    // The wait grows with each whole round of addresses, so that a second one is not kept waiting by the
+    // first.
     let round = min(failures / addressCount, 16)
     failures += 1
     let longest = min(backoffMax.nanoseconds, backoffMin.nanoseconds << Int64(round))

@@ -161,10 +161,8 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       number = known
     case .cid(let cid):
       guard let value = try get(pages, StorageKey.directory(shard, cid)) else { return nil }
-      guard let raw = value.getInteger(at: 0, as: UInt64.self), value.readableBytes == 8 else {
-        throw .corrupt(
-          "\(directory): directory entry of shard \(shard.rawValue) has \(value.readableBytes) bytes"
-        )
+      guard let raw = value.getInteger(at: 0, as: UInt64.self), value.readableBytes == 8, raw < .max else {
+        throw .corrupt("\(directory): a directory entry of shard \(shard.rawValue) is no channel number")
       }
       number = ChannelNumber(raw)
     }

@@ -1,10 +1,11 @@
 internal import COpenSSL
 internal import NIOCore
 
-/// The two ends of a connection's BIO, at a fixed address: what has come from the network, and what is to go there.
+/// The two ends of a connection's BIO, at a fixed address: what has come from the network, and what is to go
+/// there.
 ///
-/// A BIO of our own rather than OpenSSL's memory BIO: that one copies every byte once more each way, and keeps a
-/// buffer as large as the largest read for as long as the connection lives.
+/// A BIO of our own rather than OpenSSL's memory BIO: that one copies every byte once more each way, and
+/// keeps a buffer as large as the largest read for as long as the connection lives.
 struct TLSBuffers {
   var input = ByteBuffer()
   var output = ByteBuffer()
@@ -46,7 +47,8 @@ private nonisolated(unsafe) let bufferMethod: OpaquePointer? = {
     return Int32(taken)
   }
   BIO_meth_set_ctrl(method) { _, command, _, _ in
-    // libssl flushes after each flight; whatever else it asks (kernel TLS, size of the datagram) is answered no.
+    // libssl flushes after each flight; whatever else it asks (kernel TLS, size of the datagram) is answered
+    // no.
     command == BIO_CTRL_FLUSH || command == BIO_CTRL_DUP ? 1 : 0
   }
   return method

@@ -1,10 +1,10 @@
 internal import COpenSSL
 package import NIOCore
 
-/// One TLS connection without I/O of its own: bytes from the network go in with ``consume(_:)``, ``handshake()`` and
-/// ``read(into:)`` work on them, ``write(_:)`` takes plaintext, and what is to go to the network comes out of
-/// ``takeOutput()``, which is to be asked after each of the others, also after one that threw: an alert may wait there.
-/// Not thread-safe.
+/// One TLS connection without I/O of its own: bytes from the network go in with ``consume(_:)``,
+/// ``handshake()`` and ``read(into:)`` work on them, ``write(_:)`` takes plaintext, and what is to go to the
+/// network comes out of ``takeOutput()``, which is to be asked after each of the others, also after one that
+/// threw: an alert may wait there. Not thread-safe.
 package final class TLSConnection {
   private let ssl: OpaquePointer
   private let buffers: UnsafeMutablePointer<TLSBuffers>
@@ -17,8 +17,8 @@ package final class TLSConnection {
   package private(set) var peerHasClosed = false
   private var hasClosed = false
 
-  /// The server's side of a connection, or the client's towards that server. The name is a host name, which is sent
-  /// (SNI, RFC 6066 section 3) and verified (RFC 9525), or an IP address, which is verified only.
+  /// The server's side of a connection, or the client's towards that server. The name is a host name, which
+  /// is sent (SNI, RFC 6066 section 3) and verified (RFC 9525), or an IP address, which is verified only.
   package init(context: TLSContext, serverName: String? = nil) throws(TLSError) {
     OpenSSLErrors.clear()
     ssl = try context.makeSSL()
@@ -127,7 +127,8 @@ package final class TLSConnection {
     }
   }
 
-  /// Appends the plaintext of everything consumed; returns how many bytes. Sets ``peerHasClosed`` at close_notify.
+  /// Appends the plaintext of everything consumed; returns how many bytes. Sets ``peerHasClosed`` at
+  /// close_notify.
   package func read(into plaintext: inout ByteBuffer) throws(TLSError) -> Int {
     guard isEstablished, !isBroken else { return 0 }
     var total = 0

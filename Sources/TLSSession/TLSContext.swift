@@ -73,8 +73,8 @@ package struct TLSClientConfiguration: Sendable {
   }
 }
 
-/// Settings that connections are made from: TLS 1.2 and 1.3, forward-secret AEAD ciphers (RFC 9113 section 9.2.2),
-/// session tickets, no renegotiation, no compression. Usable from any thread.
+/// Settings that connections are made from: TLS 1.2 and 1.3, forward-secret AEAD ciphers (RFC 9113 section
+/// 9.2.2), session tickets, no renegotiation, no compression. Usable from any thread.
 package final class TLSContext: Sendable {
   /// Which side of a connection this is, with its configuration.
   enum Role: Sendable {
@@ -115,8 +115,9 @@ package final class TLSContext: Sendable {
     current = Mutex(try TLSContext.load(role))
   }
 
-  /// Reads the files again. New connections use what they say now, existing ones stay as they are. If it throws, all
-  /// stays as it was. Tickets given out before are not accepted any more: those clients do a full handshake.
+  /// Reads the files again. New connections use what they say now, existing ones stay as they are. If it
+  /// throws, all stays as it was. Tickets given out before are not accepted any more: those clients do a full
+  /// handshake.
   package func reload() throws(TLSError) {
     let fresh = try TLSContext.load(role)
     current.withLock { $0 = fresh }
@@ -224,7 +225,8 @@ package final class TLSContext: Sendable {
   }
 }
 
-/// Chooses "h2" from the client's list of length-prefixed names, or ends the handshake with no_application_protocol.
+/// Chooses "h2" from the client's list of length-prefixed names, or ends the handshake with
+/// no_application_protocol.
 private func selectH2(
   _: OpaquePointer?,
   _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,

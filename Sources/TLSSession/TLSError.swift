@@ -45,7 +45,8 @@ package enum TLSError: Error, Equatable, CustomStringConvertible {
   }
 }
 
-/// The calling thread's queue of OpenSSL errors. It has to be empty before each call whose failure is asked about.
+/// The calling thread's queue of OpenSSL errors. It has to be empty before each call whose failure is asked
+/// about.
 enum OpenSSLErrors {
   static func clear() { ERR_clear_error() }
 

@@ -12,8 +12,8 @@ package struct TLSEstablished: Sendable, Equatable {
 
 /// TLS between the socket and the rest of the pipeline: ciphertext below, plaintext above, `ByteBuffer` both.
 ///
-/// Writes wait until the handshake is complete, and are encrypted at a flush, all into one buffer. A failed handshake
-/// sends its alert, fires the ``TLSError`` and closes.
+/// Writes wait until the handshake is complete, and are encrypted at a flush, all into one buffer. A failed
+/// handshake sends its alert, fires the ``TLSError`` and closes.
 package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
   package typealias InboundIn = ByteBuffer
   package typealias InboundOut = ByteBuffer

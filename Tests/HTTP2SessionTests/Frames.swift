@@ -100,7 +100,8 @@ enum HPACK {
     fields.flatMap { [0x00] + string($0.0) + string($0.1) }
   }
 
-  /// The status of a header block as nghttp2 writes it: an index of the static table, or a literal with that name.
+  /// The status of a header block as nghttp2 writes it: an index of the static table, or a literal with that
+  /// name.
   static func status(_ block: [UInt8]) -> Int? {
     guard var first = block.first else { return nil }
     var rest = block[...]

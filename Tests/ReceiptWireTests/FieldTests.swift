@@ -99,4 +99,27 @@ struct FieldTests {
     let error = try ErrorFrame(frame.span.bytes.extracting(FrameHeader.byteCount..<frame.count))
     #expect(error.detail.utf8.count == 256)
   }
+
+  /// Fields written through a cursor are the fields written one by one.
+  @Test func theCursorWritesTheSameFields() {
+    var generator = SeededGenerator(seed: 6)
+    for _ in 0..<2000 {
+      let number = generator.next() >> UInt64.random(in: 0...63, using: &generator)
+      let time = Timestamp(milliseconds: Int64(generator.next() >> 20))
+      let bytes = (0..<Int.random(in: 0...200, using: &generator)).map { UInt8(truncatingIfNeeded: $0) }
+      var singly = ByteBuffer()
+      singly.writeVarint(number)
+      singly.writeField(bytes.span.bytes)
+      singly.writeTime(time)
+      singly.writeInteger(UInt8(7))
+      var together = ByteBuffer()
+      together.writeFields(byteCountMax: 10 + 10 + bytes.count + 10 + 1) { fields in
+        fields.varint(number)
+        fields.string(bytes.span.bytes)
+        fields.time(time)
+        fields.byte(7)
+      }
+      #expect(singly == together)
+    }
+  }
 }

@@ -1,7 +1,8 @@
 import ReceiptModel
 import Testing
 
-/// XXH64 and the shard that follows from it, against what the foreign tool xxhsum says (Proto/vectors/shard-hash.json).
+/// XXH64 and the shard that follows from it, against what the foreign tool xxhsum says
+/// (Proto/vectors/shard-hash.json).
 struct ShardHashTests {
   @Test func sequences() {
     for vector in Vectors.shardHash.sequences {

@@ -56,6 +56,9 @@ enum Ask {
     }
   }
 
+  var isCommand: Bool { kind.isCommand }
+  var isPut: Bool { kind == .putChannel }
+
   var kind: FrameKind {
     switch self {
     case .put: .putChannel

@@ -91,7 +91,7 @@ struct NaiveShard {
   }
 
   private mutating func perform(_ ask: Ask, at time: Int64) -> Outcome {
-    if let cid = ask.cid, channels[cid] == nil, ask.kind != .putChannel {
+    if let cid = ask.cid, channels[cid] == nil, !ask.isPut {
       return .refused(Code.channelNotFound)
     }
     switch ask {

@@ -51,7 +51,7 @@ struct ShardOracle {
   /// Decides a request as the shard should. Returns the answer, and the place that has to be on storage before it leaves.
   mutating func decide(_ request: Request, session: SessionID, clock: Int64) -> (answer: Answer, needs: Int) {
     let ask = request.ask
-    guard ask.kind.isCommand else { return (live.query(ask), needs(ask.cid)) }
+    guard ask.isCommand else { return (live.query(ask), needs(ask.cid)) }
     let key = CommandKey(session: session, counter: request.counter)
     let isCovered = taken[key] != nil
     let now = max(time, clock)

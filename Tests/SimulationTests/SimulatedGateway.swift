@@ -85,6 +85,7 @@ struct AskGenerator {
 
   mutating func next() -> Ask {
     let cid = random.oneIn(150) ? "team:none" : random.pick(cids)
+    if cid == Self.large, random.oneIn(2) { return register(cid) }
     switch random.below(100) {
     case 0..<4: return .put(cid: cid, options(), seats(2))
     case 4..<14: return change(cid)

@@ -204,7 +204,8 @@ struct ConnectionLifeTests {
     #expect(link.lost(.connectFailed, jitter: 0.5) == .retry(after: .milliseconds(750), sessionEnded: false))
   }
 
-  /// Only an answered request shows that a store serves; one that opens and falls at once is waited for longer and longer.
+  /// Only an answered request shows that a store serves; one that opens and falls at once is waited for
+  /// longer and longer.
   @Test func aStoreThatOpensAndFallsIsNotHammered() {
     let world = ClientWorld()
     world.open()

@@ -3,9 +3,9 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// The store's side of Proto/frames.md as far as a client can see it, with switches for what may go wrong. It applies a
-/// command once per (session, counter) and echoes a request's fields as its reply's, so that a test sees which request a
-/// reply belongs to.
+/// The store's side of Proto/frames.md as far as a client can see it, with switches for what may go wrong. It
+/// applies a command once per (session, counter) and echoes a request's fields as its reply's, so that a test
+/// sees which request a reply belongs to.
 final class FakeStore {
   var secrets: [[UInt8]] = []
   /// What stands in the challenge instead of the right proof.

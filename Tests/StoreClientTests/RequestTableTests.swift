@@ -5,8 +5,8 @@ import Testing
 
 @testable import StoreClient
 
-/// The table alone, as stories: an event to the left, what comes of it to the right. `c1` is command 1, `q2` query 2; on the
-/// wire a command is shown with its counter (`c1#1`), a resend with `!`.
+/// The table alone, as stories: an event to the left, what comes of it to the right. `c1` is command 1, `q2`
+/// query 2; on the wire a command is shown with its counter (`c1#1`), a resend with `!`.
 struct RequestTableTests {
   struct Story: CustomTestStringConvertible {
     var testDescription: String

@@ -7,8 +7,8 @@ import Testing
 
 @testable import StoreClient
 
-/// The same client over real sockets on loopback: bootstrap, addresses, closing. Client and stores share one event loop, so
-/// nothing here needs a lock.
+/// The same client over real sockets on loopback: bootstrap, addresses, closing. Client and stores share one
+/// event loop, so nothing here needs a lock.
 struct SocketTests {
   /// A fake store that listens.
   private final class Handler: ChannelInboundHandler {
@@ -26,6 +26,26 @@ struct SocketTests {
     }
   }
 
+  /// Stands for TLS: every byte is changed on the way out and changed back on the way in.
+  private final class Scrambler: ChannelDuplexHandler {
+    typealias InboundIn = ByteBuffer
+    typealias InboundOut = ByteBuffer
+    typealias OutboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+      context.fireChannelRead(wrapInboundOut(scrambled(unwrapInboundIn(data))))
+    }
+
+    func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+      context.write(wrapOutboundOut(scrambled(unwrapOutboundIn(data))), promise: promise)
+    }
+
+    private func scrambled(_ bytes: ByteBuffer) -> ByteBuffer {
+      ByteBuffer(bytes: bytes.readableBytesView.map { ~$0 })
+    }
+  }
+
   private final class World {
     let loop: any EventLoop
     let store = FakeStore()
@@ -40,13 +60,14 @@ struct SocketTests {
       done = loop.makePromise()
     }
 
-    func listen() -> EventLoopFuture<Void> {
+    func listen(scrambled: Bool) -> EventLoopFuture<Void> {
       let world = NIOLoopBound(self, eventLoop: loop)
       return ServerBootstrap(group: loop)
         .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
         .childChannelInitializer { channel in
           channel.eventLoop.makeCompletedFuture {
             world.value.accepted.append(channel)
+            if scrambled { try channel.pipeline.syncOperations.addHandler(Scrambler()) }
             try channel.pipeline.syncOperations.addHandler(Handler(world.value.store))
           }
         }
@@ -55,10 +76,11 @@ struct SocketTests {
   }
 
   /// 2,000 requests while the store cuts its connections; the first address is one where nobody listens.
-  @Test func requestsSurviveCutConnections() async throws {
+  @Test(arguments: [false, true])
+  func requestsSurviveCutConnections(scrambled: Bool) async throws {
     let loop = MultiThreadedEventLoopGroup.singleton.next()
     let world = try await loop.submit { NIOLoopBound(World(loop: loop), eventLoop: loop) }.get()
-    try await loop.flatSubmit { world.value.listen() }.get()
+    try await loop.flatSubmit { world.value.listen(scrambled: scrambled) }.get()
     try await loop.flatSubmit {
       let port = world.value.listener!.localAddress!.port!
       var logger = Logger(label: "test")
@@ -69,6 +91,7 @@ struct SocketTests {
         logger: logger
       )
       configuration.requestDeadline = .minutes(5)
+      if scrambled { configuration.transportHandlers = { [Scrambler()] } }
       world.value.store.secrets = configuration.secrets
       let recorder = world.value.recorder
       let client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder)

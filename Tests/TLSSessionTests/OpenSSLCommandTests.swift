@@ -6,7 +6,8 @@ import Testing
 
 @testable import TLSSession
 
-/// The handler on a real socket against the `openssl` command: an implementation of TLS driven by other code than ours.
+/// The handler on a real socket against the `openssl` command: an implementation of TLS driven by other code
+/// than ours.
 @Suite("TLS against openssl s_client", .serialized)
 struct OpenSSLCommandTests {
   /// Sends back what it gets.
@@ -32,7 +33,8 @@ struct OpenSSLCommandTests {
     try await server.close()
   }
 
-  /// What the command prints. It runs on a thread of its own: the tests' own threads are few, and must not wait.
+  /// What the command prints. It runs on a thread of its own: the tests' own threads are few, and must not
+  /// wait.
   private func client(_ port: Int, _ arguments: [String], input: String = "") async throws -> String {
     try await withCheckedThrowingContinuation { continuation in
       DispatchQueue.global().async {

@@ -1,0 +1,607 @@
+#!/usr/bin/env python3
+"""Writes the golden vectors of the frame protocol, from frames.md alone.
+
+This encoder shares nothing with the Swift code, so that a mistake has to be made twice to go unseen. Python's standard
+library only; the hashes come from the foreign tool xxhsum (Debian package xxhash).
+
+    ./generate.py            writes the .json files beside it
+    ./generate.py --check    exits 1 if one of them is not what it would write
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# ---------------------------------------------------------------------------------------------------------- fields
+
+
+def varint(value):
+    assert 0 <= value < 2**64
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode(kind, value):
+    """One field by its notation in frames.md."""
+    if kind in ("varint", "time"):
+        return varint(value)
+    if kind == "byte":
+        return bytes([value])
+    if kind == "bytes":
+        return bytes.fromhex(value)
+    if kind == "string":
+        raw = value.encode("utf-8")
+        return varint(len(raw)) + raw
+    if kind == "blob":  # a string of bytes that are no text: the proofs
+        raw = bytes.fromhex(value)
+        return varint(len(raw)) + raw
+    if kind == "opt":
+        return varint(0 if value is None else value + 1)
+    if kind == "list":
+        return varint(len(value)) + b"".join(encode_all(entry) for entry in value)
+    raise ValueError(kind)
+
+
+def encode_all(fields):
+    return b"".join(encode(kind, value) for _, kind, value in fields)
+
+
+# Constructors: a field is [name, notation, value].
+def string(name, value):
+    return [name, "string", value]
+
+
+def number(name, value):
+    return [name, "varint", value]
+
+
+def byte(name, value):
+    return [name, "byte", value]
+
+
+def time(name, value):
+    return [name, "time", value]
+
+
+def opt(name, value):
+    return [name, "opt", value]
+
+
+def raw(name, value):
+    return [name, "bytes", value]
+
+
+def blob(name, value):
+    return [name, "blob", value]
+
+
+def many(name, entries):
+    return [name, "list", entries]
+
+
+def options(name, values):
+    """`values`: option number to its value's bytes in hexadecimal."""
+    return many(name, [[number("option", n), blob("value", v)] for n, v in sorted(values.items())])
+
+
+def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None):
+    fields = [
+        string("user", user),
+        time("last_read", read[0]),
+        string("last_read_message", read[1]),
+        number("last_read_sequence", read[2]),
+        time("last_delivered", delivered[0]),
+        string("last_delivered_message", delivered[1]),
+        number("last_delivered_sequence", delivered[2]),
+        number("flags", 0 if own is None else 1),
+    ]
+    if own is not None:
+        fields += [
+            number("unread_messages", own[0]),
+            string("first_unread_message", own[1]),
+            number("unread_epoch", own[2]),
+        ]
+    return fields
+
+
+def channel(cid, created, own_options, members, newest, newest_message, registered):
+    return [
+        string("cid", cid),
+        time("created", created),
+        options("options", own_options),
+        number("member_count", members),
+        number("newest_sequence", newest),
+        string("newest_message", newest_message),
+        time("newest_registered", registered),
+    ]
+
+
+def status(sequence, state, read, delivered, members, flags, created):
+    return [
+        number("sequence", sequence),
+        byte("status", state),
+        byte("receipt_status", 0),
+        number("read_count", read),
+        number("delivered_count", delivered),
+        number("unread_count", members - read),
+        number("member_count", members),
+        number("flags", flags),
+        time("created", created),
+    ]
+
+
+def type_record(name, version, values):
+    return [string("type", name), number("version", version), options("options", values)]
+
+
+# ---------------------------------------------------------------------------------------------------------- frames
+
+KINDS = {
+    "hello": 0x01, "challenge": 0x02, "proof": 0x03, "ready": 0x04, "ping": 0x05, "pong": 0x06, "drain": 0x07,
+    "error": 0x0F,
+    "put_channel": 0x10, "change_members": 0x11, "register_message": 0x12, "delete_message": 0x13, "mark_read": 0x14,
+    "mark_unread": 0x15, "mark_delivered": 0x16, "patch_channel_type": 0x17, "assign_channel_type": 0x18,
+    "get_channel": 0x20, "read_state": 0x21, "statuses": 0x22, "get_channel_type": 0x23, "list_channel_types": 0x24,
+}
+KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
+
+
+def header(length, kind, flags=0, shard=0, correlation=0):
+    return (
+        length.to_bytes(4, "big") + bytes([kind, flags]) + shard.to_bytes(2, "big") + correlation.to_bytes(4, "big"))
+
+
+def frame(kind, fields, flags=0, shard=0, correlation=0, name=None):
+    payload = encode_all(fields)
+    return {
+        "name": name or kind,
+        "kind": kind,
+        "kind_number": KINDS[kind],
+        "flags": flags,
+        "shard": shard,
+        "correlation": correlation,
+        "fields": fields,
+        "hex": (header(8 + len(payload), KINDS[kind], flags, shard, correlation) + payload).hex(),
+    }
+
+
+SESSION = "00112233445566778899aabbccddeeff"
+STORE = "f0e0d0c0b0a090807060504030201000"
+NONCE_1 = bytes(range(32)).hex()
+NONCE_2 = bytes(range(255, 223, -1)).hex()
+PROOF = bytes((7 * i + 3) & 255 for i in range(32)).hex()
+T0 = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+CID = "messaging:general"
+
+
+def hello_fields(lowest=1, highest=1, age=None, limit=1 << 20, name="gw-1"):
+    return [
+        raw("magic", b"TDMK".hex()), number("version_lowest", lowest), number("version_highest", highest),
+        raw("session", SESSION), opt("session_age", age), raw("nonce", NONCE_1), number("frame_length_max", limit),
+        string("name", name),
+    ]
+
+
+def challenge_fields(proof=PROOF, shards=16):
+    return [
+        number("version", 1), raw("nonce", NONCE_2), blob("proof", proof), number("frame_length_max", 1 << 20),
+        number("window", 32768), number("shard_count", shards), raw("store", STORE),
+    ]
+
+
+def request(cid=CID, counter=None, *rest):
+    return [string("cid", cid)] + ([] if counter is None else [number("counter", counter)]) + list(rest)
+
+
+def typed(name, counter=None, *rest):
+    return [string("type", name)] + ([] if counter is None else [number("counter", counter)]) + list(rest)
+
+
+def members(name, *pairs):
+    return many(name, [[string("user", user), string("role", role)] for user, role in pairs])
+
+
+FRAMES = [
+    frame("hello", hello_fields()),
+    frame("hello", hello_fields(1, 3, 0, 65536, ""), name="hello: an old session, heard of just now"),
+    frame("hello", hello_fields(1, 1, 599_999, 16384, "gätewäy"), name="hello: an age of several bytes"),
+    frame("challenge", challenge_fields()),
+    frame("challenge", challenge_fields("", 65535), name="challenge: no secret, most shards"),
+    frame("proof", [blob("proof", PROOF)]),
+    frame("proof", [blob("proof", "")], name="proof: no secret"),
+    frame("ready", [
+        byte("session", 0), number("session_lifetime", 600_000),
+        many("shards", [[number("first", 0), number("count", 16), string("address", "")]])]),
+    frame("ready", [
+        byte("session", 1), number("session_lifetime", 0),
+        many("shards", [
+            [number("first", 0), number("count", 8), string("address", "")],
+            [number("first", 8), number("count", 8), string("address", "store-2:7777")]])],
+        name="ready: resumed, two stores"),
+    frame("ready", [byte("session", 1), number("session_lifetime", 1), many("shards", [])], name="ready: no shards"),
+    frame("ping", [raw("bytes", "0102030405060708")], correlation=0),
+    frame("pong", [raw("bytes", "0102030405060708")], correlation=9),
+    frame("drain", []),
+    frame("error", [number("code", 4), number("retry_after", 0), string("detail", "")]),
+    frame("error", [number("code", 21), number("retry_after", 250), string("detail", "window")],
+          shard=3, correlation=0x01020304, name="error: a refused request"),
+    frame("error", [number("code", 30), number("retry_after", 0), string("detail", "d" * 256)],
+          correlation=0xFFFFFFFF, name="error: the longest detail"),
+    frame("put_channel", request(
+        CID, 1, options("patch", {1: "00", 3: "02"}), members("members", ("alice", ""), ("bob", "moderator"))),
+        shard=5, correlation=0x10001),
+    frame("put_channel_reply", [byte("was_created", 1)] + channel(CID, T0, {1: "00", 3: "02"}, 2, 0, "", 0),
+          shard=5, correlation=0x10001),
+    frame("put_channel", request("a:b", 2, options("patch", {}), members("members")), name="put_channel: empty"),
+    frame("change_members", request(
+        CID, 128, members("add", ("carol@example.org", "admin")), many("remove", [[string("user", "bob")]])),
+        shard=65535, correlation=2),
+    frame("change_members_reply", channel(CID, T0, {}, 2, 300, "m-300", T0 + 5), correlation=2),
+    frame("register_message", request(
+        CID, 16384, string("message", "m-1"), string("user", "alice"), time("created", T0), number("flags", 0)),
+        correlation=3),
+    frame("register_message", request(
+        CID, 2**63, string("message", "m" * 128), string("user", ""), time("created", 0), number("flags", 1)),
+        correlation=3, name="register_message: silent, by the system, a high counter"),
+    frame("register_message_reply", [byte("was_created", 1), number("sequence", 1), byte("status", 0)], correlation=3),
+    frame("delete_message", request(CID, 5, string("message", "m-1")), correlation=4),
+    frame("delete_message_reply", [number("sequence", 4294967294)], correlation=4),
+    frame("mark_read", request(CID, 6, string("user", "alice"), string("message", "m-1"), opt("unread_epoch", None)),
+          shard=11, correlation=5),
+    frame("mark_read", request(CID, 6, string("user", "alice"), string("message", ""), opt("unread_epoch", 0)),
+          flags=1, shard=11, correlation=5, name="mark_read: to the newest, epoch 0, a resend"),
+    frame("mark_read_reply", row("alice", (T0, "m-1", 1), (T0 - 5, "m-2", 2), (1, "m-2", 0)), correlation=5),
+    frame("mark_unread", request(CID, 7, string("user", "alice"), string("message", "m-1"), opt("unread_epoch", 127)),
+          correlation=6),
+    frame("mark_unread_reply", row("alice", (T0, "m-9", 9), own=(4294967295, "m-1", 3)), correlation=6),
+    frame("mark_delivered", request(CID, 8, string("user", "bob"), string("message", "m-1")), correlation=7),
+    frame("mark_delivered_reply", row("bob", (T0, "", 0), (T0, "m-1", 1)), correlation=7),
+    frame("patch_channel_type", typed("messaging", 9, options("patch", {1: "01", 2: "00", 3: "01", 4: "01"})),
+          shard=1, correlation=8),
+    frame("patch_channel_type_reply", type_record("messaging", 2, {2: "00", 3: "01", 4: "01"}), correlation=8),
+    frame("assign_channel_type", typed("team", 10, number("version", 7), options("options", {4: "01"})),
+          correlation=9),
+    frame("assign_channel_type_reply", type_record("team", 2**64 - 1, {4: "01"}), correlation=9),
+    frame("get_channel", request(), correlation=10),
+    frame("get_channel_reply", channel(CID, T0, {4: "01"}, 16777216, 4294967294, "m-x", T0), correlation=10),
+    frame("read_state", request(
+        CID, None, number("viewer_flags", 0), string("viewer", "alice"), number("limit", 100), opt("cursor", None)),
+        correlation=11),
+    frame("read_state", request(
+        CID, None, number("viewer_flags", 1), string("viewer", ""), number("limit", 1), opt("cursor", 0)),
+        correlation=11, name="read_state: a server, the last page"),
+    frame("read_state_reply", [
+        many("rows", [row("bob", (T0, "", 0)), row("alice", (T0, "m-1", 1), (T0, "m-2", 2), (1, "m-2", 0))]),
+        opt("next_cursor", 255)], correlation=11),
+    frame("statuses", request(
+        CID, None, number("viewer_flags", 0), string("viewer", "alice"),
+        many("messages", [[string("message", "m-1")], [string("message", "gone")]])), correlation=12),
+    frame("statuses_reply", [many("statuses", [
+        [byte("found", 0)] + status(1, 2, 3, 4, 5, 3, T0), [byte("found", 33)], [byte("found", 34)],
+        [byte("found", 0)] + status(2, 0, 0, 0, 0, 0, T0)])], correlation=12),
+    frame("get_channel_type", typed("messaging"), shard=4, correlation=13),
+    frame("get_channel_type_reply", type_record("messaging", 0, {}), correlation=13),
+    frame("list_channel_types", [], correlation=14),
+    frame("list_channel_types_reply", [many("types", [type_record("a", 1, {}), type_record("b", 2, {1: "00"})])],
+          correlation=14),
+]
+
+# ---------------------------------------------------------------------------------------------- malformed frames
+
+
+def bad(name, refusal, hexadecimal, limit=None):
+    """`refusal`: the WireError, with its field after a colon where it names one."""
+    entry = {"name": name, "refusal": refusal, "hex": hexadecimal}
+    if limit is not None:
+        entry["length_limit"] = limit
+    return entry
+
+
+def altered(kind, payload, **where):
+    return (header(8 + len(payload), KINDS[kind], **where) + payload).hex()
+
+
+
+HELLO = encode_all(hello_fields())
+CHALLENGE = encode_all(challenge_fields())
+MARK = encode_all(request(CID, 6, string("user", "alice"), string("message", "m-1"), opt("unread_epoch", None)))
+PATCH_HEAD = encode_all(typed("messaging", 9))
+STATUS_HEAD = b"\x01\x00"
+
+
+def patch(*raw_options):
+    return PATCH_HEAD + varint(len(raw_options)) + b"".join(raw_options)
+
+
+def one_status(**changes):
+    values = dict(sequence=1, status=1, receipt_status=0, read_count=1, delivered_count=2, unread_count=2,
+                  member_count=3, flags=3, created=T0) | changes
+    return STATUS_HEAD + b"".join(
+        bytes([v]) if n in ("status", "receipt_status") else varint(v) for n, v in values.items())
+
+
+BAD_FRAMES = [
+    # The header, before the payload is there.
+    bad("length 0", "lengthTooSmall", "00000000"),
+    bad("length 7", "lengthTooSmall", "00000007"),
+    bad("length 7, header whole", "lengthTooSmall", header(7, 0x14).hex()),
+    bad("one above the limit", "lengthTooLarge", (1001).to_bytes(4, "big").hex(), limit=1000),
+    bad("one above the usual limit", "lengthTooLarge", ((1 << 20) + 1).to_bytes(4, "big").hex()),
+    bad("the largest length", "lengthTooLarge", "ffffffff"),
+    bad("HTTP/1.1 from a lost client", "lengthTooLarge", b"GET / HTTP/1.1\r\n\r\n".hex()),
+    bad("an HTTP/2 preface", "lengthTooLarge", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".hex()),
+    bad("a TLS hello", "lengthTooLarge", "1603010200010001fc0303"),
+    bad("kind 0", "unknownKind", header(8, 0x00).hex()),
+    bad("kind 0x08", "unknownKind", header(8, 0x08).hex()),
+    bad("kind 0x7f", "unknownKind", header(8, 0x7F).hex()),
+    bad("a reply to no known kind", "unknownKind", header(8, 0xB0).hex()),
+    bad("a reply to hello", "unknownKind", header(8, 0x81).hex()),
+    bad("kind before the payload is there", "unknownKind", header(1000, 0x7F)[:6].hex()),
+    bad("flag 1", "badFlags", header(8, 0x07, flags=2).hex()),
+    bad("flag 7 beside resend", "badFlags", header(8, 0x07, flags=0x81).hex()),
+    bad("length is checked before kind", "lengthTooSmall", header(7, 0x00, flags=255).hex()),
+    bad("kind is checked before flags", "unknownKind", header(8, 0x00, flags=255).hex()),
+    # Fields.
+    bad("drain with a payload", "trailingBytes", altered("drain", b"\x00")),
+    bad("ping of 7 bytes", "truncated", altered("ping", bytes(7))),
+    bad("ping of 9 bytes", "trailingBytes", altered("ping", bytes(9))),
+    bad("hello without magic", "badValue:magic", altered("hello", b"XDMK" + HELLO[4:])),
+    bad("hello cut in its nonce", "truncated", altered("hello", HELLO[:40])),
+    bad("hello with more behind it", "trailingBytes", altered("hello", HELLO + b"\x00")),
+    bad("hello with a name of 65 bytes", "badValue:text", altered("hello", encode_all(hello_fields(name="n" * 65)))),
+    bad("hello whose name is no UTF-8", "badValue:text", altered("hello", HELLO[:-5] + b"\x02\xc3\x28")),
+    bad("hello whose version is above 32 bits", "badVarint",
+        altered("hello", b"TDMK" + varint(2**32) + HELLO[5:])),
+    bad("challenge with no shard", "badValue:count", altered("challenge", encode_all(challenge_fields(shards=0)))),
+    bad("challenge with 65536 shards", "badValue:count",
+        altered("challenge", encode_all(challenge_fields(shards=65536)))),
+    bad("challenge cut in its proof", "truncated", altered("challenge", CHALLENGE[:50])),
+    bad("proof longer than its payload", "truncated", altered("proof", b"\x21" + bytes(32))),
+    bad("proof whose length is 2^63", "truncated", altered("proof", varint(2**63) + bytes(32))),
+    bad("ready with session 2", "badValue:session", altered("ready", b"\x02\x00\x00")),
+    bad("ready with a count that cannot be", "badValue:count", altered("ready", b"\x00\x00\x05\x00\x00\x00")),
+    bad("ready with 2^64-1 ranges", "badValue:count", altered("ready", b"\x00\x00" + varint(2**64 - 1))),
+    bad("error without detail", "truncated", altered("error", b"\x04\x00")),
+    bad("error with an overlong code", "badVarint", altered("error", b"\x84\x00\x00\x00")),
+    bad("mark_read with no payload", "truncated", altered("mark_read", b"")),
+    bad("mark_read without its epoch", "truncated", altered("mark_read", MARK[:-1])),
+    bad("mark_read with more behind it", "trailingBytes", altered("mark_read", MARK + b"\x00")),
+    bad("mark_read whose counter is overlong", "badVarint",
+        altered("mark_read", MARK[:18] + b"\x86\x00" + MARK[19:])),
+    bad("mark_read whose counter has 11 bytes", "badVarint",
+        altered("mark_read", MARK[:18] + b"\xff" * 10 + b"\x01" + MARK[19:])),
+    bad("mark_read whose counter is 2^64", "badVarint",
+        altered("mark_read", MARK[:18] + b"\x80" * 9 + b"\x02" + MARK[19:])),
+    bad("patch with a rising order broken", "badValue:option",
+        altered("patch_channel_type", patch(b"\x02\x01\x00", b"\x01\x01\x00"))),
+    bad("patch with an option twice", "badValue:option",
+        altered("patch_channel_type", patch(b"\x01\x01\x00", b"\x01\x01\x00"))),
+    bad("patch with option 0", "badValue:option", altered("patch_channel_type", patch(b"\x00\x01\x00"))),
+    bad("patch with option 13", "badValue:option", altered("patch_channel_type", patch(b"\x0d\x01\x00"))),
+    bad("patch with read_events 2", "badValue:optionValue", altered("patch_channel_type", patch(b"\x01\x01\x02"))),
+    bad("patch with mark_unread 3", "badValue:optionValue", altered("patch_channel_type", patch(b"\x03\x01\x03"))),
+    bad("patch with an empty value", "badValue:optionValue", altered("patch_channel_type", patch(b"\x01\x00"))),
+    bad("patch with a value of two bytes", "badValue:optionValue",
+        altered("patch_channel_type", patch(b"\x01\x02\x00\x00"))),
+    bad("row with flag 2", "badValue:flags",
+        altered("mark_read_reply", encode_all(row("alice")[:-1] + [number("flags", 2)]))),
+    bad("row without the own details it announces", "truncated",
+        altered("mark_read_reply", encode_all(row("alice")[:-1] + [number("flags", 1)]))),
+    bad("row whose sequence number is above 32 bits", "badVarint",
+        altered("mark_read_reply", encode_all(row("alice", (0, "", 2**32))))),
+    bad("row whose time is above 63 bits", "badVarint",
+        altered("mark_read_reply", encode_all(row("alice", (2**63, "", 0))))),
+    bad("status 3", "badValue:status", altered("statuses_reply", one_status(status=3))),
+    bad("receipt status 4", "badValue:status", altered("statuses_reply", one_status(receipt_status=4))),
+    bad("more readers than members", "badValue:count",
+        altered("statuses_reply", one_status(read_count=4, unread_count=0))),
+    bad("unread is not the rest", "badValue:count", altered("statuses_reply", one_status(unread_count=1))),
+    bad("status flags 4", "badValue:flags", altered("statuses_reply", one_status(flags=4))),
+]
+
+# ------------------------------------------------------------------------------------------------ the log and pages
+
+EFFECTS = {
+    "channel_assigned": 1, "row_assigned": 2, "row_left": 3, "role_assigned": 4, "read_moved": 5,
+    "delivered_moved": 6, "marker_assigned": 7, "message_assigned": 8, "message_deleted": 9,
+    "channel_type_assigned": 16, "counters_assigned": 17, "session_assigned": 18,
+}
+
+
+def effect_bytes(kind, fields):
+    content = encode_all(fields)
+    return bytes([EFFECTS[kind]]) + varint(len(content)) + content
+
+
+def effect(kind, *fields, name=None):
+    fields = list(fields)
+    return {"name": name or kind, "effect": kind, "fields": fields, "hex": effect_bytes(kind, fields).hex()}
+
+
+def session_record(counter, waiting, written, session=SESSION):
+    return [raw("session", session), number("highest", counter),
+            many("waiting", [[number("counter", n)] for n in waiting]), time("last_written", written)]
+
+
+def at(channel_number, row_number=None):
+    fields = [number("channel", channel_number)]
+    return fields + ([] if row_number is None else [number("row", row_number)])
+
+
+def whole_row(channel_number, row_number, flags, user, role, joined, joined_at, read, read_at, delivered, delivered_at,
+              marker, epoch):
+    return at(channel_number, row_number) + [
+        number("flags", flags), string("user", user), string("role", role), number("joined", joined),
+        time("joined_at", joined_at), number("read", read), time("read_at", read_at), number("delivered", delivered),
+        time("delivered_at", delivered_at), opt("marker", marker), number("unread_epoch", epoch)]
+
+
+def message(channel_number, sequence, flags, id, sender, registered, created):
+    return at(channel_number) + [
+        number("sequence", sequence), number("flags", flags), string("id", id), string("sender", sender),
+        time("registered", registered), time("created", created)]
+
+
+EFFECT_VECTORS = [
+    effect("channel_assigned", *at(1), string("cid", CID), time("created", T0), options("own", {})),
+    effect("channel_assigned", *at(2**64 - 1), string("cid", "t" * 64 + ":" + "c" * 128), time("created", T0),
+           options("own", {1: "00", 2: "00", 3: "02", 4: "01"}), name="channel_assigned: longer than 127 bytes"),
+    effect("row_assigned", *whole_row(1, 0, 0, "alice", "", 0, T0, 0, 0, 0, 0, None, 0)),
+    effect("row_assigned", *whole_row(
+        7, 16777215, 3, "bob@example.org", "moderator", 9, T0, 300, T0 + 1, 4294967294, T0 + 2, 0, 4294967295),
+        name="row_assigned: everything set"),
+    effect("row_left", *at(1, 255), time("time", T0)),
+    effect("role_assigned", *at(1, 256), string("role", "admin")),
+    effect("role_assigned", *at(1, 0), string("role", ""), name="role_assigned: none"),
+    effect("read_moved", *at(1, 0), number("sequence", 1), time("time", T0)),
+    effect("read_moved", *at(2**64 - 1, 16777215), number("sequence", 2**32 - 1), time("time", 2**63 - 1),
+           name="read_moved: the largest of all"),
+    effect("delivered_moved", *at(128, 128), number("sequence", 128), time("time", 0)),
+    effect("marker_assigned", *at(1, 3), opt("marker", None), number("unread_epoch", 0)),
+    effect("marker_assigned", *at(1, 3), opt("marker", 0), number("unread_epoch", 1), name="marker_assigned: 0"),
+    effect("message_assigned", *message(1, 1, 0, "m-1", "alice", T0, 0)),
+    effect("message_assigned", *message(1, 4294967294, 7, "m" * 128, "", T0, T0 - 1),
+           name="message_assigned: every flag, the longest id, no sender"),
+    effect("message_deleted", *at(1), number("sequence", 256), time("time", T0)),
+    effect("channel_type_assigned", *type_record("messaging", 3, {3: "01"})),
+    effect("counters_assigned", number("next_channel", 12), time("time", T0)),
+    effect("session_assigned", *session_record(300, [3, 298], T0)),
+]
+
+BATCH_VECTORS = []
+for name, index, when, sessions, effects in [
+    ("nothing but a time", 1, T0, [], []),
+    ("one mark", 2, T0, [session_record(1, [], T0)], [EFFECT_VECTORS[7]]),
+    ("every effect", 2**64 - 1, T0 + 9,
+     [session_record(300, [3, 298], T0), session_record(2**64 - 1, [], T0, session=STORE)], EFFECT_VECTORS),
+]:
+    data = (b"\x01" + varint(index) + varint(when) + varint(len(sessions)) + b"".join(map(encode_all, sessions))
+            + varint(len(effects)) + b"".join(bytes.fromhex(e["hex"]) for e in effects))
+    BATCH_VECTORS.append({
+        "name": name, "index": index, "time": when, "sessions": sessions, "effects": [e["name"] for e in effects],
+        "hex": data.hex()})
+
+PAGE_VECTORS = []
+for name, index, effects in [
+    ("an empty page", 0, []),
+    ("rows", 77, EFFECT_VECTORS[2:4]),
+    ("a segment", 2**32, EFFECT_VECTORS[12:14]),
+    ("the shard's head", 5, EFFECT_VECTORS[16:18]),
+]:
+    data = b"\x01" + varint(index) + varint(len(effects)) + b"".join(bytes.fromhex(e["hex"]) for e in effects)
+    PAGE_VECTORS.append({"name": name, "index": index, "effects": [e["name"] for e in effects], "hex": data.hex()})
+
+
+def bad_batch(name, refusal, data):
+    return {"name": name, "refusal": refusal, "hex": data.hex()}
+
+
+MOVE = effect_bytes("read_moved", at(1, 0) + [number("sequence", 1), time("time", T0)])
+
+
+def batch_of(*effects, count=None):
+    return b"\x01" + varint(1) + varint(T0) + b"\x00" + varint(len(effects) if count is None else count) + b"".join(effects)
+
+
+BAD_BATCHES = [
+    bad_batch("empty", "truncated", b""),
+    bad_batch("another format", "badValue:format", b"\x02" + batch_of()[1:]),
+    bad_batch("cut in its time", "truncated", batch_of()[:4]),
+    bad_batch("more behind it", "trailingBytes", batch_of(MOVE) + b"\x00"),
+    bad_batch("an effect less than announced", "badValue:count", batch_of(count=1)),
+    bad_batch("an unknown effect", "badValue:effect", batch_of(b"\x0a\x01\x00")),
+    bad_batch("an effect of a later version", "badValue:effect", batch_of(b"\x20\x01\x00")),
+    bad_batch("an effect longer than its fields", "badValue:effect",
+              batch_of(bytes([MOVE[0], MOVE[1] + 1]) + MOVE[2:] + b"\x00")),
+    bad_batch("an effect shorter than its fields", "badValue:effect",
+              batch_of(bytes([MOVE[0], MOVE[1] - 1]) + MOVE[2:])),
+    bad_batch("an effect longer than the batch", "truncated", batch_of(bytes([MOVE[0], MOVE[1] + 1]) + MOVE[2:])),
+    bad_batch("channel number 0", "badValue:effect",
+              batch_of(effect_bytes("read_moved", at(0, 0) + [number("sequence", 1), time("time", T0)]))),
+    bad_batch("message number 0", "badValue:effect",
+              batch_of(effect_bytes("message_deleted", at(1) + [number("sequence", 0), time("time", T0)]))),
+    bad_batch("row 2^24", "badValue:effect", batch_of(effect_bytes("row_left", at(1, 1 << 24) + [time("time", T0)]))),
+    bad_batch("row flags 4", "badValue:flags",
+              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 4, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("message flags 8", "badValue:flags",
+              batch_of(effect_bytes("message_assigned", message(1, 1, 8, "m", "a", T0, 0)))),
+]
+
+# ------------------------------------------------------------------------------------------------------ shard hash
+
+
+def xxh64(data):
+    out = subprocess.run(["xxhsum", "-H1", "-"], input=data, capture_output=True, check=True).stdout
+    return out.split()[0].decode()
+
+
+def shard_hash():
+    lengths = sorted(set(range(0, 101)) | {127, 128, 129, 193, 255, 256, 257, 300})
+    texts = ["", "a", "messaging:general", "messaging:general-42", "team:!members-abc", "livestream:0",
+             "t" * 64 + ":" + "c" * 128]
+    counts = [1, 2, 3, 7, 16, 64, 1000, 65535]
+    return {
+        "about": "XXH64, seed 0, by xxhsum -H1. Byte i of a sequence is (31 * i + 7) mod 256.",
+        "sequences": [
+            {"length": n, "hash": xxh64(bytes((31 * i + 7) & 255 for i in range(n)))} for n in lengths],
+        "texts": [{"text": t, "hash": xxh64(t.encode())} for t in texts],
+        "shards": [
+            {"cid": t, "shard_count": c, "shard": int(xxh64(t.encode()), 16) % c} for t in texts[2:] for c in counts],
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------ files
+
+FILES = {
+    "shard-hash.json": shard_hash,
+    "frames.json": lambda: {
+        "about": "Whole frames. A field is [name, notation, value]; blob: a string whose bytes are no text.",
+        "frames": FRAMES},
+    "bad-frames.json": lambda: {
+        "about": "What a receiver refuses, and as what (ReceiptWire's WireError). Limit 1048576 unless it is named.",
+        "frames": BAD_FRAMES},
+    "log.json": lambda: {
+        "about": "Effects, batches and pages; and batches that are refused.",
+        "effects": EFFECT_VECTORS, "batches": BATCH_VECTORS, "pages": PAGE_VECTORS, "bad_batches": BAD_BATCHES},
+}
+
+
+def render(value):
+    """One entry of a list on a line: such files can be read, and compared line by line."""
+    lines = ["{"]
+    for index, (key, entry) in enumerate(value.items()):
+        comma = "," if index < len(value) - 1 else ""
+        if isinstance(entry, list):
+            lines.append(f"  {json.dumps(key)}: [")
+            lines += [
+                "    " + json.dumps(e, ensure_ascii=False) + ("," if i < len(entry) - 1 else "")
+                for i, e in enumerate(entry)]
+            lines.append("  ]" + comma)
+        else:
+            lines.append(f"  {json.dumps(key)}: {json.dumps(entry, ensure_ascii=False)}{comma}")
+    return "\n".join(lines + ["}"]) + "\n"
+
+
+def main():
+    check = sys.argv[1:] == ["--check"]
+    stale = []
+    for name, make in FILES.items():
+        text = render(make())
+        path = HERE / name
+        if check:
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                stale.append(name)
+        else:
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        sys.exit("not as generate.py would write them: " + ", ".join(stale))
+
+
+main()

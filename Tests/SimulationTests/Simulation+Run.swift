@@ -1,0 +1,81 @@
+import ReceiptModel
+import StoreEngine
+
+/// What went wrong, and how to see it again.
+struct SimulationFault: Error, CustomStringConvertible {
+  var seed: UInt64
+  var step: Int
+  var text: String
+
+  var description: String { "step \(step): \(text)\nreplay with TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(step)" }
+}
+
+extension Simulation {
+  /// Steps at random, then everything comes to its end: all is answered, all pages are written, the log is cut, and what a last start reads from the pages alone is
+  /// held against the model, question by question.
+  func run(steps: Int) throws(SimulationFault) {
+    for number in 1...max(1, steps) {
+      step()
+      try check(number)
+    }
+    try settle(steps)
+    try idle(steps)
+    restart(isCrash: true)
+    audit(isComplete: true)
+    try settle(steps)
+    tally["pages"] = disk.pageWrites
+    tally["log cuts"] = disk.cuts
+    tally["longest log"] = disk.logLengthMost
+    for channel in oracles.flatMap(\.live.channels.values) {
+      if channel.messages.count > 256 { count("messages over 256") }
+      if channel.rows.count > 256 { count("rows over 256") }
+    }
+  }
+
+  private func check(_ step: Int) throws(SimulationFault) {
+    guard let fault = faults.first else { return }
+    throw SimulationFault(seed: seed, step: step, text: fault)
+  }
+
+  /// Nothing fails any more, and everything that is open is answered.
+  private func settle(_ step: Int) throws(SimulationFault) {
+    isCalm = true
+    for _ in 0..<4000 {
+      for gateway in gateways.indices where gateways[gateway].connection == nil { connect(gateway) }
+      for _ in 0..<8 {
+        arrive(20)
+        hand(20)
+        for target in loops {
+          commitStep(target)
+          answerLoad(target)
+        }
+        readReplies(50)
+      }
+      self.step()
+      for target in loops { tick(target) }
+      try check(step)
+      for connection in connections where connection.isEnded && !connection.isCut { cut(connection.gateway) }
+      if gateways.allSatisfy(\.outstanding.isEmpty) { return }
+    }
+    let left = gateways.flatMap(\.outstanding)
+    throw SimulationFault(seed: seed, step: step, text: "never answered: \(left.prefix(3)), \(left.count) in all")
+  }
+
+  /// Time passes without requests.
+  private func idle(_ step: Int) throws(SimulationFault) {
+    for _ in 0..<4000 {
+      pass(milliseconds: 500)
+      for target in loops {
+        target.setClock(clock)
+        tick(target)
+        while target.commit != nil { commitStep(target) }
+        answerLoad(target)
+      }
+      try check(step)
+      let lengths = (0..<Self.shardCount).map { disk.logLength(ShardID(UInt16($0))) }
+      if lengths.allSatisfy({ $0 == 0 }), loops.allSatisfy({ $0.loop.gauges.dirtyPages == 0 }) { return }
+    }
+    let lengths = (0..<Self.shardCount).map { disk.logLength(ShardID(UInt16($0))) }
+    throw SimulationFault(seed: seed, step: step, text: "the log is not cut: \(lengths)")
+  }
+}

@@ -1,0 +1,530 @@
+import DequeModule
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+
+/// Store, storage, gateways and the network between them, in one thread and in an order that follows from the seed: reads, commits, frames and
+/// replies take random times, connections are cut, clocks jump, the store crashes between any two steps of a commit. What the store answers and keeps is held against
+/// ``NaiveShard`` at every reply (STYLE.md, habits 12 and 13).
+final class Simulation {
+  static let shardCount = 4
+  static let loopCount = 2
+
+  let seed: UInt64
+  var random: SeededRandom
+  var faults: [String] = []
+  var oracles = [ShardOracle](repeating: ShardOracle(), count: shardCount)
+  let disk = SimulatedDisk()
+  private(set) var loops: [SimulatedLoop] = []
+  var gateways: [SimulatedGateway] = []
+  /// Those that have something left to do, older ones of a gateway too.
+  var connections: [Connection] = []
+  var generator: AskGenerator
+  private let configuration: StoreLoopConfiguration
+  private(set) var clock: Int64 = 1_000_000_000
+  private(set) var issued = 0
+  private var nextSerial: UInt64 = 1
+  private var nextSession: UInt64 = 1
+  private var nextCorrelation: UInt32 = 1
+  /// Nothing fails any more.
+  var isCalm = false
+  /// Steps since the last start: a store crashes more often while it recovers.
+  private var sinceStart = 0
+  /// How often something happened, to see that a simulation does not run idle.
+  var tally: [String: Int] = [:]
+
+  init(seed: UInt64) {
+    self.seed = seed
+    random = SeededRandom(seed: seed)
+    generator = AskGenerator(seed: seed)
+    var shape = SeededRandom(seed: seed ^ 0x5A5A)
+    configuration = Self.configuration(&shape)
+    start()
+    // The last one only asks.
+    for _ in 0..<4 { gateways.append(SimulatedGateway(session: newSession())) }
+    let large = ShardID.owning(Array(AskGenerator.large.utf8).span.bytes, count: Self.shardCount)
+    let seats = (0..<250).map { Seat(user: "many\($0)") }
+    issue(.put(cid: AskGenerator.large, OptionChange(), seats), to: Int(large.rawValue), by: 0)
+  }
+
+  /// Small enough that every limit is met.
+  private static func configuration(_ random: inout SeededRandom) -> StoreLoopConfiguration {
+    var configuration = StoreLoopConfiguration()
+    configuration.checkpointAgeMilliseconds = random.pick([0, 20, 300, 3_000])
+    configuration.checkpointLogBytes = random.pick([400, 5_000, 16 << 20])
+    configuration.checkpointSliceBytes = random.pick([1, 2_000, 256 << 10])
+    configuration.cutBatchesMin = random.pick([1, 3, 50])
+    configuration.loadsMax = random.pick([1, 2, 4, 64])
+    configuration.waitingPerLoadMax = random.pick([1, 3, 64])
+    configuration.tailLoadsMax = random.pick([1, 2, 8])
+    configuration.tailRetryMilliseconds = 50
+    return configuration
+  }
+
+  func newSession() -> SessionID {
+    nextSession += 1
+    return SessionID(high: seed, low: nextSession)
+  }
+
+  func count(_ name: String) { tally[name, default: 0] += 1 }
+
+  // MARK: Steps
+
+  func step() {
+    sinceStart += 1
+    clock += Int64(random.below(4))
+    switch random.below(100) {
+    case 0..<16:
+      let gateway = random.below(gateways.count - 1)
+      for _ in 0...random.below(5) where !isCalm && gateways[gateway].outstanding.count < 80 {
+        issueNext(gateway)
+      }
+    case 16..<36: arrive(random.below(6) + 1)
+    case 36..<58: hand(random.below(6) + 1)
+    case 58..<74: commitStep(random.pick(loops))
+    case 74..<84: answerLoad(random.pick(loops))
+    case 84..<92: readReplies(random.below(8) + 1)
+    case 92..<95: tick(random.pick(loops))
+    case 95..<97: if let gateway = gateways.indices.filter({ gateways[$0].connection == nil }).first { connect(gateway) }
+    case 97:
+      let gateway = random.below(gateways.count)
+      if !isCalm, gateways[gateway].connection != nil, random.oneIn(3) { cut(gateway) }
+    case 98: jump()
+    default:
+      if !isCalm, random.oneIn(sinceStart < 60 ? 3 : 12) { restart(isCrash: true) }
+    }
+    for connection in connections where connection.isEnded && !connection.isCut && random.oneIn(4) {
+      cut(connection.gateway)
+    }
+    afterwards()
+  }
+
+  /// What follows from any call of a loop.
+  private func afterwards() {
+    if loops.contains(where: \.isHalted) {
+      count("halts")
+      restart(isCrash: false)
+    }
+    faults += disk.faults
+  }
+
+  private func jump() {
+    guard random.oneIn(4) else { return }
+    clock += random.oneIn(2) ? Int64(random.below(7_200_000)) : -Int64(random.below(7_200_000))
+    clock = max(clock, 1_000_000)
+    count("clock jumps")
+  }
+
+  func pass(milliseconds: Int64) { clock += milliseconds }
+
+  func tick(_ target: SimulatedLoop) {
+    target.setClock(clock)
+    target.loop.tick()
+  }
+
+  // MARK: Requests
+
+  private func issueNext(_ gateway: Int) {
+    let ask = generator.next()
+    var shard = random.below(Self.shardCount)
+    if let cid = ask.cid {
+      let owner = Int(ShardID.owning(Array(cid.utf8).span.bytes, count: Self.shardCount).rawValue)
+      shard = random.oneIn(400) && ask.kind != .getChannel ? (owner + 1) % Self.shardCount : owner
+    }
+    issue(ask, to: shard, by: gateway)
+  }
+
+  func issue(_ ask: Ask, to shard: Int, by gateway: Int) {
+    var request = Request(ask: ask, shard: shard, counter: 0, correlation: nextCorrelation)
+    nextCorrelation += 1
+    if ask.kind.isCommand {
+      request.counter = gateways[gateway].nextCounter
+      gateways[gateway].nextCounter += 1
+      issued += 1
+    }
+    gateways[gateway].outstanding.append(request)
+    gateways[gateway].connection?.wire.append((request, false))
+  }
+
+  // MARK: Connections
+
+  func connect(_ gateway: Int) {
+    if !isCalm, random.oneIn(12) {
+      // The session is given up: what happened to its commands stays unknown.
+      gateways[gateway].outstanding.removeAll { $0.counter > 0 }
+      gateways[gateway].session = newSession()
+      gateways[gateway].nextCounter = 1
+      count("new sessions")
+    }
+    let connection = Connection(
+      gateway: gateway,
+      session: gateways[gateway].session,
+      serial: nextSerial,
+      loops: Self.loopCount
+    )
+    nextSerial += 1
+    for number in 0..<Self.loopCount {
+      connection.lanes.append(
+        ReplyLane(
+          session: connection.session,
+          serial: connection.serial,
+          shards: loops[number].loop.shardCount,
+          deliver: { [unowned self, unowned connection] bytes, count in
+            self.delivered(bytes, count, connection)
+          },
+          end: { [unowned self, unowned connection] _ in self.end(connection) }
+        )
+      )
+    }
+    let resent = gateways[gateway].outstanding
+    for request in resent { connection.wire.append((request, true)) }
+    if !resent.isEmpty { count("resends") }
+    gateways[gateway].connection = connection
+    connections.append(connection)
+  }
+
+  /// The gateway gives its connection up; some of what is under way still arrives.
+  func cut(_ gateway: Int) {
+    guard let connection = gateways[gateway].connection else { return }
+    count("cuts")
+    let arriving = connection.back.isEmpty ? 0 : random.below(connection.back.count + 1)
+    for _ in 0..<arriving { readReply(connection) }
+    connection.back = []
+    connection.isCut = true
+    let kept = random.below(connection.wire.count + 1)
+    connection.wire.removeLast(connection.wire.count - kept)
+    gateways[gateway].connection = nil
+    gateways[gateway].outstanding.removeAll { if case .malformed = $0.ask { true } else { false } }
+    if !isCalm, random.oneIn(10), !gateways[gateway].outstanding.isEmpty {
+      // A deadline has passed.
+      gateways[gateway].outstanding.remove(at: random.below(gateways[gateway].outstanding.count))
+      count("given up")
+    }
+    if random.oneIn(2) { connect(gateway) }
+  }
+
+  /// The store ends a connection.
+  private func end(_ connection: Connection) {
+    guard !connection.isEnded else { return }
+    connection.isEnded = true
+    connection.wire = []
+    for number in connection.inboxes.indices { connection.inboxes[number].append(.close) }
+    count("ended")
+  }
+
+  /// Frames come in at the socket, and go to the loops that own their shards.
+  func arrive(_ most: Int) {
+    guard let connection = pick({ !$0.wire.isEmpty || ($0.isCut && !$0.isEnded) }) else { return }
+    for _ in 0..<most {
+      guard let (request, isResend) = connection.wire.popFirst() else { break }
+      connection.inboxes[request.shard % Self.loopCount].append(.request(request, isResend: isResend))
+    }
+    if connection.isCut, connection.wire.isEmpty, !connection.isEnded, isCalm || random.oneIn(3) { end(connection) }
+  }
+
+  private func pick(_ isWanted: (Connection) -> Bool) -> Connection? {
+    let wanted = connections.filter(isWanted)
+    return wanted.isEmpty ? nil : random.pick(wanted)
+  }
+
+  /// A loop takes some frames of one connection.
+  func hand(_ most: Int) {
+    let number = random.below(Self.loopCount)
+    guard let connection = pick({ !$0.inboxes[number].isEmpty }) else { return }
+    let target = loops[number]
+    let lane = connection.lanes[number]
+    target.setClock(clock)
+    for _ in 0..<most {
+      guard let item = connection.inboxes[number].popFirst() else { break }
+      switch item {
+      case .open: target.loop.open(lane)
+      case .close: target.loop.close(lane)
+      case .request(let request, let isResend): take(request, isResend, connection, target)
+      }
+    }
+    target.loop.endTurn()
+    if connection.isEnded, connection.inboxes.allSatisfy(\.isEmpty) {
+      connections.removeAll { $0 === connection }
+    }
+  }
+
+  // MARK: At the loops
+
+  private func take(_ request: Request, _ isResend: Bool, _ connection: Connection, _ target: SimulatedLoop) {
+    let lane = connection.lanes[target.number]
+    guard !lane.isClosed, !target.isHalted else { return }
+    let isRefused = expect(request, connection, target)
+    let header = FrameHeader(
+      request.ask.kind,
+      flags: isResend ? .resend : [],
+      shard: ShardID(UInt16(request.shard)),
+      correlation: request.correlation
+    )
+    do {
+      try target.loop.receive(header, request.payload().readableBytesSpan, lane: lane)
+      if isRefused { faults.append("\(request) was taken though it does not parse") }
+    } catch {
+      if !isRefused { faults.append("\(request): \(error)") }
+      lane.fail(error)
+    }
+  }
+
+  /// Works out what becomes of a request. Returns whether it may not parse.
+  private func expect(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) -> Bool {
+    guard let cid = request.ask.cid else {
+      decide(request, connection, target)
+      return false
+    }
+    let shard = request.shard
+    let bytes = Array(cid.utf8)
+    if oracles[shard].inMemory.contains(cid) {
+      if case .malformed = request.ask { return true }
+      decide(request, connection, target)
+    } else if Int(ShardID.owning(bytes.span.bytes, count: Self.shardCount).rawValue) != shard {
+      expect(.refused(20), request, connection)
+    } else if !oracles[shard].loading.contains(.cid(bytes)),
+      oracles[shard].loading.count >= configuration.loadsMax
+    {
+      expect(.refused(21), request, connection)
+    } else if oracles[shard].waiting[cid, default: []].count >= configuration.waitingPerLoadMax {
+      expect(.refused(21), request, connection)
+    } else {
+      oracles[shard].waiting[cid, default: []].append(
+        ShardOracle.Waiting(request: request, connection: connection)
+      )
+      count("waits")
+    }
+    return false
+  }
+
+  private func expect(_ answer: Answer, _ request: Request, _ connection: Connection, needs: Int = 0) {
+    if case .refused(let code) = answer { count("code \(code)") }
+    connection.expected[request.correlation] = Connection.Expectation(
+      answer: answer,
+      shard: request.shard,
+      needs: needs
+    )
+  }
+
+  private func decide(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) {
+    if case .malformed(let cid) = request.ask, oracles[request.shard].live.channels[cid] != nil { return }
+    let (answer, needs) = oracles[request.shard].decide(request, session: connection.session, clock: target.clock)
+    expect(answer, request, connection, needs: needs)
+  }
+
+  // MARK: Storage
+
+  func fate(steps: Int) -> SimulatedLoop.Fate {
+    isCalm || !random.oneIn(150) ? .success : .failure(after: random.below(steps + 1))
+  }
+
+  func read(_ request: LoadRequest) -> StoredChannel? { try? disk.read(request.shard, request.channel) }
+
+  /// A loop has closed its batches.
+  func closed(_ group: CommitGroup, by target: SimulatedLoop) {
+    for shard in 0..<Self.shardCount where shard % Self.loopCount == target.number {
+      let batch = group.batches.first { Int($0.shard.rawValue) == shard }
+      if (batch != nil) != oracles[shard].hasOpen {
+        faults.append("shard \(shard): \(batch == nil ? "a change is in no batch" : "a batch without a change")")
+      }
+      guard let batch else { continue }
+      oracles[shard].closed(batch.index.rawValue)
+      guard let content = try? LogBatch(batch.bytes.readableBytesSpan) else {
+        faults.append("a batch does not parse")
+        continue
+      }
+      for effect in content.effects {
+        if case .channelAssigned(let number, let cid, _, _) = effect { oracles[shard].names[number] = cid }
+      }
+    }
+    if group.batches.isEmpty { count("commits of pages only") }
+  }
+
+  func commitStep(_ target: SimulatedLoop) {
+    guard let commit = target.commit else { return }
+    if case .failure(let after) = commit.fate, commit.done >= after {
+      target.commit = nil
+      target.loop.committed(.failure(.failed("as the simulation wants it")))
+    } else if commit.done < commit.steps.count {
+      target.commit!.done += 1
+      persist(commit.steps[commit.done])
+    } else {
+      target.commit = nil
+      target.setClock(clock)
+      target.loop.committed(.success(()))
+    }
+  }
+
+  private func persist(_ step: SimulatedDisk.Step) {
+    disk.perform(step)
+    if case .batch(let batch) = step { oracles[Int(batch.shard.rawValue)].persisted(batch.index.rawValue) }
+  }
+
+  func answerLoad(_ target: SimulatedLoop) {
+    guard !target.loads.isEmpty else { return }
+    let load = target.loads.remove(at: random.below(target.loads.count))
+    let shard = Int(load.request.shard.rawValue)
+    let isFailing = !isCalm && random.oneIn(25)
+    target.setClock(clock)
+    let wasAsked = oracles[shard].loading.remove(load.reference) != nil
+    let cid: String? =
+      switch load.reference {
+      case .cid(let bytes): wasAsked ? String(decoding: bytes, as: UTF8.self) : nil
+      case .number(let number): oracles[shard].names[number]
+      }
+    if isFailing {
+      count("failed reads")
+      if case .cid = load.reference, let cid {
+        for item in oracles[shard].waiting.removeValue(forKey: cid) ?? [] {
+          expect(.refused(22), item.request, item.connection)
+        }
+      }
+      target.loop.loaded(load.request, as: load.reference, .failure(.failed("as the simulation wants it")))
+      return
+    }
+    if let cid {
+      var isNew = true
+      if case .number = load.reference {
+        isNew = oracles[shard].live.channels[cid] != nil && !oracles[shard].inMemory.contains(cid)
+        if isNew, oracles[shard].loading.remove(.cid(Array(cid.utf8))) != nil { count("taken in by number") }
+      }
+      if isNew {
+        if oracles[shard].live.channels[cid] != nil { oracles[shard].inMemory.insert(cid) }
+        for item in oracles[shard].waiting.removeValue(forKey: cid) ?? [] {
+          decide(item.request, item.connection, target)
+        }
+      }
+    }
+    target.loop.loaded(load.request, as: load.reference, .success(load.early ?? read(load.request)))
+  }
+
+  // MARK: Replies
+
+  private func delivered(_ bytes: ByteBuffer, _ count: Int, _ connection: Connection) {
+    let decoder = FrameDecoder()
+    let span = bytes.readableBytesSpan
+    var offset = 0
+    var frames = 0
+    do {
+      while case .frame(let header, let payloadCount) = try decoder.next(span, at: offset) {
+        let start = offset + FrameHeader.byteCount
+        offset = start + payloadCount
+        frames += 1
+        answered(header, try Answer(header, span.extracting(start..<offset)), connection)
+      }
+    } catch {
+      faults.append("a reply does not parse: \(error)")
+    }
+    if frames != count { faults.append("\(count) replies are counted, \(frames) came") }
+  }
+
+  private func answered(_ header: FrameHeader, _ answer: Answer, _ connection: Connection) {
+    guard let expected = connection.expected.removeValue(forKey: header.correlation) else {
+      faults.append("a reply that nothing waits for: \(header) \(answer)")
+      return
+    }
+    if answer != expected.answer {
+      faults.append("\(header): the model says \(expected.answer), the store \(answer)")
+    }
+    if expected.needs > oracles[expected.shard].durablePlace {
+      faults.append("\(header): left before what it tells of was on storage: \(answer)")
+    }
+    count("replies")
+    if !connection.isCut, !connection.isEnded { connection.back.append((header.correlation, answer)) }
+  }
+
+  func readReplies(_ most: Int) {
+    guard let connection = pick({ !$0.back.isEmpty }) else { return }
+    for _ in 0..<most where !connection.back.isEmpty { readReply(connection) }
+  }
+
+  private func readReply(_ connection: Connection) {
+    let (correlation, _) = connection.back.removeFirst()
+    let place = gateways[connection.gateway].outstanding.firstIndex { $0.correlation == correlation }
+    if let place { gateways[connection.gateway].outstanding.remove(at: place) }
+  }
+
+  // MARK: Start and end of the store
+
+  /// - Parameter isCrash: the process is gone at once; else it ends after a failed commit, and what is under way on storage comes to its end.
+  func restart(isCrash: Bool) {
+    count("restarts")
+    for target in loops {
+      target.loop.stop()
+      guard !isCrash, let commit = target.commit else { continue }
+      var end = commit.steps.count
+      if case .failure(let after) = commit.fate { end = after }
+      for step in commit.steps[commit.done..<max(commit.done, end)] { persist(step) }
+    }
+    if loops.contains(where: { $0.commit != nil }), isCrash { count("crashes within a commit") }
+    for connection in connections { connection.lanes.forEach { $0.isClosed = true } }
+    for gateway in gateways.indices where gateways[gateway].connection != nil {
+      // What the store has sent may still arrive.
+      let connection = gateways[gateway].connection!
+      for _ in 0..<random.below(connection.back.count + 1) { readReply(connection) }
+      gateways[gateway].connection = nil
+      gateways[gateway].outstanding.removeAll { if case .malformed = $0.ask { true } else { false } }
+    }
+    connections = []
+    for shard in oracles.indices {
+      let (sessions, time) = disk.recovered(ShardID(UInt16(shard)))
+      let unanswered = gateways.flatMap { gateway in
+        gateway.outstanding.filter { $0.counter > 0 && $0.shard == shard && isOwn($0) }
+          .map { CommandKey(session: gateway.session, counter: $0.counter) }
+      }
+      if let fault = oracles[shard].restart(sessions, time: time, unanswered: unanswered) { faults.append(fault) }
+    }
+    start()
+    if gateways[gateways.count - 1].outstanding.count < 40 { audit(isComplete: false) }
+  }
+
+  private func isOwn(_ request: Request) -> Bool {
+    guard let cid = request.ask.cid else { return true }
+    return Int(ShardID.owning(Array(cid.utf8).span.bytes, count: Self.shardCount).rawValue) == request.shard
+  }
+
+  private func start() {
+    sinceStart = 0
+    do throws(StorageError) {
+      // A crash while it recovers leaves everything as it is.
+      for _ in 0...(random.oneIn(5) ? 1 : 0) {
+        loops = []
+        for number in 0..<Self.loopCount {
+          var stored: [(shard: ShardID, state: StoredShard)] = []
+          for shard in stride(from: number, to: Self.shardCount, by: Self.loopCount) {
+            let id = ShardID(UInt16(shard))
+            stored.append((id, try disk.recover(id)))
+          }
+          loops.append(try SimulatedLoop(number, world: self, configuration: configuration, stored: stored))
+        }
+      }
+    } catch {
+      faults.append("recovery: \(error)")
+    }
+  }
+
+  /// Asks for what the store holds. Every answer is compared like any other.
+  func audit(isComplete: Bool) {
+    let auditor = gateways.count - 1
+    for shard in oracles.indices {
+      issue(.listTypes, to: shard, by: auditor)
+      for (cid, channel) in oracles[shard].live.channels.sorted(by: { $0.key < $1.key }) {
+        issue(.getChannel(cid: cid), to: shard, by: auditor)
+        for first in stride(from: channel.rows.count, to: 0, by: -100) {
+          let cursor = first == channel.rows.count ? nil : UInt32(first)
+          issue(
+            .readState(cid: cid, viewer: "", isServer: true, limit: 100, cursor: cursor), to: shard, by: auditor)
+          if !isComplete { break }
+        }
+        let ids = channel.messages.map(\.id)
+        for first in stride(from: 0, to: ids.count, by: 100) where isComplete {
+          issue(.statuses(cid: cid, ids: Array(ids[first..<min(first + 100, ids.count)])), to: shard, by: auditor)
+        }
+        if !isComplete, !ids.isEmpty {
+          issue(.statuses(cid: cid, ids: (0..<5).map { _ in random.pick(ids) }), to: shard, by: auditor)
+        }
+      }
+    }
+  }
+}
