@@ -126,6 +126,11 @@ let package = Package(
       swiftSettings: strict
     ),
     .target(name: "Demo", dependencies: ["LocalStack", nioCore], swiftSettings: strict),
+    .target(
+      name: "Probe",
+      dependencies: ["ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, arguments],
+      swiftSettings: strict
+    ),
     .executableTarget(
       name: "tidemark-gateway",
       dependencies: ["Gateway", "Operations", nioCore, nioPosix, arguments, logging],
@@ -171,8 +176,42 @@ let package = Package(
       swiftSettings: strict
     ),
     .testTarget(
-      name: "IntegrationTests", dependencies: ["LocalStack", "Operations"], exclude: ["Clients"],
-      swiftSettings: strict),
+      name: "ProbeTests",
+      dependencies: ["Probe", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "LocalStackTests",
+      dependencies: ["LocalStack", "Operations", "TLSSession", nioCore, nioPosix, jwt],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "LoadGeneratorTests",
+      dependencies: ["LoadGenerator", "LocalStack", "HTTP2Session", "Operations", nioCore, nioPosix],
+      swiftSettings: strict
+    ),
+    .testTarget(name: "DemoTests", dependencies: ["Demo", "LocalStack"], swiftSettings: strict),
+    .testTarget(
+      name: "StoreEngineTests",
+      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", nioCore],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "SimulationTests",
+      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", nioCore],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "StoreRocksDBTests",
+      dependencies: ["StoreRocksDB", "StoreEngine", "ReceiptModel", "ReceiptWire", nioCore],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "IntegrationTests",
+      dependencies: ["LocalStack", "Operations"],
+      exclude: ["Clients"],
+      swiftSettings: strict
+    ),
   ],
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17

@@ -13,10 +13,8 @@ final class Conversation {
   let client: DemoClient
   let people: [String]
   private(set) var messages: [Message] = []
-  /// Comparisons made.
-  private(set) var checkCount = 0
-  /// Those that failed, in words.
-  private(set) var mismatches: [String] = []
+  /// What was compared so far.
+  private(set) var checks = Checks()
 
   private let ink: Ink
   private let textWidth: Int
@@ -71,11 +69,9 @@ final class Conversation {
 
   /// Compares; a mismatch is shown at once and remembered.
   func expect<Value: Equatable>(_ what: String, _ expected: Value, _ actual: Value) {
-    checkCount += 1
-    guard expected != actual else { return }
-    let text = "\(what): expected \(expected), actual \(actual)"
-    mismatches.append(text)
-    Terminal.print("    \(ink.red("✗ " + text))")
+    if let mismatch = checks.expect(what, expected, actual) {
+      Terminal.print("    \(ink.red("✗ " + mismatch))")
+    }
   }
 
   /// Compares the words of the ticks of all messages, in order.

@@ -82,12 +82,13 @@ package struct Demo: Sendable {
     await client.caller.close()
 
     Terminal.print("")
-    if conversation.mismatches.isEmpty {
-      Terminal.print(ink.green("All \(conversation.checkCount) checks were as they should be."))
+    let checks = conversation.checks
+    if checks.mismatches.isEmpty {
+      Terminal.print(ink.green("All \(checks.count) checks were as they should be."))
     } else {
-      Terminal.print(ink.red("\(conversation.mismatches.count) of \(conversation.checkCount) checks failed."))
+      Terminal.print(ink.red("\(checks.mismatches.count) of \(checks.count) checks failed."))
     }
-    return conversation.mismatches.isEmpty
+    return checks.mismatches.isEmpty
   }
 
   // MARK: Acts

@@ -127,20 +127,20 @@ package struct RunSession: Sendable {
     let tls = "https://\(plan.gateways[0].listen)/v1"
     let h2c = "http://\(plan.gateways[1].listen)/v1"
     func token(_ name: String) -> String {
-      let file = shellQuoted(tokenFile(name, files))
-      return "\(name.uppercased())=\"authorization: Bearer $(cat \(file))\""
+      "\(name.uppercased())=\"authorization: Bearer $(cat \(shellQuoted(tokenFile(name, files))))\""
     }
+    let certificate = shellQuoted(files.certificate)
     let json = "-H 'content-type: application/json'"
-    let secure = "curl -sS --http2 --cacert \(shellQuoted(files.certificate))"
-    let plain = "curl -sS --http2-prior-knowledge"
+    let channel = "channels/messaging:team"
     return [
-      "\(token("server")); \(token("alice")); \(token("bob"))",
-      "\(secure) -X PUT \(tls)/channels/messaging:team -H \"$SERVER\" \(json) -d '{\"members\":[\"alice\",\"bob\"]}'; echo",
-      "\(secure) \(tls)/channels/messaging:team/messages -H \"$SERVER\" \(json) -d '{\"id\":\"m1\",\"user_id\":\"alice\"}'; echo",
-      "\(secure) \(tls)/channels/messaging:team/messages/m1/status -H \"$ALICE\"; echo",
-      "\(plain) -X POST \"\(h2c)/channels/messaging:team/read?message_id=m1\" -H \"$BOB\"; echo",
-      "\(plain) \(h2c)/channels/messaging:team/messages/m1/status -H \"$ALICE\"; echo",
-      "\(plain) \(h2c)/channels/messaging:team/read-state -H \"$ALICE\"; echo",
+      token("server"), token("alice"), token("bob"),
+      "call() { curl -sS --http2 --cacert \(certificate) \(json) \"$@\"; echo; }",
+      "call -X PUT \(tls)/\(channel) -H \"$SERVER\" -d '{\"members\":[\"alice\",\"bob\"]}'",
+      "call \(tls)/\(channel)/messages -H \"$SERVER\" -d '{\"id\":\"m1\",\"user_id\":\"alice\"}'",
+      "call \(tls)/\(channel)/messages/m1/status -H \"$ALICE\"",
+      "call \(tls)/\(channel)/read -H \"$BOB\" -d '{\"message_id\":\"m1\"}'",
+      "curl -sS --http2-prior-knowledge \(h2c)/\(channel)/messages/m1/status -H \"$ALICE\"; echo",
+      "curl -sS --http2-prior-knowledge \(h2c)/\(channel)/read-state -H \"$ALICE\"; echo",
     ]
   }
 

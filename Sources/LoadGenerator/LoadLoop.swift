@@ -83,12 +83,6 @@ final class LoadLoop {
     let now = MonotonicClock.now
     phase = .warming
     if warmup == 0 { beginMeasuring(now) }
-    if let duration = plan.duration {
-      let bound = NIOLoopBound(self, eventLoop: promise.futureResult.eventLoop)
-      promise.futureResult.eventLoop.scheduleTask(in: .nanoseconds(Int64(duration * 1e9))) {
-        bound.value.stop()
-      }
-    }
     for connection in connections { connection.load.begin(on: connection.http, now: now) }
     endIfDone(now)
   }
@@ -176,6 +170,10 @@ final class LoadLoop {
     phase = .measuring
     measuredFrom = now
     cpuFrom = meter.sample()
+    guard let duration = plan.duration else { return }
+    let eventLoop = promise.futureResult.eventLoop
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    eventLoop.scheduleTask(in: .nanoseconds(Int64(duration * 1e9))) { bound.value.stop() }
   }
 
   private func endMeasuring(_ now: UInt64) {

@@ -39,7 +39,7 @@ package struct LoadPlan: Sendable {
   package var requests: Int
   /// Answers before those, which are not.
   package var warmup: Int
-  /// Seconds after which no more requests are made, from the first one; nil for no limit.
+  /// Seconds of the measured time after which no more requests are made; nil for no limit.
   package var duration: Double?
   /// Processes whose CPU time is measured, by name.
   package var processes: [(name: String, processID: Int32)] = []

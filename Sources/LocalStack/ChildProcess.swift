@@ -32,11 +32,16 @@ package final class ChildProcess: Sendable {
   /// The process id.
   package let processID: Int32
 
+  /// Where its output begins in the log file, which others may have written to before.
+  package let logOffset: Int
+
   private let state = Mutex(State.running(waiters: []))
 
   /// Starts a program. Its output and errors are appended to a file, its input is empty.
   package init(name: String, executable: String, arguments: [String], logFile: String) throws(StackError) {
     self.name = name
+    var information = stat()
+    logOffset = stat(logFile, &information) == 0 ? Int(information.st_size) : 0
     var actions = posix_spawn_file_actions_t()
     var attributes = posix_spawnattr_t()
     posix_spawn_file_actions_init(&actions)

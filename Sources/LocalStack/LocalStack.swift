@@ -163,7 +163,7 @@ package actor LocalStack {
       try Task.checkCancellation()
       guard child.isRunning else {
         let status = await child.waitForExit()
-        throw StackError("\(child.name) \(status)\(Self.tail(of: files.log(of: child.name)))")
+        throw StackError("\(child.name) \(status)\(tail(of: child))")
       }
       let check = await HealthCheck.run("http://\(admin)/ready", timeout: .seconds(2))
       if check.exitCode == 0 { return }
@@ -172,15 +172,15 @@ package actor LocalStack {
     }
     let seconds = Self.readinessDurationMax.components.seconds
     throw StackError(
-      "\(child.name) was not ready after \(seconds) s (\(last))\(Self.tail(of: files.log(of: child.name)))"
+      "\(child.name) was not ready after \(seconds) s (\(last))\(tail(of: child))"
     )
   }
 
-  /// The last lines of a log, for the person who would have to look there.
-  private static func tail(of path: String) -> String {
-    guard let data = FileManager.default.contents(atPath: path), !data.isEmpty else {
-      return "; it printed nothing"
-    }
+  /// The last lines that a process printed, for the person who would have to look there.
+  private func tail(of child: ChildProcess) -> String {
+    let path = files.log(of: child.name)
+    let data = FileManager.default.contents(atPath: path)?.dropFirst(child.logOffset) ?? Data()
+    guard !data.isEmpty else { return "; it printed nothing" }
     let lines = String(decoding: data.suffix(4096), as: UTF8.self).split(separator: "\n").suffix(5)
     return ". Its last lines, from \(path):\n" + lines.map { "  \($0)" }.joined(separator: "\n")
   }

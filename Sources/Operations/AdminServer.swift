@@ -23,7 +23,11 @@ package final class AdminServer: Service {
   ///
   /// - Throws: a ``SettingsError`` that names `--admin` where the address cannot be listened at.
   package static func start(
-    at endpoint: Endpoint, group: any EventLoopGroup, readiness: Readiness, metrics: MetricsRegistry, logger: Logger
+    at endpoint: Endpoint,
+    group: any EventLoopGroup,
+    readiness: Readiness,
+    metrics: MetricsRegistry,
+    logger: Logger
   ) async throws(SettingsError) -> AdminServer {
     ProcessMetrics.noteStart()
     do {
@@ -32,15 +36,22 @@ package final class AdminServer: Service {
         .childChannelInitializer { channel in
           channel.eventLoop.makeCompletedFuture {
             try channel.pipeline.syncOperations.configureHTTPServerPipeline(withErrorHandling: true)
-            try channel.pipeline.syncOperations.addHandler(IdleStateHandler(allTimeout: AdminHandler.idleTimeout))
-            try channel.pipeline.syncOperations.addHandler(AdminHandler(readiness: readiness, metrics: metrics))
+            try channel.pipeline.syncOperations.addHandler(
+              IdleStateHandler(allTimeout: AdminHandler.idleTimeout)
+            )
+            try channel.pipeline.syncOperations.addHandler(
+              AdminHandler(readiness: readiness, metrics: metrics)
+            )
           }
         }
         .bind(host: endpoint.host, port: endpoint.port).get()
       let address = Endpoint(host: endpoint.host, port: channel.localAddress?.port ?? endpoint.port)
       return AdminServer(channel: channel, address: address, logger: logger)
     } catch {
-      throw SettingsError("admin", "\(endpoint): cannot listen there (\(error)); is another process using it?")
+      throw SettingsError(
+        "admin",
+        "\(endpoint): cannot listen there (\(error)); is another process using it?"
+      )
     }
   }
 
@@ -96,7 +107,12 @@ private final class AdminHandler: ChannelInboundHandler {
     }
     guard head.method == .GET || head.method == .HEAD else {
       return write(
-        .methodNotAllowed, #"{"error":"GET only"}"#, extra: [("allow", "GET, HEAD")], head, context)
+        .methodNotAllowed,
+        #"{"error":"GET only"}"#,
+        extra: [("allow", "GET, HEAD")],
+        head,
+        context
+      )
     }
     switch path {
     case "/health":
@@ -129,15 +145,22 @@ private final class AdminHandler: ChannelInboundHandler {
   }
 
   private func write(
-    _ status: HTTPResponseStatus, _ text: String, extra: [(String, String)] = [], _ head: HTTPRequestHead,
+    _ status: HTTPResponseStatus,
+    _ text: String,
+    extra: [(String, String)] = [],
+    _ head: HTTPRequestHead,
     _ context: ChannelHandlerContext
   ) {
     write(status, ByteBuffer(string: text + "\n"), type: "application/json", extra: extra, head, context)
   }
 
   private func write(
-    _ status: HTTPResponseStatus, _ body: ByteBuffer, type: String, extra: [(String, String)] = [],
-    _ head: HTTPRequestHead, _ context: ChannelHandlerContext
+    _ status: HTTPResponseStatus,
+    _ body: ByteBuffer,
+    type: String,
+    extra: [(String, String)] = [],
+    _ head: HTTPRequestHead,
+    _ context: ChannelHandlerContext
   ) {
     var headers = HTTPHeaders([
       ("content-type", type), ("content-length", "\(body.readableBytes)"), ("cache-control", "no-store"),
@@ -146,7 +169,8 @@ private final class AdminHandler: ChannelInboundHandler {
     if !head.isKeepAlive { headers.add(name: "connection", value: "close") }
     context.write(
       wrapOutboundOut(.head(HTTPResponseHead(version: head.version, status: status, headers: headers))),
-      promise: nil)
+      promise: nil
+    )
     if head.method != .HEAD { context.write(wrapOutboundOut(.body(.byteBuffer(body))), promise: nil) }
     let channel = context.channel
     context.writeAndFlush(wrapOutboundOut(.end(nil))).whenComplete { _ in

@@ -33,8 +33,12 @@ enum ConfigFile {
   /// belongs to the key above it.
   static func keys(ofYAML text: String) throws(SettingsError) -> [String] {
     var keys: [String] = []
-    for (number, line) in text.split(omittingEmptySubsequences: false, whereSeparator: \.isNewline).enumerated() {
-      guard let first = line.first, !first.isWhitespace, first != "#", !line.hasPrefix("---") else { continue }
+    for (number, line) in text.split(omittingEmptySubsequences: false, whereSeparator: \.isNewline)
+      .enumerated()
+    {
+      guard let first = line.first, !first.isWhitespace, first != "#", !line.hasPrefix("---") else {
+        continue
+      }
       // A list's entries may stand at the margin below their key.
       if line.hasPrefix("- ") && !keys.isEmpty { continue }
       guard let key = key(ofYAMLLine: line) else {

@@ -8,7 +8,8 @@ package enum HealthCheck {
   ///
   /// - Returns: the exit code, 0 for an answer 200 to 299, else 1, and the line.
   package static func run(
-    _ url: String, timeout: TimeAmount = .seconds(5)
+    _ url: String,
+    timeout: TimeAmount = .seconds(5)
   ) async -> (exitCode: Int32, line: String) {
     guard let target = Target(url) else {
       return (1, "--health-check \"\(url)\": give http://HOST:PORT/ready")
@@ -48,7 +49,9 @@ package enum HealthCheck {
   }
 
   private static func ask(
-    _ target: Target, group: MultiThreadedEventLoopGroup, timeout: TimeAmount
+    _ target: Target,
+    group: MultiThreadedEventLoopGroup,
+    timeout: TimeAmount
   ) async -> Result<Int, any Error> {
     let eventLoop = group.next()
     let answer = eventLoop.makePromise(of: Int.self)

@@ -48,10 +48,14 @@ package enum ProcessRunner {
     var configuration = ServiceGroupConfiguration(
       services: services.map {
         ServiceGroupConfiguration.ServiceConfiguration(
-          service: $0, successTerminationBehavior: .gracefullyShutdownGroup,
-          failureTerminationBehavior: .gracefullyShutdownGroup)
+          service: $0,
+          successTerminationBehavior: .gracefullyShutdownGroup,
+          failureTerminationBehavior: .gracefullyShutdownGroup
+        )
       },
-      gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
+      gracefulShutdownSignals: [.sigterm, .sigint],
+      logger: logger
+    )
     configuration.maximumGracefulShutdownDuration = drainDurationMax
     try await ServiceGroup(configuration: configuration).run()
   }

@@ -28,7 +28,10 @@ package enum SecretFile {
   ///   - byteCountMin: a shorter secret is refused. HS256 asks for 32 bytes (RFC 7518 section 3.2).
   ///   - warn: called with a line to log where others than the owner and their group may read the file.
   package static func load(
-    _ path: String, key: String, byteCountMin: Int = 1, warn: (String) -> Void
+    _ path: String,
+    key: String,
+    byteCountMin: Int = 1,
+    warn: (String) -> Void
   ) throws(SettingsError) -> Secrets {
     let bytes = try self.bytes(path, key: key, warn: warn)
     return try parse(bytes, path: path, key: key, byteCountMin: byteCountMin)
@@ -36,7 +39,9 @@ package enum SecretFile {
 
   /// The bytes of a file that the setting `key` names, with the same checks of its readability.
   package static func bytes(
-    _ path: String, key: String, warn: (String) -> Void
+    _ path: String,
+    key: String,
+    warn: (String) -> Void
   ) throws(SettingsError) -> [UInt8] {
     guard let data = FileManager.default.contents(atPath: path) else {
       throw SettingsError(key, "\(path): the file cannot be read")
@@ -52,7 +57,10 @@ package enum SecretFile {
   }
 
   static func parse(
-    _ bytes: [UInt8], path: String, key: String, byteCountMin: Int
+    _ bytes: [UInt8],
+    path: String,
+    key: String,
+    byteCountMin: Int
   ) throws(SettingsError) -> Secrets {
     let lines = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).map { line in
       line.last == UInt8(ascii: "\r") ? Array(line.dropLast()) : Array(line)
@@ -67,7 +75,9 @@ package enum SecretFile {
     }
     for secret in secrets.all where secret.count < byteCountMin {
       throw SettingsError(
-        key, "\(path): a secret of \(secret.count) bytes is too short; give at least \(byteCountMin) bytes")
+        key,
+        "\(path): a secret of \(secret.count) bytes is too short; give at least \(byteCountMin) bytes"
+      )
     }
     return secrets
   }

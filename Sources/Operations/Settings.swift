@@ -17,7 +17,9 @@ package struct Settings: Sendable {
   ///   - keys: all keys of this process. A key of the file that is not among them is refused.
   ///   - environment: as in `ProcessInfo.processInfo.environment`.
   package init(
-    flags: [String: String], keys: Set<String>, environment: [String: String]
+    flags: [String: String],
+    keys: Set<String>,
+    environment: [String: String]
   ) async throws(SettingsError) {
     let given = flags.filter { !$0.value.isEmpty }
     let variables = environment.filter { $0.key.hasPrefix("TIDEMARK_") && !$0.value.isEmpty }
@@ -28,14 +30,18 @@ package struct Settings: Sendable {
         values: Dictionary(
           uniqueKeysWithValues: given.map {
             (AbsoluteConfigKey([$0.key]), ConfigValue(.string($0.value), isSecret: false))
-          })),
+          }
+        )
+      ),
       EnvironmentVariablesProvider(environmentVariables: variables).prefixKeys(with: ConfigKey(["tidemark"])),
     ]
     if let file {
       let found = try ConfigFile.keys(of: file)
       for key in found where !keys.contains(key) {
         throw SettingsError(
-          "config", "\(file): unknown key \"\(key)\"; known are \(keys.sorted().joined(separator: ", "))")
+          "config",
+          "\(file): unknown key \"\(key)\"; known are \(keys.sorted().joined(separator: ", "))"
+        )
       }
       do {
         // YAML takes JSON as it is, so one reader serves both, and a number reads as the text it is written as.
@@ -95,7 +101,9 @@ package struct Settings: Sendable {
     guard let text = try string(key) else { return nil }
     guard let value = Int(text), range.contains(value) else {
       throw SettingsError(
-        key, "\"\(text)\": give a whole number from \(range.lowerBound) to \(range.upperBound)")
+        key,
+        "\"\(text)\": give a whole number from \(range.lowerBound) to \(range.upperBound)"
+      )
     }
     return value
   }
@@ -106,7 +114,8 @@ package struct Settings: Sendable {
     guard let value = Self.byteCount(text), range.contains(value) else {
       throw SettingsError(
         key,
-        "\"\(text)\": give a size such as 512M or 4G, from \(range.lowerBound) to \(range.upperBound) bytes")
+        "\"\(text)\": give a size such as 512M or 4G, from \(range.lowerBound) to \(range.upperBound) bytes"
+      )
     }
     return value
   }
@@ -127,7 +136,9 @@ package struct Settings: Sendable {
   private static func endpoint(_ key: String, _ text: String) throws(SettingsError) -> Endpoint {
     guard let endpoint = Endpoint(text) else {
       throw SettingsError(
-        key, "\"\(text)\": give HOST:PORT, as in 127.0.0.1:8443 or [::1]:8443, port 0 to 65535")
+        key,
+        "\"\(text)\": give HOST:PORT, as in 127.0.0.1:8443 or [::1]:8443, port 0 to 65535"
+      )
     }
     return endpoint
   }

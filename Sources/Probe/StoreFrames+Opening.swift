@@ -49,9 +49,8 @@ extension StoreFrames {
   private func answer(_ kind: String, _ exchange: ProbeExchange) async throws -> [String: FieldValue] {
     switch try await exchange.receive(in: self) {
     case .unit(let unit):
-      let differences = try differences(kind, from: unit)
-      guard differences.isEmpty else {
-        throw ProbeError("in the opening: \(differences.joined(separator: "; "))")
+      guard try differences(kind, from: unit).isEmpty else {
+        throw ProbeError("in the opening: expected \(kind), received \(text(unit))")
       }
       return values(of: unit)
     case .closed: throw ProbeError("the connection was closed in the opening, before \(kind)")

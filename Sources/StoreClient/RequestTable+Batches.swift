@@ -29,7 +29,6 @@ extension RequestTable {
   private mutating func copiedWrite() -> ByteBuffer? {
     if unsentIsStale { rewriteUnsent() }
     closeBatch()
-    guard onWire < limit else { return nil }
     var out = ByteBuffer()
     while cursor != Self.none, onWire < limit, out.writerIndex < StoreClientLimits.batchBytesMax {
       let slot = slots[Int(cursor)]

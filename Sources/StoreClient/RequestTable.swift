@@ -260,7 +260,7 @@ struct RequestTable: ~Copyable {
     }
     counterNext = 1
     counterSent = 0
-    unsentIsStale = true
+    if head != Self.none { unsentIsStale = true }
     return given
   }
 
@@ -307,7 +307,7 @@ struct RequestTable: ~Copyable {
   mutating func connectionOpened(shardCount: Int, limit: Int, frameLengthMax: UInt32) -> [Given] {
     if self.shardCount != shardCount {
       self.shardCount = shardCount
-      unsentIsStale = true
+      if head != Self.none { unsentIsStale = true }
     }
     self.limit = min(max(limit, 1), StoreClientLimits.requestsMax)
     var given: [Given] = []

@@ -198,7 +198,11 @@ extension ShardEngine {
     let place = "shard \(state.id.rawValue), channel \(number.rawValue)"
     var pages: [(page: PageID, content: Page)] = []
     for (page, bytes) in stored?.pages ?? [] {
-      pages.append((page, try Self.page(bytes, "\(place), page \(page)")))
+      let content = try Self.page(bytes, "\(place), page \(page)")
+      guard content.index <= closed else {
+        throw .corrupt("\(place), page \(page): of log index \(content.index.rawValue), which is not written yet")
+      }
+      pages.append((page, content))
     }
     var head = tail.head(of: number)
     if case .channelAssigned(_, let cid, let created, let own)? = pages.first?.content.effects.first {
@@ -234,6 +238,8 @@ private struct LoadedContent {
   private(set) var newer: [(page: PageID, index: LogIndex)] = []
   private var rows: UInt32 = 0
   private var newest: UInt32 = 0
+  /// The highest position that a row names.
+  private var named: UInt32 = 0
 
   /// Throws where the effects cannot follow each other: assigning them would trap.
   init(
@@ -262,21 +268,32 @@ private struct LoadedContent {
         newer.append((page, index))
       }
     }
+    guard named <= newest else {
+      throw .corrupt("\(place): a row names message \(named), there are \(newest)")
+    }
   }
 
   private mutating func follows(_ effect: Effect) -> Bool {
     switch effect {
     case .channelAssigned:
       return true
-    case .rowAssigned(_, let row, _):
+    case .rowAssigned(_, let row, let record):
       guard row.rawValue <= rows else { return false }
       rows = max(rows, row.rawValue + 1)
+      named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
+      named = max(named, record.marker?.rawValue ?? 0)
       return true
-    case .rowLeft(_, let row, _), .roleAssigned(_, let row, _), .readMoved(_, let row, _, _),
-      .deliveredMoved(_, let row, _, _), .markerAssigned(_, let row, _, _):
+    case .readMoved(_, let row, let sequence, _), .deliveredMoved(_, let row, let sequence, _):
+      named = max(named, sequence.rawValue)
       return row.rawValue < rows
-    case .messageAssigned(_, let sequence, _):
+    case .markerAssigned(_, let row, let marker, _):
+      named = max(named, marker?.rawValue ?? 0)
+      return row.rawValue < rows
+    case .rowLeft(_, let row, _), .roleAssigned(_, let row, _):
+      return row.rawValue < rows
+    case .messageAssigned(_, let sequence, let record):
       guard sequence.rawValue <= newest || sequence.rawValue - 1 == newest else { return false }
+      guard record.id.utf8.count <= Identifier.messageLengthMax else { return false }
       newest = max(newest, sequence.rawValue)
       return true
     case .messageDeleted(_, let sequence, _):

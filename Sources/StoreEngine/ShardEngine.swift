@@ -228,6 +228,9 @@ final class ShardEngine {
         }
       }
     }
+    if let last, max(headIndex, typesIndex) > last {
+      throw .corrupt("shard \(id.rawValue): its pages are ahead of its log, which ends at \(last.rawValue)")
+    }
     durable = max(last ?? .zero, headIndex, typesIndex)
     closed = durable
     cut = LogIndex((stored.log.first?.index.rawValue ?? durable.next.rawValue) - 1)

@@ -14,14 +14,16 @@ struct TidemarkGateway: AsyncParsableCommand {
     discussion: """
       Every flag can also be given as an environment variable (--jwt-secret-file is TIDEMARK_JWT_SECRET_FILE) and as a \
       key of the --config file. A flag wins over the environment, that over the file.
-      """)
+      """
+  )
 
   @Option(help: ArgumentHelp("Where to serve HTTP/2.", valueName: "host:port")) var listen: String?
   @Option(help: ArgumentHelp("Certificate chain, PEM.", valueName: "file")) var tlsCert: String?
   @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var tlsKey: String?
   @Flag(help: "Serve without TLS, by prior knowledge: behind a load balancer.") var h2c = false
   @Option(help: ArgumentHelp("The store, or several with commas.", valueName: "host:port")) var store: String?
-  @Option(help: ArgumentHelp("Secret that store and gateway share.", valueName: "file")) var secretFile: String?
+  @Option(help: ArgumentHelp("Secret that store and gateway share.", valueName: "file")) var secretFile:
+    String?
   @Option(help: ArgumentHelp("Secret of HS256 tokens, at least 32 bytes.", valueName: "file"))
   var jwtSecretFile: String?
   @Option(help: ArgumentHelp("Public keys of ES256 and EdDSA tokens, a JSON Web Key Set.", valueName: "file"))
@@ -32,11 +34,17 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Flag(help: "Take the client's address from the PROXY protocol.") var proxyProtocol = false
   @Option(help: ArgumentHelp("An origin whose pages may call; several with commas.", valueName: "origin"))
   var corsOrigin: String?
-  @Option(help: ArgumentHelp("Event loops; half the processors by default.", valueName: "n")) var loops: String?
+  @Option(help: ArgumentHelp("Event loops; half the processors by default.", valueName: "n")) var loops:
+    String?
   @Option(help: ArgumentHelp("Settings, YAML or JSON.", valueName: "file")) var config: String?
   @Option(help: ArgumentHelp("trace, debug, info, notice, warning, error or critical.", valueName: "level"))
   var logLevel: String?
-  @Option(help: ArgumentHelp("Ask a running gateway, as in http://127.0.0.1:9090/ready, and exit.", valueName: "url"))
+  @Option(
+    help: ArgumentHelp(
+      "Ask a running gateway, as in http://127.0.0.1:9090/ready, and exit.",
+      valueName: "url"
+    )
+  )
   var healthCheck: String?
 
   private var flags: [String: String] {
@@ -64,21 +72,37 @@ struct TidemarkGateway: AsyncParsableCommand {
 
   private func serve() async throws {
     let settings = try await Settings(
-      flags: flags, keys: GatewayConfiguration.keys, environment: ProcessInfo.processInfo.environment)
+      flags: flags,
+      keys: GatewayConfiguration.keys,
+      environment: ProcessInfo.processInfo.environment
+    )
     var warnings: [String] = []
     let configuration = try GatewayConfiguration(settings) { warnings.append($0) }
     let metrics = MetricsRegistry()
     ProcessRunner.bootstrap(logLevel: configuration.logLevel, metrics: metrics)
     let logger = Logger(label: "tidemark-gateway")
-    for warning in warnings { logger.warning("A secret is readable by all", metadata: ["setting": "\(warning)"]) }
+    for warning in warnings {
+      logger.warning("A secret is readable by all", metadata: ["setting": "\(warning)"])
+    }
     let group = MultiThreadedEventLoopGroup(numberOfThreads: configuration.loopCount)
     let readiness = Readiness()
     let gateway = try await GatewayServer.start(
-      configuration, group: group, readiness: readiness, metrics: metrics, logger: logger)
-    var line = "tidemark-gateway listening on \(gateway.address) (\(configuration.tls == nil ? "h2c" : "TLS"))"
+      configuration,
+      group: group,
+      readiness: readiness,
+      metrics: metrics,
+      logger: logger
+    )
+    var line =
+      "tidemark-gateway listening on \(gateway.address) (\(configuration.tls == nil ? "h2c" : "TLS"))"
     if let endpoint = configuration.admin {
       let admin = try await AdminServer.start(
-        at: endpoint, group: group, readiness: readiness, metrics: metrics, logger: logger)
+        at: endpoint,
+        group: group,
+        readiness: readiness,
+        metrics: metrics,
+        logger: logger
+      )
       line += ", operations on \(admin.address)"
       ProcessRunner.printLine(line)
       try await ProcessRunner.run([admin, gateway], logger: logger)

@@ -52,9 +52,11 @@ struct LoadCommand: AsyncParsableCommand {
     help: "Answers to measure, of all connections together. Default 1000000, without limit with --duration."
   )
   var requests: Int?
-  @Option(help: "Answers before those, which are not measured.")
-  var warmup = 20_000
-  @Option(help: ArgumentHelp("No new requests after this time.", valueName: "seconds"))
+  @Option(
+    help: "Answers before those, which are not measured. Default: 10 for each stream of each connection."
+  )
+  var warmup: Int?
+  @Option(help: ArgumentHelp("No new requests after this time of measuring.", valueName: "seconds"))
   var duration: Double?
   @Option(
     help: ArgumentHelp("Measure this process's CPU time per request, as the gateway's.", valueName: "pid")
@@ -79,7 +81,7 @@ struct LoadCommand: AsyncParsableCommand {
     let ranges: [(String, Int, ClosedRange<Int>)] = [
       ("connections", connections, 1...10_000), ("streams", streams, 1...1_000), ("loops", loops, 1...64),
       ("channels", channels, 1...10_000), ("requests", requests ?? 1, 1...LoadPlan.requestsMax),
-      ("warmup", warmup, 0...100_000_000),
+      ("warmup", warmup ?? 0, 0...100_000_000),
     ]
     for (name, value, range) in ranges where !range.contains(value) {
       throw ValidationError("--\(name) \(value): give \(range.lowerBound) to \(range.upperBound)")
@@ -103,6 +105,8 @@ struct LoadCommand: AsyncParsableCommand {
     }
   }
 
+  private var warmupCount: Int { warmup ?? connections * streams * 10 }
+
   private var processes: [(name: String, processID: Int32)] {
     [("gateway", gatewayPid), ("store", storePid)].compactMap { name, id in id.map { (name, $0) } }
   }
@@ -114,7 +118,7 @@ struct LoadCommand: AsyncParsableCommand {
       connections: Array(repeating: .init(work: .get(path: target.path)), count: connections),
       streams: streams,
       requests: requests ?? (duration == nil ? 1_000_000 : LoadPlan.requestsMax),
-      warmup: warmup
+      warmup: warmupCount
     )
     if target.usesTLS { plan.tls = try TLSContext(client: TLSClientConfiguration(authorityFile: ca)) }
     plan.loops = loops
@@ -134,7 +138,7 @@ struct LoadCommand: AsyncParsableCommand {
       connections: connections,
       streams: streams,
       requests: requests ?? 1_000_000,
-      warmup: warmup,
+      warmup: warmupCount,
       channels: channels
     )
     bench.loops = loops

@@ -26,6 +26,14 @@ import Testing
     #expect(line == "    al   “Hi”     delivered to bob")
   }
 
+  @Test func aMismatchIsSaidAndRemembered() {
+    var checks = Checks()
+    #expect(checks.expect("the count", 1, 1) == nil)
+    #expect(checks.expect("the count", 2, 1) == "the count: expected 2, actual 1")
+    #expect(checks.count == 2)
+    #expect(checks.mismatches == ["the count: expected 2, actual 1"])
+  }
+
   @Test func oneGreyTwoGreyTwoBlue() {
     let ink = Ink(usesColor: true)
     #expect(ink.ticks(.sent) == "\u{1B}[90m✓  \u{1B}[0m")
@@ -54,13 +62,11 @@ import Testing
     )
     let lines = RunSession.lines(plan, StackFiles(directory: "it's here"))
     #expect(lines[0].contains(#"$(cat 'it'\''s here/server.token')"#))
-    #expect(
-      lines[1].contains("https://127.0.0.1:3/v1")
-        && lines[1].contains(#"--cacert 'it'\''s here/tls-cert.pem'"#)
-    )
+    #expect(lines[3].contains(#"--cacert 'it'\''s here/tls-cert.pem'"#))
+    #expect(lines[4].contains("https://127.0.0.1:3/v1"))
     #expect(lines.last?.contains("http://127.0.0.1:5/v1") == true)
     let welcome = RunSession.welcome(plan, StackFiles(directory: ".tidemark"))
-    #expect(lines.count == 7 && welcome.contains(".tidemark/t.log"))
+    #expect(lines.count == 10 && welcome.contains(".tidemark/t.log"))
     #expect(welcome.contains("cat .tidemark/server.token"))
   }
 }

@@ -18,8 +18,13 @@ import Testing
   }
 
   private func row(
-    user: String = "alice", lastRead: Int64 = 1_700_000_000_123, readMessage: String = "m5", readSequence: UInt32 = 5,
-    delivered: Int64 = 0, deliveredMessage: String = "", deliveredSequence: UInt32 = 0,
+    user: String = "alice",
+    lastRead: Int64 = 1_700_000_000_123,
+    readMessage: String = "m5",
+    readSequence: UInt32 = 5,
+    delivered: Int64 = 0,
+    deliveredMessage: String = "",
+    deliveredSequence: UInt32 = 0,
     own: (unread: UInt32, first: String, epoch: UInt32)? = nil
   ) -> ByteBuffer {
     var buffer = ByteBuffer()
@@ -47,7 +52,8 @@ import Testing
 
   @Test func writesAnOwnRow() throws {
     let found = try answer(
-      row(delivered: 1_700_000_000_000, deliveredMessage: "m6", deliveredSequence: 6, own: (3, "m6", 2)))
+      row(delivered: 1_700_000_000_000, deliveredMessage: "m6", deliveredSequence: 6, own: (3, "m6", 2))
+    )
     #expect(
       found == [
         "read": [
@@ -56,7 +62,8 @@ import Testing
           "last_delivered_message_id": "m6", "last_delivered_seq": 6, "first_unread_message_id": "m6",
           "unread_epoch": 2,
         ]
-      ])
+      ]
+    )
   }
 
   @Test func leavesOutWhatARowDoesNotHave() throws {
@@ -66,22 +73,32 @@ import Testing
           "user": ["id": "alice"], "last_read": "2023-11-14T22:13:20.123Z", "last_read_seq": 0,
           "last_delivered_seq": 0,
         ]
-      ])
+      ]
+    )
     #expect(
       try answer(row(own: (0, "", 0))) == [
         "read": [
           "user": ["id": "alice"], "last_read": "2023-11-14T22:13:20.123Z", "last_read_message_id": "m5",
           "last_read_seq": 5, "unread_messages": 0, "last_delivered_seq": 0, "unread_epoch": 0,
         ]
-      ])
+      ]
+    )
   }
 
   @Test func theLargestRowFits() throws {
     let quotes = String(repeating: "\"", count: 128)
     let found = try answer(
       row(
-        user: quotes, lastRead: .max, readMessage: quotes, readSequence: .max, delivered: .max,
-        deliveredMessage: quotes, deliveredSequence: .max, own: (.max, quotes, .max - 1)))
+        user: quotes,
+        lastRead: .max,
+        readMessage: quotes,
+        readSequence: .max,
+        delivered: .max,
+        deliveredMessage: quotes,
+        deliveredSequence: .max,
+        own: (.max, quotes, .max - 1)
+      )
+    )
     let read = try #require(found["read"] as? NSDictionary)
     #expect(read["first_unread_message_id"] as? String == quotes)
     #expect(read["last_read"] as? String == "9999-12-31T23:59:59.999Z")
@@ -89,32 +106,48 @@ import Testing
 
   @Test func writesStatuses() throws {
     let status = StatusAnswer(
-      sequence: SequenceNumber(7), status: .delivered, readCount: 1, deliveredCount: 4, memberCount: 9,
-      readEvents: true, deliveryEvents: false, createdAt: Timestamp(milliseconds: 0))
+      sequence: SequenceNumber(7),
+      status: .delivered,
+      readCount: 1,
+      deliveredCount: 4,
+      memberCount: 9,
+      readEvents: true,
+      deliveryEvents: false,
+      createdAt: Timestamp(milliseconds: 0)
+    )
     let (message, cid) = (Array("m\"7".utf8), Array("messaging:c".utf8))
     #expect(
-      try object { StatusJSON.write(status, message: message.span.bytes, cid: cid.span.bytes, into: &$0) } == [
-        "message_id": "m\"7", "cid": "messaging:c", "seq": 7, "status": "delivered", "receipt_status": "none",
-        "read_count": 1, "delivered_count": 4, "unread_count": 8, "member_count": 9, "read_events": true,
-        "delivery_events": false, "created_at": "1970-01-01T00:00:00.000Z",
-      ])
+      try object { StatusJSON.write(status, message: message.span.bytes, cid: cid.span.bytes, into: &$0) }
+        == [
+          "message_id": "m\"7", "cid": "messaging:c", "seq": 7, "status": "delivered",
+          "receipt_status": "none",
+          "read_count": 1, "delivered_count": 4, "unread_count": 8, "member_count": 9, "read_events": true,
+          "delivery_events": false, "created_at": "1970-01-01T00:00:00.000Z",
+        ]
+    )
     #expect(
       try object { StatusJSON.write(.messageDeleted, message: message.span.bytes, into: &$0) }
-        == ["message_id": "m\"7", "code": "message_deleted"])
+        == ["message_id": "m\"7", "code": "message_deleted"]
+    )
   }
 
   @Test func writesEntriesAndMessages() throws {
     let (id, cid, none) = (Array("m".utf8), Array("a:b".utf8), [UInt8]())
     #expect(
       try object { StatusJSON.writeEntry(cid: cid.span.bytes, id: id.span.bytes, code: nil, into: &$0) }
-        == ["cid": "a:b", "id": "m", "ok": true])
+        == ["cid": "a:b", "id": "m", "ok": true]
+    )
     #expect(
-      try object { StatusJSON.writeEntry(cid: cid.span.bytes, id: none.span.bytes, code: .notAMember, into: &$0) }
-        == ["cid": "a:b", "ok": false, "code": "not_a_member"])
+      try object {
+        StatusJSON.writeEntry(cid: cid.span.bytes, id: none.span.bytes, code: .notAMember, into: &$0)
+      }
+        == ["cid": "a:b", "ok": false, "code": "not_a_member"]
+    )
     #expect(
       try object {
         StatusJSON.writeMessage(id: id.span.bytes, cid: cid.span.bytes, sequence: 9, status: .sent, into: &$0)
-      } == ["id": "m", "cid": "a:b", "seq": 9, "status": "sent"])
+      } == ["id": "m", "cid": "a:b", "seq": 9, "status": "sent"]
+    )
   }
 
   @Test func writesChannelsAndTypes() throws {
@@ -131,10 +164,17 @@ import Testing
     #expect(try object { OptionsJSON.write(options, into: &$0) } == expected)
     #expect(
       try object { ChannelJSON.write(ChannelTypeRecord(name: "t", version: 3, options: options), into: &$0) }
-        == ["type": "t", "version": 3, "options": expected])
+        == ["type": "t", "version": 3, "options": expected]
+    )
     var channel = ChannelFields(
-      cid: "messaging:x", created: Timestamp(milliseconds: 1), options: options, memberCount: 2,
-      newest: SequenceNumber(4), newestMessage: "m\\4", newestRegistered: Timestamp(milliseconds: 2))
+      cid: "messaging:x",
+      created: Timestamp(milliseconds: 1),
+      options: options,
+      memberCount: 2,
+      newest: SequenceNumber(4),
+      newestMessage: "m\\4",
+      newestRegistered: Timestamp(milliseconds: 2)
+    )
     #expect(
       try object { ChannelJSON.writeAnswer(channel, into: &$0) } == [
         "channel": [
@@ -142,7 +182,8 @@ import Testing
           "member_count": 2, "options": expected,
           "newest_message": ["id": "m\\4", "seq": 4, "registered_at": "1970-01-01T00:00:00.002Z"],
         ]
-      ])
+      ]
+    )
     channel.newestMessage = ""
     let found = try object { ChannelJSON.writeAnswer(channel, into: &$0) }
     #expect((found["channel"] as? NSDictionary)?["newest_message"] == nil)
@@ -170,27 +211,32 @@ import Testing
   }
 
   @Test(arguments: [
-    (#"{}"#, ""), (#"{"read_events":false,"delivery_events":true}"#, "read_events=false delivery_events=true"),
-    (#"{"mark_unread":"private"}"#, "mark_unread=private"), (#"{"mark_unread":"public"}"#, "mark_unread=public"),
+    (#"{}"#, ""),
+    (#"{"read_events":false,"delivery_events":true}"#, "read_events=false delivery_events=true"),
+    (#"{"mark_unread":"private"}"#, "mark_unread=private"),
+    (#"{"mark_unread":"public"}"#, "mark_unread=public"),
     (#"{"mark_unread":"off","history":"hidden"}"#, "mark_unread=off history=hidden"),
     (#"{"history":"visible"}"#, "history=visible"), (#"{"read_events":"true"}"#, "invalid_option"),
     (#"{"read_events":null}"#, "invalid_option"), (#"{"mark_unread":"no"}"#, "invalid_option"),
     (#"{"mark_unread":1}"#, "invalid_option"), (#"{"history":"Visible"}"#, "invalid_option"),
     (#"{"colour":"red"}"#, "unknown_option"), (#"{"read_acks_receipts":"direct"}"#, ""),
-    (#"{"read_acks_receipts":"never"}"#, "not_implemented"), (#"{"read_acks_receipts":"x"}"#, "invalid_option"),
+    (#"{"read_acks_receipts":"never"}"#, "not_implemented"),
+    (#"{"read_acks_receipts":"x"}"#, "invalid_option"),
     (#"{"receipt_ttl":null}"#, ""), (#"{"receipt_ttl":60}"#, "not_implemented"),
     (#"{"receipt_ttl":0}"#, "invalid_option"), (#"{"receipt_ttl":"60"}"#, "invalid_option"),
     (#"{"receipt_max_members":5}"#, "not_implemented"), (#"{"receipt_max_members":-5}"#, "invalid_option"),
     (#"{"receipt_daily_limit":1.5}"#, "invalid_option"), (#"{"receipt_request_roles":null}"#, ""),
     (#"{"receipt_request_roles":["admin"]}"#, "not_implemented"),
-    (#"{"receipt_request_roles":["a b"]}"#, "invalid_option"), (#"{"receipt_request_roles":{}}"#, "invalid_option"),
+    (#"{"receipt_request_roles":["a b"]}"#, "invalid_option"),
+    (#"{"receipt_request_roles":{}}"#, "invalid_option"),
     (#"{"counts_visible_to":"members"}"#, ""), (#"{"counts_visible_to":"sender"}"#, "not_implemented"),
     (#"{"counts_visible_to":"all"}"#, "invalid_option"), (#"{"status_rule":"any"}"#, ""),
     (#"{"status_rule":"all"}"#, "not_implemented"), (#"{"status_rule":3}"#, "not_implemented"),
     (#"{"status_rule":0}"#, "invalid_option"), (#"{"status_rule":"50%"}"#, "not_implemented"),
     (#"{"status_rule":"0%"}"#, "invalid_option"), (#"{"status_rule":"101%"}"#, "invalid_option"),
     (#"{"status_rule":"x%"}"#, "invalid_option"), (#"{"status_rule":"%"}"#, "invalid_option"),
-    (#"{"kept_steps":64}"#, ""), (#"{"kept_steps":0}"#, "not_implemented"), (#"{"kept_steps":4097}"#, "invalid_option"),
+    (#"{"kept_steps":64}"#, ""), (#"{"kept_steps":0}"#, "not_implemented"),
+    (#"{"kept_steps":4097}"#, "invalid_option"),
   ])
   func readsOptions(_ text: String, _ expected: String) {
     #expect(patch(text) == expected)
@@ -207,10 +253,12 @@ import Testing
         "type": "urn:tidemark:problem:\(code.rawValue)", "title": "\(code.title)", "status": code.status,
         "code": code.rawValue, "detail": problem.detail.isEmpty ? "\(code.title)" : problem.detail,
         "request_id": "r-1",
-      ])
+      ]
+    )
     #expect((400..<600).contains(code.status))
     let headers = Dictionary(
-      uniqueKeysWithValues: problem.headers(requestID: "r-1").map { ("\($0.name)", $0.value) })
+      uniqueKeysWithValues: problem.headers(requestID: "r-1").map { ("\($0.name)", $0.value) }
+    )
     #expect(headers["x-request-id"] == "r-1")
     #expect((headers["retry-after"] != nil) == (code.status == 503 || code == .messageNotFound))
     #expect((headers["www-authenticate"] != nil) == (code.status == 401))
@@ -258,8 +306,14 @@ import Testing
     var pending = PendingRequests(capacity: 2)
     let request = { (entry: UInt32) in
       PendingRequest(
-        stream: .init(slot: 1, generation: 2), connection: 3, gather: 0, entry: entry, shape: .row, route: .markRead,
-        isServer: false)
+        stream: .init(slot: 1, generation: 2),
+        connection: 3,
+        gather: 0,
+        entry: entry,
+        shape: .row,
+        route: .markRead,
+        isServer: false
+      )
     }
     var tokens: [UInt64] = []
     for entry in 0..<100 { tokens.append(pending.insert(request(UInt32(entry)))) }

@@ -14,7 +14,8 @@ import Testing
   }
 
   private func withFiles(_ body: (_ secret: String, _ short: String) async throws -> Void) async throws {
-    let directory = FileManager.default.temporaryDirectory.path + "/tidemark-\(UInt64.random(in: 0...UInt64.max))"
+    let directory =
+      FileManager.default.temporaryDirectory.path + "/tidemark-\(UInt64.random(in: 0...UInt64.max))"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: directory) }
     for (name, text) in [("secret", TestTokens.secret), ("short", "short")] {
@@ -43,13 +44,19 @@ import Testing
       let good = ["listen": "127.0.0.1:0", "h2c": "true", "store": "127.0.0.1:1", "jwt-secret-file": secret]
       let table: [([String: String], String)] = [
         (["listen": ""], "--listen is missing"), (["store": ""], "--store is missing"),
-        (["store": "nowhere"], "--store \"nowhere\": give HOST:PORT"), (["h2c": ""], "--tls-cert and --tls-key are missing"),
+        (["store": "nowhere"], "--store \"nowhere\": give HOST:PORT"),
+        (["h2c": ""], "--tls-cert and --tls-key are missing"),
         (["tls-cert": "c"], "--tls-key is missing"), (["tls-key": "c"], "--tls-cert is missing"),
-        (["tls-cert": "c", "tls-key": "k"], "--h2c serves without TLS"), (["jwt-secret-file": ""], "--jwt-secret-file is missing"),
-        (["jwt-secret-file": short], "too short; give at least 32 bytes"), (["jwt-secret-file": "/none"], "--jwt-secret-file /none: "),
-        (["loops": "0"], "--loops \"0\""), (["log-level": "loud"], "--log-level \"loud\": give one of trace, debug"),
-        (["proxy-protocol": "true"], "--proxy-protocol is not built yet"), (["cors-origin": "https://x"], "--cors-origin is not built yet"),
-        (["admin": "here"], "--admin \"here\""), (["ticket-secret-file": "/none"], "--ticket-secret-file /none"),
+        (["tls-cert": "c", "tls-key": "k"], "--h2c serves without TLS"),
+        (["jwt-secret-file": ""], "--jwt-secret-file is missing"),
+        (["jwt-secret-file": short], "too short; give at least 32 bytes"),
+        (["jwt-secret-file": "/none"], "--jwt-secret-file /none: "),
+        (["loops": "0"], "--loops \"0\""),
+        (["log-level": "loud"], "--log-level \"loud\": give one of trace, debug"),
+        (["proxy-protocol": "true"], "--proxy-protocol is not built yet"),
+        (["cors-origin": "https://x"], "--cors-origin is not built yet"),
+        (["admin": "here"], "--admin \"here\""),
+        (["ticket-secret-file": "/none"], "--ticket-secret-file /none"),
       ]
       for (change, part) in table {
         let flags = good.merging(change) { $1 }

@@ -103,10 +103,16 @@ final class FakeModel {
     case .silent: return
     case .refusing(let code):
       buffer.writeError(
-        code, shard: header.shard, correlation: header.correlation, retryAfterMilliseconds: 1_500, detail: "fake")
+        code,
+        shard: header.shard,
+        correlation: header.correlation,
+        retryAfterMilliseconds: 1_500,
+        detail: "fake"
+      )
       return
     case .garbled:
-      buffer.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)) {
+      buffer.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation))
+      {
         $0.writeRepeatingByte(0xFF, count: 20)
       }
       return
@@ -115,12 +121,17 @@ final class FakeModel {
     var fields = ByteBuffer()
     do {
       try answer(header, payload, fields: &fields)
-      buffer.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)) {
+      buffer.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation))
+      {
         $0.writeBuffer(&fields)
       }
     } catch let refused as Refused {
       buffer.writeError(
-        refused.code, shard: header.shard, correlation: header.correlation, detail: refused.detail)
+        refused.code,
+        shard: header.shard,
+        correlation: header.correlation,
+        detail: refused.detail
+      )
     } catch {
       buffer.writeError(.malformedFrame, correlation: header.correlation, detail: "\(error)")
     }
@@ -161,7 +172,10 @@ final class FakeModel {
   }
 
   private func answer(
-    _ kind: FrameKind, _ cid: String, _ channel: inout Channel, _ reader: inout FieldReader,
+    _ kind: FrameKind,
+    _ cid: String,
+    _ channel: inout Channel,
+    _ reader: inout FieldReader,
     fields: inout ByteBuffer
   ) throws {
     switch kind {
@@ -205,19 +219,27 @@ final class FakeModel {
   }
 
   private func mark(
-    _ kind: FrameKind, _ channel: inout Channel, _ reader: inout FieldReader, fields: inout ByteBuffer
+    _ kind: FrameKind,
+    _ channel: inout Channel,
+    _ reader: inout FieldReader,
+    fields: inout ByteBuffer
   ) throws {
     let (user, message) = (try reader.text(), try reader.text())
     if kind != .markDelivered { _ = try reader.optional() }
-    guard let place = channel.members.firstIndex(where: { $0.user == user }) else { throw Refused(code: .notAMember) }
+    guard let place = channel.members.firstIndex(where: { $0.user == user }) else {
+      throw Refused(code: .notAMember)
+    }
     var sequence = UInt32(channel.messages.count)
     if !message.isEmpty {
-      guard let index = channel.messages.firstIndex(of: message) else { throw Refused(code: .messageNotFound) }
+      guard let index = channel.messages.firstIndex(of: message) else {
+        throw Refused(code: .messageNotFound)
+      }
       sequence = UInt32(index + 1)
     }
     switch kind {
     case .markRead: channel.members[place].row.read = max(channel.members[place].row.read, sequence)
-    case .markDelivered: channel.members[place].row.delivered = max(channel.members[place].row.delivered, sequence)
+    case .markDelivered:
+      channel.members[place].row.delivered = max(channel.members[place].row.delivered, sequence)
     default:
       if channel.options.markUnread == .off { throw Refused(code: .markUnreadOff) }
       channel.members[place].row.marker = sequence - 1
@@ -231,7 +253,9 @@ final class FakeModel {
     let user = try reader.text()
     let limit = Int(try reader.varint())
     let cursor = try reader.optional()
-    if !user.isEmpty, !channel.members.contains(where: { $0.user == user }) { throw Refused(code: .notAMember) }
+    if !user.isEmpty, !channel.members.contains(where: { $0.user == user }) {
+      throw Refused(code: .notAMember)
+    }
     let rows = channel.members.enumerated().reversed().filter { cursor == nil || $0.offset < Int(cursor!) }
     fields.writeVarint(min(rows.count, limit))
     for (_, member) in rows.prefix(limit) {
@@ -243,7 +267,9 @@ final class FakeModel {
   private func statuses(_ channel: Channel, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
     _ = try reader.varint()
     let user = try reader.text()
-    if !user.isEmpty, !channel.members.contains(where: { $0.user == user }) { throw Refused(code: .notAMember) }
+    if !user.isEmpty, !channel.members.contains(where: { $0.user == user }) {
+      throw Refused(code: .notAMember)
+    }
     let count = try reader.count()
     fields.writeVarint(count)
     for _ in 0..<count {
@@ -259,14 +285,24 @@ final class FakeModel {
       fields.writeInteger(UInt8(0))
       fields.writeStatus(
         StatusAnswer(
-          sequence: SequenceNumber(UInt32(index + 1)), status: read > 0 ? .read : delivered > 0 ? .delivered : .sent,
-          readCount: read, deliveredCount: delivered, memberCount: UInt32(others.count), readEvents: true,
-          deliveryEvents: true, createdAt: Timestamp(milliseconds: 5)))
+          sequence: SequenceNumber(UInt32(index + 1)),
+          status: read > 0 ? .read : delivered > 0 ? .delivered : .sent,
+          readCount: read,
+          deliveredCount: delivered,
+          memberCount: UInt32(others.count),
+          readEvents: true,
+          deliveryEvents: true,
+          createdAt: Timestamp(milliseconds: 5)
+        )
+      )
     }
   }
 
   private func channelType(
-    _ header: FrameHeader, _ name: String, _ reader: inout FieldReader, fields: inout ByteBuffer
+    _ header: FrameHeader,
+    _ name: String,
+    _ reader: inout FieldReader,
+    fields: inout ByteBuffer
   ) throws {
     let shard = header.shard.rawValue
     var record = types[shard]?[name] ?? ChannelTypeRecord(name: name)
@@ -278,7 +314,9 @@ final class FakeModel {
     } else if header.kind == .assignChannelType {
       let version = try reader.varint()
       let options = try reader.options()
-      if version > record.version { record = ChannelTypeRecord(name: name, version: version, options: options) }
+      if version > record.version {
+        record = ChannelTypeRecord(name: name, version: version, options: options)
+      }
     }
     if header.kind != .getChannelType { types[shard, default: [:]][name] = record }
     fields.writeChannelTypeRecord(record)
@@ -287,14 +325,22 @@ final class FakeModel {
 
   private func write(_ channel: Channel, _ cid: String, into buffer: inout ByteBuffer) {
     ChannelFields(
-      cid: cid, created: Timestamp(milliseconds: 1), options: channel.options,
-      memberCount: UInt32(channel.members.count), newest: SequenceNumber(UInt32(channel.messages.count)),
-      newestMessage: channel.messages.last ?? "", newestRegistered: Timestamp(milliseconds: 2)
+      cid: cid,
+      created: Timestamp(milliseconds: 1),
+      options: channel.options,
+      memberCount: UInt32(channel.members.count),
+      newest: SequenceNumber(UInt32(channel.messages.count)),
+      newestMessage: channel.messages.last ?? "",
+      newestRegistered: Timestamp(milliseconds: 2)
     ).write(into: &buffer)
   }
 
   private func write(
-    _ member: Member, _ user: String, _ channel: Channel, own: Bool, into buffer: inout ByteBuffer
+    _ member: Member,
+    _ user: String,
+    _ channel: Channel,
+    own: Bool,
+    into buffer: inout ByteBuffer
   ) {
     let message = { (sequence: UInt32) in sequence == 0 ? "" : channel.messages[Int(sequence) - 1] }
     let position = min(member.read, member.marker ?? member.read)
@@ -351,16 +397,22 @@ private final class FakeStoreHandler: ChannelInboundHandler {
     received.discardReadBytes()
   }
 
-  private func handle(_ header: FrameHeader, _ payload: RawSpan, into out: inout ByteBuffer) throws(WireError) {
+  private func handle(_ header: FrameHeader, _ payload: RawSpan, into out: inout ByteBuffer) throws(WireError)
+  {
     switch header.kind {
     case .hello:
       _ = try Hello(payload)
       Challenge(
-        nonce: .random(), proof: [], window: 1_000, shardCount: model.shardCount, store: SessionID(high: 1, low: 2)
+        nonce: .random(),
+        proof: [],
+        window: 1_000,
+        shardCount: model.shardCount,
+        store: SessionID(high: 1, low: 2)
       ).write(into: &out)
     case .proof:
       Ready(
-        isResumed: false, sessionLifetimeMilliseconds: 600_000,
+        isResumed: false,
+        sessionLifetimeMilliseconds: 600_000,
         shards: [Ready.ShardRange(first: 0, count: model.shardCount, address: "")]
       ).write(into: &out)
     case .ping:

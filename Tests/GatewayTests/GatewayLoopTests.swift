@@ -16,13 +16,20 @@ import Testing
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       let now = Int(Date().timeIntervalSince1970)
-      let none = TestTokens.base64URL(#"{"alg":"none"}"#.utf8) + "." + TestTokens.base64URL(#"{"server":true}"#.utf8) + "."
+      let none =
+        TestTokens.base64URL(#"{"alg":"none"}"#.utf8) + "." + TestTokens.base64URL(#"{"server":true}"#.utf8)
+        + "."
       let table: [(String?, String)] = [
-        (nil, "401 token_missing"), ("nonsense", "401 token_malformed"), (none, "401 token_algorithm_not_allowed"),
-        (TestTokens.make(#"{"user_id":"alice"}"#, secret: "some other secret of 32 bytes ..."), "401 token_signature_invalid"),
+        (nil, "401 token_missing"), ("nonsense", "401 token_malformed"),
+        (none, "401 token_algorithm_not_allowed"),
+        (
+          TestTokens.make(#"{"user_id":"alice"}"#, secret: "some other secret of 32 bytes ..."),
+          "401 token_signature_invalid"
+        ),
         (TestTokens.make(#"{"user_id":"alice","exp":\#(now - 1)}"#), "401 token_expired"),
         (TestTokens.make(#"{"user_id":"alice","nbf":\#(now + 60)}"#), "401 token_not_yet_valid"),
-        (TestTokens.make("{}"), "401 token_without_user"), (TestTokens.make(#"{"user_id":"a b"}"#), "401 token_user_invalid"),
+        (TestTokens.make("{}"), "401 token_without_user"),
+        (TestTokens.make(#"{"user_id":"a b"}"#), "401 token_user_invalid"),
         (String(repeating: "a", count: 5_000), "401 token_too_long"),
         (TestTokens.make(#"{"user_id":"alice","exp":\#(now + 60),"nbf":\#(now - 1)}"#), "200"),
       ]
@@ -33,7 +40,10 @@ import Testing
           #expect(answer.verdict == expected, "round \(round) \(token?.prefix(20) ?? "nil")")
           if answer.status == 401 {
             let challenge = try #require(answer.headers["www-authenticate"])
-            #expect(challenge.hasPrefix("Bearer") && challenge.contains("error=") == (expected != "401 token_missing"))
+            #expect(
+              challenge.hasPrefix("Bearer")
+                && challenge.contains("error=") == (expected != "401 token_missing")
+            )
           }
         }
       }
@@ -88,12 +98,17 @@ import Testing
       #expect(try await client.get("/nothing", token: nil).verdict == "404 route_not_found")
       let wrong = try await client.get(path, token: nil)
       #expect(wrong.verdict == "405 method_not_allowed" && wrong.headers["allow"] == "POST")
-      #expect(try await client.post("/v1/channels/nocolon/read", nil, token: nil).verdict == "400 invalid_cid")
+      #expect(
+        try await client.post("/v1/channels/nocolon/read", nil, token: nil).verdict == "400 invalid_cid"
+      )
       let unbuilt: [(HTTP2Method, String)] = [
-        (.delete, "/v1/channels/a:b"), (.post, "/v1/channels/a:b/truncate"), (.put, "/v1/users/alice"), (.get, "/v1/users/alice"),
-        (.delete, "/v1/users/alice"), (.post, "/v1/channels/a:b/receipts"), (.get, "/v1/channels/a:b/messages/m/readers"),
+        (.delete, "/v1/channels/a:b"), (.post, "/v1/channels/a:b/truncate"), (.put, "/v1/users/alice"),
+        (.get, "/v1/users/alice"),
+        (.delete, "/v1/users/alice"), (.post, "/v1/channels/a:b/receipts"),
+        (.get, "/v1/channels/a:b/messages/m/readers"),
         (.get, "/v1/channels/a:b/messages/m/delivered"), (.get, "/v1/channels/a:b/messages/m/unread"),
-        (.get, "/v1/channels/a:b/messages/m/members"), (.get, "/v1/users/alice/unread"), (.get, "/v1/users/alice/channels"),
+        (.get, "/v1/channels/a:b/messages/m/members"), (.get, "/v1/users/alice/unread"),
+        (.get, "/v1/users/alice/channels"),
         (.post, "/v1/unread"), (.get, "/v1/events"), (.post, "/v1/push/tickets"), (.post, "/v1/push/acks"),
         (.post, "/v1/push/hooks/x"), (.post, "/v1/frames"),
       ]
@@ -104,7 +119,10 @@ import Testing
         let bare = try await client.request(method, path, nil, token: nil)
         #expect(bare.verdict == (isPublic ? "501 not_implemented" : "401 token_missing"), "\(path)")
       }
-      #expect(try await client.post("/v1/frames", nil, token: TestTokens.user("alice")).verdict == "403 server_token_required")
+      #expect(
+        try await client.post("/v1/frames", nil, token: TestTokens.user("alice")).verdict
+          == "403 server_token_required"
+      )
       #expect(try await gateway.store.takeLog().isEmpty)
     }
   }
@@ -124,7 +142,8 @@ import Testing
       #expect(tooLong.verdict == "431 headers_too_large")
       for (type, expected) in [
         ("application/json", "200"), ("application/json; charset=utf-8", "200"), ("Application/JSON", "200"),
-        ("text/plain", "415 content_type_not_supported"), ("application/jsonx", "415 content_type_not_supported"),
+        ("text/plain", "415 content_type_not_supported"),
+        ("application/jsonx", "415 content_type_not_supported"),
         ("application/x-www-form-urlencoded", "415 content_type_not_supported"), ("", "200"),
       ] {
         let answer = try await gateway.client.request(.post, path, "{}", token: alice, contentType: type)
@@ -132,22 +151,39 @@ import Testing
       }
       // The body's type does not matter where there is none.
       let bare = try await gateway.client.request(
-        .post, path, nil, token: alice, headers: [(name: "content-type", value: "text/plain")])
+        .post,
+        path,
+        nil,
+        token: alice,
+        headers: [(name: "content-type", value: "text/plain")]
+      )
       #expect(bare.status == 200)
       let deep = String(repeating: "[", count: 40) + String(repeating: "]", count: 40)
-      #expect(try await gateway.client.post(path, "{\"x\":\(deep)}", token: alice).verdict == "400 invalid_json")
+      #expect(
+        try await gateway.client.post(path, "{\"x\":\(deep)}", token: alice).verdict == "400 invalid_json"
+      )
     }
   }
 
   @Test func namesRequests() async throws {
     try await TestGateway.run { gateway in
       let named = try await gateway.client.request(
-        .get, "/nothing", nil, token: nil, headers: [(name: "x-request-id", value: "mine-7")])
+        .get,
+        "/nothing",
+        nil,
+        token: nil,
+        headers: [(name: "x-request-id", value: "mine-7")]
+      )
       #expect(named.headers["x-request-id"] == "mine-7" && named.json["request_id"] as? String == "mine-7")
       var seen: Set<String> = []
       for _ in 0..<10 {
         let answer = try await gateway.client.request(
-          .get, "/nothing", nil, token: nil, headers: [(name: "x-request-id", value: String(repeating: "x", count: 65))])
+          .get,
+          "/nothing",
+          nil,
+          token: nil,
+          headers: [(name: "x-request-id", value: String(repeating: "x", count: 65))]
+        )
         let id = try #require(answer.headers["x-request-id"])
         #expect(id.utf8.count < 24)
         seen.insert(id)
@@ -162,10 +198,12 @@ import Testing
       let alice = TestTokens.user("alice")
       let batch = #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#
       let modes: [(FakeStore.Mode, String, String)] = [
-        (.refusing(.busy), "503 store_busy", "store_busy"), (.refusing(.unavailable), "503 store_unavailable", "store_unavailable"),
+        (.refusing(.busy), "503 store_busy", "store_busy"),
+        (.refusing(.unavailable), "503 store_unavailable", "store_unavailable"),
         (.refusing(.wrongShard), "503 store_unavailable", "store_unavailable"),
         (.refusing(.outcomeUnknown), "503 outcome_unknown", "outcome_unknown"),
-        (.refusing(.limitReached), "409 limit_reached", "limit_reached"), (.garbled, "500 internal_error", "ok"),
+        (.refusing(.limitReached), "409 limit_reached", "limit_reached"),
+        (.garbled, "500 internal_error", "ok"),
         (.silent, "503 outcome_unknown", "outcome_unknown"), (.normal, "200", "ok"),
       ]
       for (mode, expected, entry) in modes {
@@ -198,13 +236,47 @@ import Testing
       var answers: [(Int, EventLoopFuture<TestAnswer>)] = []
       for number in 0..<500 {
         switch number % 5 {
-        case 0: answers.append((201, try await gateway.client.submit(
-          .post, "/v1/channels/delivered", #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#, token: alice)))
-        case 1: answers.append((404, try await gateway.client.submit(.post, path + "?message_id=x", nil, token: alice)))
+        case 0:
+          answers.append(
+            (
+              201,
+              try await gateway.client.submit(
+                .post,
+                "/v1/channels/delivered",
+                #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#,
+                token: alice
+              )
+            )
+          )
+        case 1:
+          answers.append(
+            (404, try await gateway.client.submit(.post, path + "?message_id=x", nil, token: alice))
+          )
         case 2: answers.append((400, try await gateway.client.submit(.post, path, "{", token: alice)))
-        case 3: answers.append((200, try await gateway.client.submit(
-          .get, "/v1/channels/messaging:c/messages/m\(number % 50 + 1)/status", nil, token: alice)))
-        default: answers.append((200, try await gateway.client.submit(.post, path + "?message_id=m\(number % 50 + 1)", nil, token: alice)))
+        case 3:
+          answers.append(
+            (
+              200,
+              try await gateway.client.submit(
+                .get,
+                "/v1/channels/messaging:c/messages/m\(number % 50 + 1)/status",
+                nil,
+                token: alice
+              )
+            )
+          )
+        default:
+          answers.append(
+            (
+              200,
+              try await gateway.client.submit(
+                .post,
+                path + "?message_id=m\(number % 50 + 1)",
+                nil,
+                token: alice
+              )
+            )
+          )
         }
       }
       for (expected, answer) in answers { #expect(try await answer.get().status == expected) }
@@ -219,7 +291,12 @@ import Testing
       let other = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
       try await gateway.store.set(.silent)
       for _ in 0..<10 { _ = try await other.submit(.post, path, nil, token: TestTokens.user("alice")) }
-      _ = try await other.submit(.post, "/v1/channels/delivered", #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#, token: TestTokens.user("alice"))
+      _ = try await other.submit(
+        .post,
+        "/v1/channels/delivered",
+        #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#,
+        token: TestTokens.user("alice")
+      )
       while try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() < 11 {
         try await Task.sleep(for: .milliseconds(5))
       }

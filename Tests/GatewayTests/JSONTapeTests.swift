@@ -4,12 +4,16 @@ import Testing
 @testable import Gateway
 
 @Suite struct JSONTapeTests {
-  private func parse(_ text: String, _ limits: JSONLimits = JSONLimits(), _ look: (JSONValue) throws -> Void) throws {
+  private func parse(_ text: String, _ limits: JSONLimits = JSONLimits(), _ look: (JSONValue) throws -> Void)
+    throws
+  {
     try parse(Array(text.utf8), limits, look)
   }
 
   private func parse(
-    _ bytes: [UInt8], _ limits: JSONLimits = JSONLimits(), _ look: (JSONValue) throws -> Void
+    _ bytes: [UInt8],
+    _ limits: JSONLimits = JSONLimits(),
+    _ look: (JSONValue) throws -> Void
   ) throws {
     let tape = JSONTape(limits: limits)
     try look(try tape.parse(bytes.span.bytes))
@@ -22,9 +26,12 @@ import Testing
     ("{}", true), ("[]", true), ("null", true), ("true", true), ("\"\"", true), ("0", true), ("-0", true),
     ("-1.5e-3", true), ("  {\t\"a\" :\r\n1 } ", true), ("[1,2,3]", true), ("{\"a\":{\"b\":[{}]}}", true),
     ("\"\\u0041\\n\\\\\\/\\b\\f\\r\\t\\\"\"", true), ("\"\\uD83D\\uDE00\"", true), ("\"é😀\"", true),
-    ("843089.3E311", false), ("[1,\n\t\r 2]", true), ("9223372036854775807", true), ("-9223372036854775808", true), ("18446744073709551615", true), ("1e30", true),
-    ("", false), (" ", false), ("{", false), ("}", false), ("[1,]", false), ("{\"a\":1,}", false), ("{a:1}", false),
-    ("{'a':1}", false), ("[1 2]", false), ("01", false), ("1.", false), (".5", false), ("+1", false), ("- 1", false),
+    ("843089.3E311", false), ("[1,\n\t\r 2]", true), ("9223372036854775807", true),
+    ("-9223372036854775808", true), ("18446744073709551615", true), ("1e30", true),
+    ("", false), (" ", false), ("{", false), ("}", false), ("[1,]", false), ("{\"a\":1,}", false),
+    ("{a:1}", false),
+    ("{'a':1}", false), ("[1 2]", false), ("01", false), ("1.", false), (".5", false), ("+1", false),
+    ("- 1", false),
     ("1e", false), ("nul", false), ("TRUE", false), ("NaN", false), ("Infinity", false), ("\"a", false),
     ("\"\\x\"", false), ("\"\\u12\"", false), ("\"\\u12G4\"", false), ("\"\\uD83D\"", false),
     ("\"\\uD83Dx\"", false), ("\"\\uDE00\"", false), ("\"\\uD83D\\u0041\"", false), ("\"a\nb\"", false),
@@ -40,12 +47,14 @@ import Testing
     }
   }
 
-  @Test(arguments: [
-    [0x22, 0x80, 0x22], [0x22, 0xC3, 0x22], [0x22, 0xC0, 0xAF, 0x22], [0x22, 0xE0, 0x80, 0x80, 0x22],
-    [0x22, 0xED, 0xA0, 0x80, 0x22], [0x22, 0xED, 0xB0, 0x80, 0x22], [0x22, 0xF5, 0x80, 0x80, 0x80, 0x22],
-    [0x22, 0xF4, 0x90, 0x80, 0x80, 0x22], [0xFF], [0x7B, 0x7D, 0x00], [0x7B, 0x7D, 0x00, 0x7B, 0x7D],
-    [0x22, 0x61, 0x00, 0x62, 0x22], [0x00], [0x31, 0x00],
-  ] as [[UInt8]])
+  @Test(
+    arguments: [
+      [0x22, 0x80, 0x22], [0x22, 0xC3, 0x22], [0x22, 0xC0, 0xAF, 0x22], [0x22, 0xE0, 0x80, 0x80, 0x22],
+      [0x22, 0xED, 0xA0, 0x80, 0x22], [0x22, 0xED, 0xB0, 0x80, 0x22], [0x22, 0xF5, 0x80, 0x80, 0x80, 0x22],
+      [0x22, 0xF4, 0x90, 0x80, 0x80, 0x22], [0xFF], [0x7B, 0x7D, 0x00], [0x7B, 0x7D, 0x00, 0x7B, 0x7D],
+      [0x22, 0x61, 0x00, 0x62, 0x22], [0x00], [0x31, 0x00],
+    ] as [[UInt8]]
+  )
   func refusesBytesThatAreNoUTF8OrHoldAZero(_ bytes: [UInt8]) {
     #expect(throws: JSONSyntaxError.self) { try parse(bytes) { _ in } }
   }
@@ -67,11 +76,14 @@ import Testing
 
   @Test func boundsDepthAndTokens() throws {
     let limits = JSONLimits(depthMax: 32, tokenMax: 100)
-    let nested = { (depth: Int) in String(repeating: "[", count: depth) + String(repeating: "]", count: depth) }
+    let nested = { (depth: Int) in String(repeating: "[", count: depth) + String(repeating: "]", count: depth)
+    }
     try parse(nested(32), limits) { _ in }
     #expect(throws: JSONSyntaxError.tooDeep) { try parse(nested(33), limits) { _ in } }
     // An iterative parser: no nesting takes the stack.
-    #expect(throws: JSONSyntaxError.tooDeep) { try parse(String(repeating: "[", count: 1_000_000), limits) { _ in } }
+    #expect(throws: JSONSyntaxError.tooDeep) {
+      try parse(String(repeating: "[", count: 1_000_000), limits) { _ in }
+    }
     let list = { (count: Int) in "[" + Array(repeating: "1", count: count).joined(separator: ",") + "]" }
     try parse(list(99), limits) { _ in }
     #expect(throws: JSONSyntaxError.tooManyTokens) { try parse(list(100), limits) { _ in } }
@@ -80,7 +92,8 @@ import Testing
   // MARK: Access
 
   @Test func readsFields() throws {
-    let text = #"{"s":"a\u0062c","i":-7,"d":1.5,"t":true,"f":false,"n":null,"a":[1,"x",{}],"o":{"k":"v"},"s":"last"}"#
+    let text =
+      #"{"s":"a\u0062c","i":-7,"d":1.5,"t":true,"f":false,"n":null,"a":[1,"x",{}],"o":{"k":"v"},"s":"last"}"#
     try parse(text) { body in
       #expect(body.kind == .object && body.count == 9)
       #expect(body.member("s")?.string?.text == "last")
@@ -123,45 +136,62 @@ import Testing
 
   @Test func namesTheFieldThatIsWrong() throws {
     let text = #"{"members":["a",{"user_id":"b","role":7}],"n":null,"t":1,"deep":{"list":[[0,1]]}}"#
-    #expect(try detail(text) { body throws(Problem) in _ = try body.requiredString("x") } == "field \"x\" is required")
-    #expect(try detail(text) { body throws(Problem) in _ = try body.requiredString("n") } == "field \"n\" is required")
+    #expect(
+      try detail(text) { body throws(Problem) in _ = try body.requiredString("x") }
+        == "field \"x\" is required"
+    )
+    #expect(
+      try detail(text) { body throws(Problem) in _ = try body.requiredString("n") }
+        == "field \"n\" is required"
+    )
     #expect(
       try detail(text) { body throws(Problem) in _ = try body.optionalBool("t") }
-        == "field \"t\" must be true or false")
+        == "field \"t\" must be true or false"
+    )
     #expect(
       try detail(text) { body throws(Problem) in _ = try body.optionalInteger("t", in: 2...3) }
-        == "field \"t\" must be a whole number from 2 to 3")
+        == "field \"t\" must be a whole number from 2 to 3"
+    )
     #expect(
       try detail(text) { body throws(Problem) in _ = try body.requiredArray("members", countMax: 1) }
-        == "field \"members\" may have at most 1 entries")
+        == "field \"members\" may have at most 1 entries"
+    )
     #expect(
       try detail(text) { body throws(Problem) in _ = try body.requiredArray("deep", countMax: 1) }
-        == "field \"deep\" must be an array")
+        == "field \"deep\" must be an array"
+    )
     #expect(
       try detail(text) { body throws(Problem) in
         var members = try body.requiredArray("members", countMax: 9).elements
         _ = members.next()
         _ = try members.next()!.optionalString("role")
-      } == "field \"members[1].role\" must be a string")
+      } == "field \"members[1].role\" must be a string"
+    )
     #expect(
       try detail(text) { body throws(Problem) in
         var members = try body.requiredArray("members", countMax: 9).elements
         _ = members.next()
         _ = try members.next()!.requiredString("cid")
-      } == "field \"members[1].cid\" is required")
+      } == "field \"members[1].cid\" is required"
+    )
     #expect(
       try detail(text) { body throws(Problem) in
         var lists = body.member("deep")!.member("list")!.elements
         var numbers = lists.next()!.elements
         _ = numbers.next()
         _ = try numbers.next()!.asString()
-      } == "field \"deep.list[0][1]\" must be a string")
-    #expect(try detail("[]") { body throws(Problem) in _ = try body.object() } == "the body must be an object")
+      } == "field \"deep.list[0][1]\" must be a string"
+    )
+    #expect(
+      try detail("[]") { body throws(Problem) in _ = try body.object() } == "the body must be an object"
+    )
   }
 
   @Test func aTapeServesManyTextsAndShrinks() throws {
     let tape = JSONTape(limits: JSONLimits(keptByteMax: 1_024))
-    let large = Array(("[" + Array(repeating: "\"abcdefgh\"", count: 5_000).joined(separator: ",") + "]").utf8)
+    let large = Array(
+      ("[" + Array(repeating: "\"abcdefgh\"", count: 5_000).joined(separator: ",") + "]").utf8
+    )
     for round in 0..<3 {
       #expect(try tape.parse(large.span.bytes).count == 5_000)
       tape.shrink()
@@ -226,7 +256,8 @@ import Testing
       return blank + "{" + members.joined(separator: ",") + blank + "}"
     default:
       let count = Int.random(in: 0...5, using: &generator)
-      return blank + "[" + (0..<count).map { _ in randomText(&generator, depth: depth + 1) }.joined(separator: ",") + "]"
+      return blank + "["
+        + (0..<count).map { _ in randomText(&generator, depth: depth + 1) }.joined(separator: ",") + "]"
     }
   }
 
@@ -273,7 +304,10 @@ import Testing
       let ours = (try? tape.parse(bytes.span.bytes).kind) != nil
       if !ours { refused += 1 }
       // What we take, Foundation has to take too; it also takes texts in UTF-16 and with a byte order mark.
-      #expect(!ours || theirs, "seed \(seed) round \(round): \(String(decoding: bytes, as: UTF8.self).debugDescription)")
+      #expect(
+        !ours || theirs,
+        "seed \(seed) round \(round): \(String(decoding: bytes, as: UTF8.self).debugDescription)"
+      )
     }
     #expect(refused > 500)
   }

@@ -27,22 +27,30 @@ import Testing
         first.json == [
           "read": [
             "user": ["id": "bob"], "last_read": "1970-01-01T00:00:00.003Z", "last_read_message_id": "m1",
-            "last_read_seq": 1, "unread_messages": 2, "last_delivered_seq": 0, "first_unread_message_id": "m2",
+            "last_read_seq": 1, "unread_messages": 2, "last_delivered_seq": 0,
+            "first_unread_message_id": "m2",
             "unread_epoch": 0,
           ]
-        ])
+        ]
+      )
       #expect(first.headers["content-length"] == "\(first.body.utf8.count)")
       #expect(first.headers["x-request-id"] == nil)
       let second = try await client.post(path, #"{"message_id":"m2"}"#, token: bob)
       #expect(member("read.last_read_seq", of: second.json) as? Int == 2)
-      let both = try await client.post(path + "?message_id=m1", #"{"message_id":"m2","unread_epoch":4}"#, token: bob)
+      let both = try await client.post(
+        path + "?message_id=m1",
+        #"{"message_id":"m2","unread_epoch":4}"#,
+        token: bob
+      )
       #expect(member("read.last_read_seq", of: both.json) as? Int == 2)
       for body in [nil, "{}", #"{"message_id":null,"user_id":null}"#, #"{"other":[1,{"x":2}]}"#] {
         let newest = try await client.post(path, body, token: bob)
         #expect(member("read.last_read_seq", of: newest.json) as? Int == 3, "\(body ?? "nil")")
       }
       // A server names the user, in the body or the query.
-      for (query, body) in [("", #"{"user_id":"alice"}"#), ("?user_id=alice", nil), ("?user_id=alice", #"{"user_id":"alice"}"#)] {
+      for (query, body) in [
+        ("", #"{"user_id":"alice"}"#), ("?user_id=alice", nil), ("?user_id=alice", #"{"user_id":"alice"}"#),
+      ] {
         let named = try await client.post(path + query, body)
         #expect(member("read.user.id", of: named.json) as? String == "alice")
       }
@@ -57,21 +65,30 @@ import Testing
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let long = String(repeating: "m", count: 129)
       let table: [(String, String?, String, String)] = [
-        ("read", nil, TestTokens.server, "400 user_id_required"), ("read?user_id=", nil, TestTokens.server, "400 user_id_required"),
+        ("read", nil, TestTokens.server, "400 user_id_required"),
+        ("read?user_id=", nil, TestTokens.server, "400 user_id_required"),
         ("read?user_id=a%20b", nil, TestTokens.server, "400 invalid_user_id"),
         ("read", #"{"user_id":"a b"}"#, TestTokens.server, "400 invalid_user_id"),
         ("read?user_id=carol", nil, TestTokens.server, "404 member_not_found"),
-        ("read", nil, TestTokens.user("carol"), "403 not_a_member"), ("read?user_id=alice", nil, bob, "403 user_id_mismatch"),
+        ("read", nil, TestTokens.user("carol"), "403 not_a_member"),
+        ("read?user_id=alice", nil, bob, "403 user_id_mismatch"),
         ("read", #"{"user_id":"alice"}"#, bob, "403 user_id_mismatch"),
         ("read?user_id=alice", #"{"user_id":"bob"}"#, bob, "403 user_id_mismatch"),
-        ("read?message_id=m9", nil, bob, "404 message_not_found"), ("read?message_id=\(long)", nil, bob, "400 invalid_message_id"),
-        ("read?message_id=a%2Fb", nil, bob, "400 invalid_message_id"), ("read", #"{"message_id":""}"#, bob, "400 invalid_message_id"),
-        ("read", #"{"message_id":7}"#, bob, "400 invalid_field"), ("read", #"{"unread_epoch":-1}"#, bob, "400 invalid_field"),
-        ("read", #"{"unread_epoch":4294967296}"#, bob, "400 invalid_field"), ("read", "[]", bob, "400 invalid_field"),
-        ("read", "{", bob, "400 invalid_json"), ("read", "\u{1}", bob, "400 invalid_json"), ("read?a=%zz", nil, bob, "400 invalid_query"),
-        ("read?thread_id=t", nil, bob, "501 not_implemented"), ("read", #"{"thread_id":"t"}"#, bob, "501 not_implemented"),
+        ("read?message_id=m9", nil, bob, "404 message_not_found"),
+        ("read?message_id=\(long)", nil, bob, "400 invalid_message_id"),
+        ("read?message_id=a%2Fb", nil, bob, "400 invalid_message_id"),
+        ("read", #"{"message_id":""}"#, bob, "400 invalid_message_id"),
+        ("read", #"{"message_id":7}"#, bob, "400 invalid_field"),
+        ("read", #"{"unread_epoch":-1}"#, bob, "400 invalid_field"),
+        ("read", #"{"unread_epoch":4294967296}"#, bob, "400 invalid_field"),
+        ("read", "[]", bob, "400 invalid_field"),
+        ("read", "{", bob, "400 invalid_json"), ("read", "\u{1}", bob, "400 invalid_json"),
+        ("read?a=%zz", nil, bob, "400 invalid_query"),
+        ("read?thread_id=t", nil, bob, "501 not_implemented"),
+        ("read", #"{"thread_id":"t"}"#, bob, "501 not_implemented"),
         ("read?totals=true", nil, bob, "501 not_implemented"), ("unread", nil, bob, "400 invalid_field"),
-        ("unread", #"{"thread_id":"t"}"#, bob, "501 not_implemented"), ("unread", #"{"message_id":"m9"}"#, bob, "404 message_not_found"),
+        ("unread", #"{"thread_id":"t"}"#, bob, "501 not_implemented"),
+        ("unread", #"{"message_id":"m9"}"#, bob, "404 message_not_found"),
       ]
       for (path, body, token, expected) in table {
         let answer = try await gateway.client.post("/v1/channels/messaging:c/\(path)", body, token: token)
@@ -90,14 +107,24 @@ import Testing
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
       _ = try await gateway.client.post("/v1/channels/messaging:c/read", nil, token: bob)
       let answer = try await gateway.client.post(
-        "/v1/channels/messaging:c/unread", #"{"message_id":"m2","unread_epoch":0}"#, token: bob)
+        "/v1/channels/messaging:c/unread",
+        #"{"message_id":"m2","unread_epoch":0}"#,
+        token: bob
+      )
       #expect(answer.status == 200)
       #expect(member("read.unread_messages", of: answer.json) as? Int == 1)
       #expect(member("read.first_unread_message_id", of: answer.json) as? String == "m2")
       #expect(member("read.unread_epoch", of: answer.json) as? Int == 1)
-      let off = try await gateway.client.put("/v1/channels/messaging:c", #"{"options":{"mark_unread":"off"}}"#)
+      let off = try await gateway.client.put(
+        "/v1/channels/messaging:c",
+        #"{"options":{"mark_unread":"off"}}"#
+      )
       #expect(off.status == 200)
-      let refused = try await gateway.client.post("/v1/channels/messaging:c/unread", #"{"message_id":"m1"}"#, token: bob)
+      let refused = try await gateway.client.post(
+        "/v1/channels/messaging:c/unread",
+        #"{"message_id":"m1"}"#,
+        token: bob
+      )
       #expect(refused.verdict == "403 mark_unread_off")
     }
   }
@@ -125,23 +152,49 @@ import Testing
             ["cid": "messaging:a", "id": "a1", "ok": false, "code": "not_implemented"],
             ["cid": "messaging:a", "id": "a1", "ok": true],
           ]
-        ])
+        ]
+      )
       let server = try await gateway.client.post(
-        "/v1/channels/delivered", #"{"user_id":"bob","latest_delivered_messages":[{"cid":"messaging:b","id":"b1"}]}"#)
-      #expect(server.json == ["results": [["cid": "messaging:b", "id": "b1", "ok": false, "code": "member_not_found"]]])
-      let empty = try await gateway.client.post("/v1/channels/delivered", #"{"latest_delivered_messages":[]}"#, token: bob)
+        "/v1/channels/delivered",
+        #"{"user_id":"bob","latest_delivered_messages":[{"cid":"messaging:b","id":"b1"}]}"#
+      )
+      #expect(
+        server.json == [
+          "results": [["cid": "messaging:b", "id": "b1", "ok": false, "code": "member_not_found"]]
+        ]
+      )
+      let empty = try await gateway.client.post(
+        "/v1/channels/delivered",
+        #"{"latest_delivered_messages":[]}"#,
+        token: bob
+      )
       #expect(empty.status == 201 && empty.json == ["results": []])
 
       _ = try await gateway.store.takeLog()
       let hundred = Array(repeating: #"{"cid":"messaging:a","id":"a1"}"#, count: 100).joined(separator: ",")
       let table: [(String?, String, String)] = [
         (nil, bob, "400 invalid_field"), (#"{"latest_delivered_messages":{}}"#, bob, "400 invalid_field"),
-        (#"{"latest_delivered_messages":[{"cid":"messaging:a","id":"a1"},{"cid":"messaging:a"}]}"#, bob, "400 invalid_field"),
-        (#"{"latest_delivered_messages":[{"cid":"messaging:a","id":"a1"},{"cid":1,"id":"a"}]}"#, bob, "400 invalid_field"),
+        (
+          #"{"latest_delivered_messages":[{"cid":"messaging:a","id":"a1"},{"cid":"messaging:a"}]}"#, bob,
+          "400 invalid_field"
+        ),
+        (
+          #"{"latest_delivered_messages":[{"cid":"messaging:a","id":"a1"},{"cid":1,"id":"a"}]}"#, bob,
+          "400 invalid_field"
+        ),
         (#"{"latest_delivered_messages":[{"cid":"messaging:a","id":"a1"},7]}"#, bob, "400 invalid_field"),
-        (#"{"latest_delivered_messages":[\#(hundred),{"cid":"messaging:a","id":"a1"}]}"#, bob, "400 invalid_field"),
-        (#"{"latest_delivered_messages":[{"cid":"messaging:a","id":"a1"}]}"#, TestTokens.server, "400 user_id_required"),
-        (#"{"user_id":"alice","latest_delivered_messages":[{"cid":"messaging:a","id":"a1"}]}"#, bob, "403 user_id_mismatch"),
+        (
+          #"{"latest_delivered_messages":[\#(hundred),{"cid":"messaging:a","id":"a1"}]}"#, bob,
+          "400 invalid_field"
+        ),
+        (
+          #"{"latest_delivered_messages":[{"cid":"messaging:a","id":"a1"}]}"#, TestTokens.server,
+          "400 user_id_required"
+        ),
+        (
+          #"{"user_id":"alice","latest_delivered_messages":[{"cid":"messaging:a","id":"a1"}]}"#, bob,
+          "403 user_id_mismatch"
+        ),
       ]
       for (body, token, expected) in table {
         let answer = try await gateway.client.post("/v1/channels/delivered", body, token: token)
@@ -150,7 +203,10 @@ import Testing
       // A malformed body changed nothing.
       #expect(try await gateway.store.takeLog().isEmpty)
       let most = try await gateway.client.post(
-        "/v1/channels/delivered", "{\"latest_delivered_messages\":[\(hundred)]}", token: bob)
+        "/v1/channels/delivered",
+        "{\"latest_delivered_messages\":[\(hundred)]}",
+        token: bob
+      )
       #expect(most.status == 201 && (most.json["results"] as? NSArray)?.count == 100)
     }
   }
@@ -160,7 +216,10 @@ import Testing
       try await gateway.setUp("messaging:a", members: ["alice", "bob"], messages: ["a1", "a2"])
       let path = "/v1/channels/read"
       let answer = try await gateway.client.post(
-        path, #"{"read_by_channel":{"messaging:a":"a1","messaging:none":"","bad":"x","team:a":"m 1"}}"#, token: bob)
+        path,
+        #"{"read_by_channel":{"messaging:a":"a1","messaging:none":"","bad":"x","team:a":"m 1"}}"#,
+        token: bob
+      )
       #expect(answer.status == 200)
       #expect(
         answer.json == [
@@ -170,10 +229,13 @@ import Testing
             ["cid": "bad", "id": "x", "ok": false, "code": "invalid_cid"],
             ["cid": "team:a", "id": "m 1", "ok": false, "code": "invalid_message_id"],
           ]
-        ])
+        ]
+      )
       let newest = try await gateway.client.post(path, #"{"read_by_channel":{"messaging:a":""}}"#, token: bob)
       #expect(newest.json == ["results": [["cid": "messaging:a", "ok": true]]])
-      #expect(try await gateway.client.post(path, #"{"read_by_channel":{}}"#, token: bob).json == ["results": []])
+      #expect(
+        try await gateway.client.post(path, #"{"read_by_channel":{}}"#, token: bob).json == ["results": []]
+      )
       for (body, expected) in [
         ("{}", "501 not_implemented"), (#"{"read_by_channel":[]}"#, "400 invalid_field"),
         (#"{"read_by_channel":{"messaging:a":1}}"#, "400 invalid_field"),
@@ -181,7 +243,9 @@ import Testing
         #expect(try await gateway.client.post(path, body, token: bob).verdict == expected)
       }
       #expect(
-        try await gateway.client.post(path, #"{"read_by_channel":{"messaging:a":""}}"#).verdict == "400 user_id_required")
+        try await gateway.client.post(path, #"{"read_by_channel":{"messaging:a":""}}"#).verdict
+          == "400 user_id_required"
+      )
     }
   }
 
@@ -190,7 +254,8 @@ import Testing
       let client = gateway.client
       try await gateway.setUp("messaging:c", members: ["alice", "bob"])
       let path = "/v1/channels/messaging:c/messages"
-      let body = #"{"id":"m\"1","user_id":"alice","created_at":"2024-01-01T00:00:00Z","silent":true,"receipt":false}"#
+      let body =
+        #"{"id":"m\"1","user_id":"alice","created_at":"2024-01-01T00:00:00Z","silent":true,"receipt":false}"#
       let created = try await client.post(path, body)
       #expect(created.status == 201)
       #expect(created.json == ["message": ["id": "m\"1", "cid": "messaging:c", "seq": 1, "status": "sent"]])
@@ -199,12 +264,15 @@ import Testing
       let system = try await client.post(path, #"{"id":"m2"}"#)
       #expect(system.status == 201)
       let deleted = try await client.delete(path + "/m%221")
-      #expect(deleted.status == 200 && deleted.json == ["message": ["id": "m\"1", "cid": "messaging:c", "seq": 1]])
+      #expect(
+        deleted.status == 200 && deleted.json == ["message": ["id": "m\"1", "cid": "messaging:c", "seq": 1]]
+      )
       #expect(try await client.delete(path + "/m%221").status == 200)
       #expect(try await client.post(path, body).verdict == "409 message_deleted")
       for (body, token, expected) in [
         (#"{"id":"m3"}"#, alice, "403 server_token_required"), ("{}", TestTokens.server, "400 invalid_field"),
-        (#"{"id":"m 3"}"#, TestTokens.server, "400 invalid_message_id"), (#"{"id":3}"#, TestTokens.server, "400 invalid_field"),
+        (#"{"id":"m 3"}"#, TestTokens.server, "400 invalid_message_id"),
+        (#"{"id":3}"#, TestTokens.server, "400 invalid_field"),
         (#"{"id":"m3","user_id":"a b"}"#, TestTokens.server, "400 invalid_user_id"),
         (#"{"id":"m3","created_at":"yesterday"}"#, TestTokens.server, "400 invalid_field"),
         (#"{"id":"m3","silent":"yes"}"#, TestTokens.server, "400 invalid_field"),
@@ -226,7 +294,8 @@ import Testing
         {"messages":[{"cid":"messaging:c","id":"m1","user_id":"alice"},{"cid":"messaging:none","id":"m1"},
          {"cid":"bad","id":"m1"},{"cid":"messaging:c","id":"m 1"},{"cid":"messaging:c","id":"m2","receipt":true},
          {"cid":"messaging:c","id":"m3","parent_id":"m1"},{"cid":"messaging:c","id":"m1"},{"cid":"messaging:c","id":"m4"}]}
-        """)
+        """
+      )
       #expect(answer.status == 200)
       let message = { (id: String, seq: Int) -> NSDictionary in
         ["ok": true, "message": ["id": id, "cid": "messaging:c", "seq": seq, "status": "sent"]]
@@ -237,22 +306,34 @@ import Testing
       #expect(
         answer.json == [
           "results": [
-            message("m1", 1), refused("messaging:none", "m1", "channel_not_found"), refused("bad", "m1", "invalid_cid"),
-            refused("messaging:c", "m 1", "invalid_message_id"), refused("messaging:c", "m2", "not_implemented"),
+            message("m1", 1), refused("messaging:none", "m1", "channel_not_found"),
+            refused("bad", "m1", "invalid_cid"),
+            refused("messaging:c", "m 1", "invalid_message_id"),
+            refused("messaging:c", "m2", "not_implemented"),
             refused("messaging:c", "m3", "not_implemented"), message("m1", 1), message("m4", 2),
           ]
-        ])
+        ]
+      )
       let thousand = (0..<1_000).map { #"{"cid":"messaging:c","id":"n\#($0)"}"# }
-      let most = try await gateway.client.post("/v1/messages", "{\"messages\":[\(thousand.joined(separator: ","))]}")
+      let most = try await gateway.client.post(
+        "/v1/messages",
+        "{\"messages\":[\(thousand.joined(separator: ","))]}"
+      )
       let results = try #require(most.json["results"] as? [NSDictionary])
       #expect(results.count == 1_000)
       #expect(member("message.id", of: results[999]) as? String == "n999")
       #expect(member("message.seq", of: results[999]) as? Int == 1_002)
       let tooMany = (thousand + [#"{"cid":"messaging:c","id":"x"}"#]).joined(separator: ",")
-      #expect(try await gateway.client.post("/v1/messages", "{\"messages\":[\(tooMany)]}").verdict == "400 invalid_field")
+      #expect(
+        try await gateway.client.post("/v1/messages", "{\"messages\":[\(tooMany)]}").verdict
+          == "400 invalid_field"
+      )
       let typed = #"{"messages":[{"cid":"messaging:c","id":"y"},{"cid":"messaging:c","id":8}]}"#
       #expect(try await gateway.client.post("/v1/messages", typed).verdict == "400 invalid_field")
-      #expect(try await gateway.client.post("/v1/messages", "{}", token: alice).verdict == "403 server_token_required")
+      #expect(
+        try await gateway.client.post("/v1/messages", "{}", token: alice).verdict
+          == "403 server_token_required"
+      )
     }
   }
 
@@ -262,7 +343,9 @@ import Testing
       let path = "/v1/channels/messaging:c"
       #expect(try await client.get(path).verdict == "404 channel_not_found")
       let created = try await client.put(
-        path, #"{"members":["alice",{"user_id":"bob","role":"admin"}],"options":{"read_events":false}}"#)
+        path,
+        #"{"members":["alice",{"user_id":"bob","role":"admin"}],"options":{"read_events":false}}"#
+      )
       #expect(created.status == 201 && created.contentType == "application/json")
       #expect(member("channel.member_count", of: created.json) as? Int == 2)
       #expect(member("channel.options.read_events", of: created.json) as? Bool == false)
@@ -270,7 +353,10 @@ import Testing
       let again = try await client.put(path, #"{"members":["alice","carol"]}"#)
       #expect(again.status == 200 && member("channel.member_count", of: again.json) as? Int == 3)
       #expect(try await client.put(path, nil).status == 200)
-      let changed = try await client.post(path + "/members", #"{"add":["dave"],"remove":["alice",{"user_id":"bob"}]}"#)
+      let changed = try await client.post(
+        path + "/members",
+        #"{"add":["dave"],"remove":["alice",{"user_id":"bob"}]}"#
+      )
       #expect(changed.status == 200 && member("channel.member_count", of: changed.json) as? Int == 2)
       #expect(try await client.get(path).json == changed.json)
       let head = try await client.request(.head, path, nil, token: TestTokens.server)
@@ -278,11 +364,15 @@ import Testing
       let many = (0..<1_001).map { "\"u\($0)\"" }
       let table: [(String, String)] = [
         (#"{"members":"alice"}"#, "400 invalid_field"), (#"{"members":[1]}"#, "400 invalid_field"),
-        (#"{"members":["a b"]}"#, "400 invalid_user_id"), (#"{"members":[{"role":"x"}]}"#, "400 invalid_field"),
+        (#"{"members":["a b"]}"#, "400 invalid_user_id"),
+        (#"{"members":[{"role":"x"}]}"#, "400 invalid_field"),
         (#"{"members":[{"user_id":"x","role":"a b"}]}"#, "400 invalid_field"),
-        (#"{"members":[{"user_id":"x y"}]}"#, "400 invalid_user_id"), (#"{"options":{"colour":1}}"#, "400 unknown_option"),
-        (#"{"options":{"read_events":1}}"#, "400 invalid_option"), (#"{"options":{"kept_steps":1}}"#, "501 not_implemented"),
-        (#"{"options":[]}"#, "400 invalid_field"), ("{\"members\":[\(many.joined(separator: ","))]}", "400 invalid_field"),
+        (#"{"members":[{"user_id":"x y"}]}"#, "400 invalid_user_id"),
+        (#"{"options":{"colour":1}}"#, "400 unknown_option"),
+        (#"{"options":{"read_events":1}}"#, "400 invalid_option"),
+        (#"{"options":{"kept_steps":1}}"#, "501 not_implemented"),
+        (#"{"options":[]}"#, "400 invalid_field"),
+        ("{\"members\":[\(many.joined(separator: ","))]}", "400 invalid_field"),
       ]
       for (body, expected) in table {
         #expect(try await client.put(path, body).verdict == expected, "\(body.prefix(60))")
@@ -295,7 +385,8 @@ import Testing
       }
       let wrong = #"{"add":["a b"]}"#
       #expect(try await client.post(path + "/members", wrong).verdict == "400 invalid_user_id")
-      let both = "{\"add\":[\(many.prefix(600).joined(separator: ","))],\"remove\":[\(many.prefix(600).joined(separator: ","))]}"
+      let both =
+        "{\"add\":[\(many.prefix(600).joined(separator: ","))],\"remove\":[\(many.prefix(600).joined(separator: ","))]}"
       #expect(try await client.post(path + "/members", both).verdict == "400 invalid_field")
     }
   }
@@ -310,7 +401,11 @@ import Testing
       let put = try await client.put("/v1/channel-types/team", #"{"mark_unread":"off","history":"visible"}"#)
       #expect(put.status == 200 && put.json["type"] as? String == "team" && put.json["version"] as? Int == 1)
       #expect(member("options.mark_unread", of: put.json) as? String == "off")
-      #expect(try await gateway.store.takeLog() == [.patchChannelType, .assignChannelType, .assignChannelType, .assignChannelType])
+      #expect(
+        try await gateway.store.takeLog() == [
+          .patchChannelType, .assignChannelType, .assignChannelType, .assignChannelType,
+        ]
+      )
       let second = try await client.put("/v1/channel-types/team", #"{"history":"hidden"}"#)
       #expect(member("options.mark_unread", of: second.json) as? String == "off")
       #expect(try await client.get("/v1/channel-types/team").json == second.json)
@@ -324,7 +419,10 @@ import Testing
       ] {
         #expect(try await client.put("/v1/channel-types/team", body).verdict == expected)
       }
-      #expect(try await client.put("/v1/channel-types/team", "{}", token: alice).verdict == "403 server_token_required")
+      #expect(
+        try await client.put("/v1/channel-types/team", "{}", token: alice).verdict
+          == "403 server_token_required"
+      )
       #expect(try await client.get("/v1/channel-types", token: alice).verdict == "403 server_token_required")
     }
   }
@@ -336,20 +434,30 @@ import Testing
       let path = "/v1/channels/messaging:c/read-state"
       let whole = try await client.get(path)
       let rows = try #require(whole.json["read"] as? [NSDictionary])
-      #expect(rows.count == 5 && whole.json["next"] == nil && rows.allSatisfy { $0["unread_messages"] != nil })
+      #expect(
+        rows.count == 5 && whole.json["next"] == nil && rows.allSatisfy { $0["unread_messages"] != nil }
+      )
       let first = try await client.get(path + "?limit=2", token: TestTokens.user("u4"))
       let firstRows = try #require(first.json["read"] as? [NSDictionary])
       #expect(firstRows.map { member("user.id", of: $0) as? String } == ["u4", "u3"])
       #expect(firstRows[0]["unread_messages"] != nil && firstRows[1]["unread_messages"] == nil)
       let next = try #require(first.json["next"] as? String)
       let second = try await client.get(path + "?limit=2&cursor=\(next)", token: TestTokens.user("u4"))
-      #expect((second.json["read"] as? [NSDictionary])?.map { member("user.id", of: $0) as? String } == ["u2", "u1"])
+      #expect(
+        (second.json["read"] as? [NSDictionary])?.map { member("user.id", of: $0) as? String } == [
+          "u2", "u1",
+        ]
+      )
       #expect(try await client.get(path + "?user_id=u1").status == 200)
       for (query, token, expected) in [
-        ("?limit=0", TestTokens.server, "400 invalid_query"), ("?limit=101", TestTokens.server, "400 invalid_query"),
-        ("?limit=x", TestTokens.server, "400 invalid_query"), ("?cursor=7", TestTokens.server, "400 invalid_cursor"),
-        ("?cursor=r99999999999", TestTokens.server, "400 invalid_cursor"), ("", TestTokens.user("nobody"), "403 not_a_member"),
-        ("?user_id=nobody", TestTokens.server, "404 member_not_found"), ("?user_id=u1", TestTokens.user("u2"), "403 user_id_mismatch"),
+        ("?limit=0", TestTokens.server, "400 invalid_query"),
+        ("?limit=101", TestTokens.server, "400 invalid_query"),
+        ("?limit=x", TestTokens.server, "400 invalid_query"),
+        ("?cursor=7", TestTokens.server, "400 invalid_cursor"),
+        ("?cursor=r99999999999", TestTokens.server, "400 invalid_cursor"),
+        ("", TestTokens.user("nobody"), "403 not_a_member"),
+        ("?user_id=nobody", TestTokens.server, "404 member_not_found"),
+        ("?user_id=u1", TestTokens.user("u2"), "403 user_id_mismatch"),
       ] {
         #expect(try await client.get(path + query, token: token).verdict == expected, "\(query)")
       }
@@ -359,7 +467,11 @@ import Testing
   @Test func showsStatuses() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
-      try await gateway.setUp("messaging:c", members: ["alice", "bob", "carol"], messages: ["m1", "m2", "m3"])
+      try await gateway.setUp(
+        "messaging:c",
+        members: ["alice", "bob", "carol"],
+        messages: ["m1", "m2", "m3"]
+      )
       _ = try await client.delete("/v1/channels/messaging:c/messages/m3")
       _ = try await client.post("/v1/channels/messaging:c/read", #"{"message_id":"m1"}"#, token: bob)
       let status = try await client.get("/v1/channels/messaging:c/messages/m1/status", token: alice)
@@ -370,22 +482,28 @@ import Testing
       ]
       #expect(status.status == 200 && status.json == expected)
       let query = try await client.post(
-        "/v1/channels/messaging:c/receipts/query", #"{"message_ids":["m9","m1","m3","m2"]}"#, token: alice)
+        "/v1/channels/messaging:c/receipts/query",
+        #"{"message_ids":["m9","m1","m3","m2"]}"#,
+        token: alice
+      )
       let statuses = try #require(query.json["statuses"] as? [NSDictionary])
       #expect(statuses.count == 4 && statuses[1] == expected && statuses[3]["status"] as? String == "sent")
       #expect(statuses[0] == ["message_id": "m9", "code": "message_not_found"])
       #expect(statuses[2] == ["message_id": "m3", "code": "message_deleted"])
       #expect(try await client.get("/v1/channels/messaging:c/messages/m1/status").status == 200)
       for (path, token, expected) in [
-        ("m9", alice, "404 message_not_found"), ("m3", alice, "409 message_deleted"), ("m1", TestTokens.user("x"), "403 not_a_member"),
+        ("m9", alice, "404 message_not_found"), ("m3", alice, "409 message_deleted"),
+        ("m1", TestTokens.user("x"), "403 not_a_member"),
       ] {
         let answer = try await client.get("/v1/channels/messaging:c/messages/\(path)/status", token: token)
         #expect(answer.verdict == expected)
       }
       let many = (0..<101).map { "\"m\($0)\"" }.joined(separator: ",")
       for (body, expected) in [
-        ("{}", "400 invalid_field"), (#"{"message_ids":[]}"#, "400 invalid_field"), (#"{"message_ids":[1]}"#, "400 invalid_field"),
-        (#"{"message_ids":["a b"]}"#, "400 invalid_message_id"), ("{\"message_ids\":[\(many)]}", "400 invalid_field"),
+        ("{}", "400 invalid_field"), (#"{"message_ids":[]}"#, "400 invalid_field"),
+        (#"{"message_ids":[1]}"#, "400 invalid_field"),
+        (#"{"message_ids":["a b"]}"#, "400 invalid_message_id"),
+        ("{\"message_ids\":[\(many)]}", "400 invalid_field"),
       ] {
         let answer = try await client.post("/v1/channels/messaging:c/receipts/query", body, token: alice)
         #expect(answer.verdict == expected, "\(body.prefix(40))")

@@ -57,28 +57,34 @@ import Testing
     (.put, "/v1/channels/a:!b", "put_channel a:!b"),
     // No such route.
     (.get, "/", "route_not_found"), (.get, "", "route_not_found"), (.get, "*", "route_not_found"),
-    (.get, "/v2/events", "route_not_found"), (.get, "/v1", "route_not_found"), (.get, "/v1/", "route_not_found"),
-    (.post, "/v1/channels/messaging:c1/read/", "route_not_found"), (.post, "//v1/messages", "route_not_found"),
+    (.get, "/v2/events", "route_not_found"), (.get, "/v1", "route_not_found"),
+    (.get, "/v1/", "route_not_found"),
+    (.post, "/v1/channels/messaging:c1/read/", "route_not_found"),
+    (.post, "//v1/messages", "route_not_found"),
     (.post, "/v1/channels//read", "route_not_found"), (.get, "/V1/events", "route_not_found"),
     (.get, "/v1/channels/a:b/messages/m/status/x", "route_not_found"),
-    (.get, "/v1/a/b/c/d/e/f/g/h/i/j/k", "route_not_found"), (.get, "/v1/channels/a:b/nothing", "route_not_found"),
+    (.get, "/v1/a/b/c/d/e/f/g/h/i/j/k", "route_not_found"),
+    (.get, "/v1/channels/a:b/nothing", "route_not_found"),
     (.get, "/?/v1/events", "route_not_found"), (.get, "/v1/%65vents", "route_not_found"),
     // Wrong method.
     (.get, "/v1/channels/messaging:c1/read", "method_not_allowed POST"),
     (.put, "/v1/messages", "method_not_allowed POST"),
     (.post, "/v1/channels/messaging:c1", "method_not_allowed GET, HEAD, PUT, DELETE"),
     (.patch, "/v1/channel-types/x", "method_not_allowed GET, HEAD, PUT"),
-    (.get, "/v1/channels/read", "method_not_allowed POST"), (.other, "/v1/events", "method_not_allowed GET, HEAD"),
+    (.get, "/v1/channels/read", "method_not_allowed POST"),
+    (.other, "/v1/events", "method_not_allowed GET, HEAD"),
     (.options, "/v1/channels/a:b/read", "method_not_allowed POST"),
     // The route comes first, then its parts.
-    (.post, "/v1/channels/nocolon/read", "invalid_cid"), (.get, "/v1/channels/nocolon/read", "method_not_allowed POST"),
+    (.post, "/v1/channels/nocolon/read", "invalid_cid"),
+    (.get, "/v1/channels/nocolon/read", "method_not_allowed POST"),
     (.post, "/v1/channels/:c/read", "invalid_cid"), (.post, "/v1/channels/m:/read", "invalid_cid"),
     (.post, "/v1/channels/m:c%2Fd/read", "invalid_cid"), (.post, "/v1/channels/m!:c/read", "invalid_cid"),
     (.post, "/v1/channels/m:c%/read", "invalid_cid"), (.post, "/v1/channels/m:c%4/read", "invalid_cid"),
     (.post, "/v1/channels/m:c%zz/read", "invalid_cid"), (.post, "/v1/channels/m:c.d/read", "invalid_cid"),
     (.post, "/v1/channels/m:a:b/read", "invalid_cid"),
     (.put, "/v1/channels/\(long64)t:c", "invalid_cid"), (.put, "/v1/channels/m:\(long128)c", "invalid_cid"),
-    (.put, "/v1/channel-types/a.b", "invalid_channel_type"), (.put, "/v1/channel-types/\(long64)t", "invalid_channel_type"),
+    (.put, "/v1/channel-types/a.b", "invalid_channel_type"),
+    (.put, "/v1/channel-types/\(long64)t", "invalid_channel_type"),
     (.get, "/v1/users/a%20b", "invalid_user_id"), (.get, "/v1/users/\(long128)u", "invalid_user_id"),
     (.delete, "/v1/channels/m:c/messages/a%2Fb", "invalid_message_id"),
     (.delete, "/v1/channels/m:c/messages/a%20b", "invalid_message_id"),
@@ -123,17 +129,22 @@ import Testing
     var found: [String] = []
     do throws(Problem) {
       var reader = QueryReader(bytes.span.bytes, scratch)
-      while let parameter = try reader.next() { found.append("\(parameter.name.text)=\(parameter.value.text)") }
+      while let parameter = try reader.next() {
+        found.append("\(parameter.name.text)=\(parameter.value.text)")
+      }
     } catch {
       found.append(error.code.rawValue)
     }
     #expect(found == expected)
   }
 
-  @Test(arguments: [
-    ("0", 0), ("7", 7), ("18446744073709551615", UInt64.max), ("18446744073709551616", nil), ("", nil), ("-1", nil),
-    ("1x", nil), ("00000000000000000001", 1), ("000000000000000000001", nil),
-  ] as [(String, UInt64?)])
+  @Test(
+    arguments: [
+      ("0", 0), ("7", 7), ("18446744073709551615", UInt64.max), ("18446744073709551616", nil), ("", nil),
+      ("-1", nil),
+      ("1x", nil), ("00000000000000000001", 1), ("000000000000000000001", nil),
+    ] as [(String, UInt64?)]
+  )
   func readsDecimals(_ text: String, _ expected: UInt64?) {
     let bytes = Array(text.utf8)
     #expect(bytes.span.bytes.decimal == expected)

@@ -18,8 +18,10 @@ struct TestGateway: Sendable {
   let eventLoop: any EventLoop
 
   static func run(
-    limits: GatewayLimits = GatewayLimits(), http2: HTTP2Limits = HTTP2Limits(),
-    deadline: TimeAmount = .seconds(5), _ body: (TestGateway) async throws -> Void
+    limits: GatewayLimits = GatewayLimits(),
+    http2: HTTP2Limits = HTTP2Limits(),
+    deadline: TimeAmount = .seconds(5),
+    _ body: (TestGateway) async throws -> Void
   ) async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let eventLoop = group.next()
@@ -27,15 +29,22 @@ struct TestGateway: Sendable {
     let secrets = [Array(TestTokens.secret.utf8)]
     let verifier = try await TokenVerifier(TokenKeys(secrets: secrets))
     var storeConfiguration = StoreClientConfiguration(
-      addresses: [.init(host: "127.0.0.1", port: store.port)], logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+      addresses: [.init(host: "127.0.0.1", port: store.port)],
+      logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    )
     storeConfiguration.requestDeadline = deadline
     let configuration = storeConfiguration
     let ready = eventLoop.makePromise(of: Void.self)
     let loop = try await eventLoop.submit {
       let loop = GatewayLoop(
-        eventLoop: eventLoop, store: configuration, verifier: verifier, limits: limits, http2: http2,
+        eventLoop: eventLoop,
+        store: configuration,
+        verifier: verifier,
+        limits: limits,
+        http2: http2,
         logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
-        readinessChanged: { if $0 { ready.succeed() } })
+        readinessChanged: { if $0 { ready.succeed() } }
+      )
       loop.start()
       return NIOLoopBound(loop, eventLoop: eventLoop)
     }.get()
@@ -64,7 +73,9 @@ struct TestGateway: Sendable {
     #expect(put.status == 201)
     for message in messages {
       let registered = try await client.post(
-        "/v1/channels/\(cid)/messages", "{\"id\":\"\(message)\",\"user_id\":\"\(members[0])\"}")
+        "/v1/channels/\(cid)/messages",
+        "{\"id\":\"\(message)\",\"user_id\":\"\(members[0])\"}"
+      )
       #expect(registered.status == 201)
     }
   }
@@ -97,7 +108,9 @@ final class TestClient: Sendable {
   private let port: Int
 
   private init(
-    connection: NIOLoopBound<HTTP2ClientConnection<TestClientDelegate>>, channel: any Channel, port: Int
+    connection: NIOLoopBound<HTTP2ClientConnection<TestClientDelegate>>,
+    channel: any Channel,
+    port: Int
   ) {
     self.connection = connection
     self.channel = channel
@@ -109,7 +122,10 @@ final class TestClient: Sendable {
     let channel = try await ClientBootstrap(group: eventLoop)
       .channelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
-          let connection = HTTP2ClientConnection(delegate: TestClientDelegate(), resources: HTTP2ClientResources())
+          let connection = HTTP2ClientConnection(
+            delegate: TestClientDelegate(),
+            resources: HTTP2ClientResources()
+          )
           made.succeed(NIOLoopBound(connection, eventLoop: channel.eventLoop))
           try channel.pipeline.syncOperations.addHandler(connection)
         }
@@ -138,24 +154,43 @@ final class TestClient: Sendable {
   }
 
   func request(
-    _ method: HTTP2Method, _ path: String, _ body: String?, token: String?, contentType: String = "application/json",
+    _ method: HTTP2Method,
+    _ path: String,
+    _ body: String?,
+    token: String?,
+    contentType: String = "application/json",
     headers: [(name: String, value: String)] = []
   ) async throws -> TestAnswer {
     let answer = try await submit(
-      method, path, body, token: token, contentType: contentType, headers: headers)
+      method,
+      path,
+      body,
+      token: token,
+      contentType: contentType,
+      headers: headers
+    )
     return try await answer.get()
   }
 
   /// Sends without waiting: several of these are on the wire together.
   func submit(
-    _ method: HTTP2Method, _ path: String, _ body: String?, token: String?, contentType: String = "application/json",
+    _ method: HTTP2Method,
+    _ path: String,
+    _ body: String?,
+    token: String?,
+    contentType: String = "application/json",
     headers: [(name: String, value: String)] = []
   ) async throws -> EventLoopFuture<TestAnswer> {
     let (port, connection, eventLoop) = (port, connection, channel.eventLoop)
     return try await eventLoop.submit {
       let template = HTTP2RequestTemplate(
-        method: method, scheme: "http", authority: "127.0.0.1:\(port)", authorization: token.map { "Bearer \($0)" } ?? "",
-        contentType: body == nil ? "" : contentType, headers: headers)
+        method: method,
+        scheme: "http",
+        authority: "127.0.0.1:\(port)",
+        authorization: token.map { "Bearer \($0)" } ?? "",
+        contentType: body == nil ? "" : contentType,
+        headers: headers
+      )
       let promise = eventLoop.makePromise(of: TestAnswer.self)
       connection.value.delegate.ask(template, path, body, promise, on: connection.value)
       return promise.futureResult
@@ -168,7 +203,10 @@ final class TestClientDelegate: HTTP2ClientDelegate {
   private var nextToken: UInt64 = 1
 
   func ask(
-    _ template: HTTP2RequestTemplate, _ path: String, _ body: String?, _ promise: EventLoopPromise<TestAnswer>,
+    _ template: HTTP2RequestTemplate,
+    _ path: String,
+    _ body: String?,
+    _ promise: EventLoopPromise<TestAnswer>,
     on connection: HTTP2ClientConnection<TestClientDelegate>
   ) {
     let token = nextToken
@@ -183,18 +221,28 @@ final class TestClientDelegate: HTTP2ClientDelegate {
   }
 
   func http2ResponseReceived(
-    token: UInt64, response: borrowing HTTP2ClientResponse, on connection: HTTP2ClientConnection<TestClientDelegate>
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<TestClientDelegate>
   ) {
     var headers: [String: String] = [:]
-    let names: [StaticString] = ["x-request-id", "retry-after", "allow", "www-authenticate", "content-length"]
+    let names: [StaticString] = [
+      "x-request-id", "retry-after", "allow", "www-authenticate", "content-length",
+    ]
     for name in names { headers["\(name)"] = response.header(name)?.text }
     let answer = TestAnswer(
-      status: response.status, contentType: response.contentType.text, headers: headers, body: response.body.text)
+      status: response.status,
+      contentType: response.contentType.text,
+      headers: headers,
+      body: response.body.text
+    )
     waiting.removeValue(forKey: token)?.0.succeed(answer)
   }
 
   func http2StreamFailed(
-    token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<TestClientDelegate>
+    token: UInt64,
+    errorCode: UInt32,
+    on connection: HTTP2ClientConnection<TestClientDelegate>
   ) {
     waiting.removeValue(forKey: token)?.0.fail(TestStreamFailed(errorCode: errorCode))
   }

@@ -14,12 +14,17 @@ enum TestTokens {
   static let previousSecret = "fedcba9876543210fedcba9876543210"
 
   static func base64URL(_ bytes: some Sequence<UInt8>) -> String {
-    Data(bytes).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
+    Data(bytes).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing(
+      "=",
+      with: ""
+    )
   }
 
   /// A token made by hand, so that nothing keeps it from being wrong.
   static func make(
-    _ claims: String, header: String = #"{"alg":"HS256","typ":"JWT"}"#, secret: String = TestTokens.secret
+    _ claims: String,
+    header: String = #"{"alg":"HS256","typ":"JWT"}"#,
+    secret: String = TestTokens.secret
   ) -> String {
     let signed = base64URL(header.utf8) + "." + base64URL(claims.utf8)
     return signed + "." + base64URL(hmacSHA256(signed, secret))
@@ -30,7 +35,8 @@ enum TestTokens {
 
   private static func hmacSHA256(_ text: String, _ secret: String) -> [UInt8] {
     Array(
-      HMAC<SHA256>.authenticationCode(for: Array(text.utf8), using: SymmetricKey(data: Array(secret.utf8))))
+      HMAC<SHA256>.authenticationCode(for: Array(text.utf8), using: SymmetricKey(data: Array(secret.utf8)))
+    )
   }
 }
 
@@ -53,7 +59,9 @@ enum TestTokens {
 
   @Test func acceptsAndRefuses() async throws {
     let verifier = try await verifier()
-    let none = TestTokens.base64URL(#"{"alg":"none"}"#.utf8) + "." + TestTokens.base64URL(#"{"server":true}"#.utf8) + "."
+    let none =
+      TestTokens.base64URL(#"{"alg":"none"}"#.utf8) + "." + TestTokens.base64URL(#"{"server":true}"#.utf8)
+      + "."
     let good = TestTokens.user("alice")
     let parts = good.split(separator: ".")
     let table: [(String, String)] = [
@@ -62,10 +70,16 @@ enum TestTokens {
       (TestTokens.make(#"{"sub":"bob"}"#), "user bob"),
       (TestTokens.make(#"{"user_id":"a@b.c_d-e","sub":"bob"}"#), "user a@b.c_d-e"),
       (TestTokens.make(#"{"server":false,"user_id":"carol"}"#), "user carol"),
-      (TestTokens.make(#"{"user_id":"alice","exp":1700000000.5,"nbf":1600000000}"#), "user alice from 1600000000000 until 1700000000500"),
+      (
+        TestTokens.make(#"{"user_id":"alice","exp":1700000000.5,"nbf":1600000000}"#),
+        "user alice from 1600000000000 until 1700000000500"
+      ),
       (TestTokens.make(#"{"user_id":"alice","exp":1e300}"#), "user alice"),
       (TestTokens.make(#"{"user_id":"alice"}"#, secret: TestTokens.previousSecret), "user alice"),
-      (TestTokens.make(#"{"user_id":"alice"}"#, secret: "another secret of thirty-two bytes"), "token_signature_invalid"),
+      (
+        TestTokens.make(#"{"user_id":"alice"}"#, secret: "another secret of thirty-two bytes"),
+        "token_signature_invalid"
+      ),
       (none, "token_algorithm_not_allowed"),
       (none + "AAAA", "token_algorithm_not_allowed"),
       (TestTokens.make(#"{"server":true}"#, header: #"{"alg":"none"}"#), "token_algorithm_not_allowed"),
@@ -74,7 +88,10 @@ enum TestTokens {
       (TestTokens.make(#"{"server":true}"#, header: #"{"alg":"ES256"}"#), "token_algorithm_not_allowed"),
       (TestTokens.make(#"{"server":true}"#, header: #"{"alg":"hs256"}"#), "token_algorithm_not_allowed"),
       (TestTokens.make(#"{"server":true}"#, header: #"{"typ":"JWT"}"#), "token_malformed"),
-      (TestTokens.make(#"{"server":true}"#, header: #"{"alg":"HS256","crit":["b64"],"b64":false}"#), "token_malformed"),
+      (
+        TestTokens.make(#"{"server":true}"#, header: #"{"alg":"HS256","crit":["b64"],"b64":false}"#),
+        "token_malformed"
+      ),
       (TestTokens.make(#"{"server":true}"#, header: "no json"), "token_malformed"),
       (TestTokens.make("no json"), "token_malformed"),
       (TestTokens.make("[]"), "token_malformed"),
@@ -86,7 +103,8 @@ enum TestTokens {
       (TestTokens.make(#"{"user_id":"a b"}"#), "token_user_invalid"),
       (TestTokens.make(#"{"user_id":""}"#), "token_user_invalid"),
       (TestTokens.make(#"{"user_id":"\#(String(repeating: "u", count: 129))"}"#), "token_user_invalid"),
-      ("", "token_malformed"), ("a", "token_malformed"), ("a.b", "token_malformed"), ("a.b.c", "token_malformed"),
+      ("", "token_malformed"), ("a", "token_malformed"), ("a.b", "token_malformed"),
+      ("a.b.c", "token_malformed"),
       ("...", "token_malformed"), ("a.b.c.d", "token_malformed"), (good + ".", "token_malformed"),
       (String(parts[0] + "." + parts[1]) + ".", "token_signature_invalid"),
       (String(parts[0] + "." + parts[1] + ".!!!!"), "token_malformed"),
@@ -121,12 +139,18 @@ enum TestTokens {
     await strangers.add(ecdsa: ES256PrivateKey(), kid: "e1")
     #expect(await verdict(try await strangers.sign(claims, kid: "e1"), verifier) == "token_signature_invalid")
     // The classic confusion: an HS256 token whose secret is the public key.
-    #expect(await verdict(TestTokens.make(#"{"server":true}"#, secret: parameters.x), verifier) == "token_signature_invalid")
+    #expect(
+      await verdict(TestTokens.make(#"{"server":true}"#, secret: parameters.x), verifier)
+        == "token_signature_invalid"
+    )
     // Shared secrets go on working beside them.
     #expect(await verdict(TestTokens.server, verifier) == "server")
   }
 
-  @Test(arguments: ["", "{}", "{\"keys\":[{\"kty\":\"EC\"}]}", "no json", "{\"keys\":[{\"kty\":\"oct\",\"k\":\"AAAA\",\"kid\":\"x\"}]}"])
+  @Test(arguments: [
+    "", "{}", "{\"keys\":[{\"kty\":\"EC\"}]}", "no json",
+    "{\"keys\":[{\"kty\":\"oct\",\"k\":\"AAAA\",\"kid\":\"x\"}]}",
+  ])
   func refusesABadKeySet(_ keySet: String) async {
     await #expect(throws: (any Error).self) { _ = try await TokenVerifier(TokenKeys(keySet: keySet)) }
   }
@@ -147,7 +171,9 @@ private struct SomeClaims: JWTPayload {
 }
 
 @Suite struct TokenCacheTests {
-  private func token(_ number: Int) -> [UInt8] { Array("token-\(number)-\(String(repeating: "x", count: number % 40))".utf8) }
+  private func token(_ number: Int) -> [UInt8] {
+    Array("token-\(number)-\(String(repeating: "x", count: number % 40))".utf8)
+  }
   private func user(_ number: Int, expiresAt: Int64 = .max) -> Caller {
     Caller(userID: Array("u\(number)".utf8), isServer: false, expiresAt: expiresAt)
   }
@@ -176,7 +202,9 @@ private struct SomeClaims: JWTPayload {
   @Test func givesUpTheExpiredThenTheOneUsedLongestAgo() {
     // One set of four.
     var cache = TokenCache(capacity: 4, seed: 3)
-    for number in 0..<4 { cache.insert(token(number), user(number, expiresAt: number == 2 ? 10 : .max), now: 0) }
+    for number in 0..<4 {
+      cache.insert(token(number), user(number, expiresAt: number == 2 ? 10 : .max), now: 0)
+    }
     cache.insert(token(4), user(4), now: 11)
     #expect(cache.find(token(2).span.bytes) == nil)
     for number in [0, 3, 4] { #expect(cache.find(token(number).span.bytes) != nil) }
@@ -208,7 +236,9 @@ private struct SomeClaims: JWTPayload {
   func findsTheToken(_ header: String, _ expected: String) {
     let bytes = Array(header.utf8)
     var found: String
-    do throws(Problem) { found = try Authenticator.token(of: bytes.span.bytes).text } catch { found = error.code.rawValue }
+    do throws(Problem) { found = try Authenticator.token(of: bytes.span.bytes).text } catch {
+      found = error.code.rawValue
+    }
     #expect(found == expected)
   }
 
@@ -238,10 +268,13 @@ private struct SomeClaims: JWTPayload {
         let bytes = number == 3 ? other : token
         do throws(Problem) {
           try authenticator.park(
-            parked, token: bytes.span.bytes, now: { 20_000 },
+            parked,
+            token: bytes.span.bytes,
+            now: { 20_000 },
             finished: { request, result in
               switch result {
-              case .success(let caller): log.append("\(request.connection) \(String(decoding: caller.userID, as: UTF8.self))")
+              case .success(let caller):
+                log.append("\(request.connection) \(String(decoding: caller.userID, as: UTF8.self))")
               case .failure(let refusal): log.append("\(request.connection) \(refusal.code.rawValue)")
               }
             },
@@ -251,7 +284,8 @@ private struct SomeClaims: JWTPayload {
                 log.append("cached \(authenticator.cachedCount) parked \(authenticator.parkedCount)")
                 done.succeed(log)
               }
-            })
+            }
+          )
         } catch {
           log.append("\(number) \(error.code.rawValue)")
         }
@@ -259,7 +293,9 @@ private struct SomeClaims: JWTPayload {
       return done.futureResult
     }.get()
     #expect(outcome.first == "5 authentication_busy")
-    #expect(Set(outcome.dropFirst().dropLast()) == ["0 alice", "1 alice", "2 alice", "4 alice", "3 token_expired"])
+    #expect(
+      Set(outcome.dropFirst().dropLast()) == ["0 alice", "1 alice", "2 alice", "4 alice", "3 token_expired"]
+    )
     #expect(outcome.last == "cached 1 parked 0")
     try await group.shutdownGracefully()
   }

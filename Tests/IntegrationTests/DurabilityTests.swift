@@ -67,7 +67,7 @@ extension RealProcesses {
             token: pair.token("user-0")
           )
         }
-        strace.interrupt()
+        strace.terminate()
         strace.waitUntilExit()
         let events = SyncTrace.events(
           try String(contentsOfFile: trace, encoding: .utf8),

@@ -26,7 +26,7 @@ extension RealProcesses {
 
     private static let cases: [Case] = [
       Case(name: "JSON that ends too early", body: "{\"message_id\":", status: 400, code: "invalid_json"),
-      Case(name: "no object", body: "[1,2]", status: 400, code: "invalid_json"),
+      Case(name: "no object", body: "[1,2]", status: 400, code: "invalid_field"),
       Case(name: "a number for a string", body: #"{"message_id":7}"#, status: 400, code: "invalid_field"),
       Case(name: "an epoch below 0", body: #"{"unread_epoch":-1}"#, status: 400, code: "invalid_field"),
       Case(

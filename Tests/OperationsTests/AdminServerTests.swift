@@ -8,12 +8,18 @@ import Testing
 @testable import Operations
 
 @Suite struct AdminServerTests {
-  private func withServer(_ body: (AdminServer, Readiness, MultiThreadedEventLoopGroup) async throws -> Void) async throws {
+  private func withServer(_ body: (AdminServer, Readiness, MultiThreadedEventLoopGroup) async throws -> Void)
+    async throws
+  {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let readiness = Readiness()
     let server = try await AdminServer.start(
-      at: Endpoint(host: "127.0.0.1", port: 0), group: group, readiness: readiness, metrics: MetricsRegistry(),
-      logger: Logger(label: "test"))
+      at: Endpoint(host: "127.0.0.1", port: 0),
+      group: group,
+      readiness: readiness,
+      metrics: MetricsRegistry(),
+      logger: Logger(label: "test")
+    )
     try await withThrowingTaskGroup(of: Void.self) { tasks in
       let services: [any Service] = [server]
       tasks.addTask { try await services[0].run() }
@@ -24,7 +30,9 @@ import Testing
   }
 
   /// One request over a connection of its own, and all that came back.
-  private func exchange(_ request: String, with server: AdminServer, on group: MultiThreadedEventLoopGroup) async throws -> String {
+  private func exchange(_ request: String, with server: AdminServer, on group: MultiThreadedEventLoopGroup)
+    async throws -> String
+  {
     let channel = try await ClientBootstrap(group: group)
       .connect(host: "127.0.0.1", port: server.address.port) { channel in
         channel.eventLoop.makeCompletedFuture {
@@ -42,7 +50,11 @@ import Testing
   @Test func answersItsThreeRoutes() async throws {
     try await withServer { server, readiness, group in
       func get(_ path: String, method: String = "GET") async throws -> String {
-        try await exchange("\(method) \(path) HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", with: server, on: group)
+        try await exchange(
+          "\(method) \(path) HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+          with: server,
+          on: group
+        )
       }
       #expect(try await get("/health").hasPrefix("HTTP/1.1 200 OK\r\n"))
       let notReady = try await get("/ready")
@@ -60,7 +72,11 @@ import Testing
       #expect(post.hasPrefix("HTTP/1.1 405 Method Not Allowed\r\n") && post.contains("allow: GET, HEAD\r\n"))
       let head = try await get("/health", method: "HEAD")
       #expect(head.hasPrefix("HTTP/1.1 200 OK\r\n") && head.hasSuffix("\r\n\r\n"))
-      #expect(try await exchange("garbage\r\n\r\n", with: server, on: group).hasPrefix("HTTP/1.1 400 Bad Request\r\n"))
+      #expect(
+        try await exchange("garbage\r\n\r\n", with: server, on: group).hasPrefix(
+          "HTTP/1.1 400 Bad Request\r\n"
+        )
+      )
       #expect(try await get("/health").hasPrefix("HTTP/1.1 200 OK\r\n"))
     }
   }
@@ -93,8 +109,12 @@ import Testing
     try await withServer { server, _, group in
       let error = await #expect(throws: SettingsError.self) {
         _ = try await AdminServer.start(
-          at: server.address, group: group, readiness: Readiness(), metrics: MetricsRegistry(),
-          logger: Logger(label: "test"))
+          at: server.address,
+          group: group,
+          readiness: Readiness(),
+          metrics: MetricsRegistry(),
+          logger: Logger(label: "test")
+        )
       }
       #expect(error?.description.hasPrefix("--admin \(server.address): cannot listen there") == true)
     }

@@ -14,7 +14,8 @@ import Testing
   }
 
   @Test(arguments: [
-    "", ":", ":80", "host", "host:", "host:x", "host:-1", "host:65536", "host:000080", "::1:80", "[::1]", "[]:80",
+    "", ":", ":80", "host", "host:", "host:x", "host:-1", "host:65536", "host:000080", "::1:80", "[::1]",
+    "[]:80",
     "[host]:80", "a b:80", "host:80 ", "http://host:80", "host:+80", "host:８０",
   ])
   func refuses(_ text: String) {

@@ -15,8 +15,18 @@ import Testing
 
   @Test func writesTheTextFormat() {
     var samples = MetricSamples()
-    samples.counter("tidemark_gateway_requests_total", help: "Requests.", labels: ["route": "read", "status": "2xx"], 7)
-    samples.counter("tidemark_gateway_requests_total", help: "Requests.", labels: ["route": "read", "status": "4xx"], 1)
+    samples.counter(
+      "tidemark_gateway_requests_total",
+      help: "Requests.",
+      labels: ["route": "read", "status": "2xx"],
+      7
+    )
+    samples.counter(
+      "tidemark_gateway_requests_total",
+      help: "Requests.",
+      labels: ["route": "read", "status": "4xx"],
+      1
+    )
     samples.gauge("tidemark_gateway_connections", help: "Open connections.", 3)
     var histogram = Histogram(bounds: [0.5, 1])
     for value in [0.25, 0.5, 0.75, 9] { histogram.record(value) }
@@ -38,7 +48,8 @@ import Testing
         tidemark_gateway_store_seconds_sum 10.5
         tidemark_gateway_store_seconds_count 4
 
-        """)
+        """
+    )
   }
 
   @Test func escapesHelpAndLabels() {
@@ -46,11 +57,13 @@ import Testing
     samples.counter("a.b-c", help: "one\ntwo\\", labels: ["k-1": "q\"u\\o\nte"], 1)
     #expect(
       text(samples)
-        == "# HELP a_b_c one\\ntwo\\\\\n# TYPE a_b_c counter\na_b_c{k_1=\"q\\\"u\\\\o\\nte\"} 1\n")
+        == "# HELP a_b_c one\\ntwo\\\\\n# TYPE a_b_c counter\na_b_c{k_1=\"q\\\"u\\\\o\\nte\"} 1\n"
+    )
   }
 
   @Test(arguments: [
-    (0.0, "0"), (1.5, "1.5"), (-3, "-3"), (.infinity, "+Inf"), (-.infinity, "-Inf"), (.nan, "NaN"), (1e300, "1e+300"),
+    (0.0, "0"), (1.5, "1.5"), (-3, "-3"), (.infinity, "+Inf"), (-.infinity, "-Inf"), (.nan, "NaN"),
+    (1e300, "1e+300"),
   ])
   func writesNumbers(_ number: Double, _ expected: String) {
     #expect(MetricSamples.text(number) == expected)
@@ -83,7 +96,11 @@ import Testing
     destroyed.destroy()
     for loop in group.makeIterator() {
       registry.register(on: loop) { samples in
-        samples.counter("tidemark_loop_total", help: "Per loop.", MultiThreadedEventLoopGroup.currentEventLoop === loop ? 10 : -1)
+        samples.counter(
+          "tidemark_loop_total",
+          help: "Per loop.",
+          MultiThreadedEventLoopGroup.currentEventLoop === loop ? 10 : -1
+        )
       }
     }
     let found = text(try await registry.collect(on: group.next()).get())

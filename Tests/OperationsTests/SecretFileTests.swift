@@ -18,7 +18,8 @@ import Testing
   }
 
   @Test(arguments: [
-    ("", "the first line is empty"), ("\n", "the first line is empty"), ("\ntwo\n", "the first line is empty"),
+    ("", "the first line is empty"), ("\n", "the first line is empty"),
+    ("\ntwo\n", "the first line is empty"),
     ("a\nb\nc\n", "more than two lines"),
   ])
   func refuses(_ text: String, _ part: String) {

@@ -9,7 +9,10 @@ import Testing
   ]
 
   private func settings(
-    flags: [String: String] = [:], environment: [String: String] = [:], file: String? = nil, name: String = "c.yaml"
+    flags: [String: String] = [:],
+    environment: [String: String] = [:],
+    file: String? = nil,
+    name: String = "c.yaml"
   ) async throws -> Settings {
     try await withTemporaryDirectory { directory in
       var flags = flags
@@ -46,7 +49,10 @@ import Testing
     #expect(try fromEnvironment.string("jwt-secret-file") == "e")
     let fromFile = try await settings(file: "jwt-secret-file: f\n")
     #expect(try fromFile.string("jwt-secret-file") == "f")
-    let fromJSON = try await settings(file: #"{"jwt-secret-file": "j", "h2c": true, "loops": 4}"#, name: "c.json")
+    let fromJSON = try await settings(
+      file: #"{"jwt-secret-file": "j", "h2c": true, "loops": 4}"#,
+      name: "c.json"
+    )
     #expect(try fromJSON.string("jwt-secret-file") == "j")
     #expect(try fromJSON.flag("h2c"))
     #expect(try fromJSON.integer("loops", in: 1...8) == 4)
@@ -65,7 +71,11 @@ import Testing
   }
 
   @Test func anEmptyValueIsNotSet() async throws {
-    let all = try await settings(flags: ["listen": ""], environment: ["TIDEMARK_LISTEN": ""], file: "listen: a:1\n")
+    let all = try await settings(
+      flags: ["listen": ""],
+      environment: ["TIDEMARK_LISTEN": ""],
+      file: "listen: a:1\n"
+    )
     #expect(try all.string("listen") == "a:1")
   }
 
@@ -81,10 +91,16 @@ import Testing
     ("loops", "nine", "--loops \"nine\": give a whole number from 1 to 8"),
     ("loops", "9", "--loops \"9\": give a whole number from 1 to 8"),
     ("h2c", "maybe", "--h2c \"maybe\": give true or false"),
-    ("listen", "here", "--listen \"here\": give HOST:PORT, as in 127.0.0.1:8443 or [::1]:8443, port 0 to 65535"),
+    (
+      "listen", "here",
+      "--listen \"here\": give HOST:PORT, as in 127.0.0.1:8443 or [::1]:8443, port 0 to 65535"
+    ),
     ("memory", "lots", "--memory \"lots\": give a size such as 512M or 4G, from 1 to 2048 bytes"),
     ("memory", "4K", "--memory \"4K\": give a size such as 512M or 4G, from 1 to 2048 bytes"),
-    ("memory", "99999999999G", "--memory \"99999999999G\": give a size such as 512M or 4G, from 1 to 2048 bytes"),
+    (
+      "memory", "99999999999G",
+      "--memory \"99999999999G\": give a size such as 512M or 4G, from 1 to 2048 bytes"
+    ),
   ])
   func aWrongValueIsNamed(_ key: String, _ value: String, _ line: String) async throws {
     for source in 0..<3 {
@@ -139,13 +155,16 @@ import Testing
   }
 
   @Test func commentsAndDocumentMarksAreNoKeys() throws {
-    let keys = try ConfigFile.keys(ofYAML: "---\n# a: b\nlisten: a:1 # c\n\n  # deep\n\"store\" : x\r\nloops:\n  - 1\n")
+    let keys = try ConfigFile.keys(
+      ofYAML: "---\n# a: b\nlisten: a:1 # c\n\n  # deep\n\"store\" : x\r\nloops:\n  - 1\n"
+    )
     #expect(keys == ["listen", "store", "loops"])
   }
 }
 
 func withTemporaryDirectory<Result>(_ body: (String) async throws -> Result) async throws -> Result {
-  let directory = FileManager.default.temporaryDirectory.path + "/tidemark-\(UInt64.random(in: 0...UInt64.max))"
+  let directory =
+    FileManager.default.temporaryDirectory.path + "/tidemark-\(UInt64.random(in: 0...UInt64.max))"
   try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
   defer { try? FileManager.default.removeItem(atPath: directory) }
   return try await body(directory)

@@ -3,7 +3,8 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 
-/// What is on storage at this moment. A group is written in steps: its batches one by one, its pages one by one, its cuts; a crash may come between any two.
+/// What is on storage at this moment. A group is written in steps: its batches one by one, then its pages and cuts in any order, which is all that a ``StorageEngine``
+/// has to promise; a crash may come between any two.
 ///
 /// `@unchecked Sendable`: a simulation has one thread.
 final class SimulatedDisk: StorageEngine, @unchecked Sendable {
@@ -23,8 +24,10 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   private(set) var cuts = 0
   private(set) var logLengthMost = 0
 
-  static func steps(_ group: CommitGroup) -> [Step] {
-    group.batches.map(Step.batch) + group.pages.map(Step.page) + group.cuts.map(Step.cut)
+  static func steps(_ group: CommitGroup, _ random: inout SeededRandom) -> [Step] {
+    var later = group.pages.map(Step.page) + group.cuts.map(Step.cut)
+    for place in stride(from: later.count - 1, to: 0, by: -1) { later.swapAt(place, random.below(place + 1)) }
+    return group.batches.map(Step.batch) + later
   }
 
   func perform(_ step: Step) {
@@ -51,7 +54,10 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     }
   }
 
-  func commit(_ group: CommitGroup) throws(StorageError) { Self.steps(group).forEach(perform) }
+  func commit(_ group: CommitGroup) throws(StorageError) {
+    var random = SeededRandom(seed: 0)
+    Self.steps(group, &random).forEach(perform)
+  }
 
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
     let number: ChannelNumber

@@ -57,7 +57,7 @@ final class SimulatedLoop: StoreLoopDriver {
 
   func commit(_ group: CommitGroup) {
     if commit != nil { world.faults.append("a second commit while one is in flight") }
-    let steps = SimulatedDisk.steps(group)
+    let steps = SimulatedDisk.steps(group, &world.random)
     commit = Commit(steps: steps, fate: world.fate(steps: steps.count))
     world.closed(group, by: self)
   }

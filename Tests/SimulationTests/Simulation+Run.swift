@@ -54,11 +54,18 @@ extension Simulation {
       self.step()
       for target in loops { tick(target) }
       try check(step)
-      for connection in connections where connection.isEnded && !connection.isCut { cut(connection.gateway) }
+      for gateway in gateways.indices where gateways[gateway].connection?.isEnded == true { cut(gateway) }
       if gateways.allSatisfy(\.outstanding.isEmpty) { return }
     }
-    let left = gateways.flatMap(\.outstanding)
-    throw SimulationFault(seed: seed, step: step, text: "never answered: \(left.prefix(3)), \(left.count) in all")
+    let left = gateways.enumerated().filter { !$1.outstanding.isEmpty }.map { number, gateway in
+      let connection = gateway.connection
+      return """
+        gateway \(number): \(gateway.outstanding.count) open, first \(gateway.outstanding[0]), ended \(connection?.isEnded as Any), \
+        lanes closed \(connection?.lanes.map(\.isClosed) as Any), wire \(connection?.wire.count as Any), \
+        inboxes \(connection?.inboxes.map(\.count) as Any), expected \(connection?.expected.count as Any)
+        """
+    }
+    throw SimulationFault(seed: seed, step: step, text: "never answered: \(left.joined(separator: "\n"))")
   }
 
   /// Time passes without requests.

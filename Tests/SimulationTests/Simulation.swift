@@ -27,6 +27,8 @@ final class Simulation {
   private var nextSerial: UInt64 = 1
   private var nextSession: UInt64 = 1
   private var nextCorrelation: UInt32 = 1
+  /// Commands whose gateways were told that they are refused.
+  private var refused: Set<CommandKey> = []
   /// Nothing fails any more.
   var isCalm = false
   /// Steps since the last start: a store crashes more often while it recovers.
@@ -43,9 +45,7 @@ final class Simulation {
     start()
     // The last one only asks.
     for _ in 0..<4 { gateways.append(SimulatedGateway(session: newSession())) }
-    let large = ShardID.owning(Array(AskGenerator.large.utf8).span.bytes, count: Self.shardCount)
-    let seats = (0..<250).map { Seat(user: "many\($0)") }
-    issue(.put(cid: AskGenerator.large, OptionChange(), seats), to: Int(large.rawValue), by: 0)
+    enlarge()
   }
 
   /// Small enough that every limit is met.
@@ -68,6 +68,14 @@ final class Simulation {
   }
 
   func count(_ name: String) { tally[name, default: 0] += 1 }
+
+  /// Members for more than one page of rows.
+  private func enlarge() {
+    let cid = AskGenerator.large
+    let large = Int(ShardID.owning(Array(cid.utf8).span.bytes, count: Self.shardCount).rawValue)
+    guard oracles[large].live.channels[cid]?.rows.count ?? 0 < 300 else { return }
+    issue(.put(cid: cid, OptionChange(), (0..<300).map { Seat(user: "many\($0)") }), to: large, by: 0)
+  }
 
   // MARK: Steps
 
@@ -94,8 +102,8 @@ final class Simulation {
     default:
       if !isCalm, random.oneIn(sinceStart < 60 ? 3 : 12) { restart(isCrash: true) }
     }
-    for connection in connections where connection.isEnded && !connection.isCut && random.oneIn(4) {
-      cut(connection.gateway)
+    for gateway in gateways.indices where gateways[gateway].connection?.isEnded == true && random.oneIn(4) {
+      cut(gateway)
     }
     afterwards()
   }
@@ -310,6 +318,10 @@ final class Simulation {
   private func decide(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) {
     if case .malformed(let cid) = request.ask, oracles[request.shard].live.channels[cid] != nil { return }
     let (answer, needs) = oracles[request.shard].decide(request, session: connection.session, clock: target.clock)
+    let key = CommandKey(session: connection.session, counter: request.counter)
+    if refused.contains(key), oracles[request.shard].taken[key] != nil {
+      faults.append("\(request) is applied after its gateway was told that it is refused")
+    }
     expect(answer, request, connection, needs: needs)
   }
 
@@ -440,9 +452,13 @@ final class Simulation {
   }
 
   private func readReply(_ connection: Connection) {
-    let (correlation, _) = connection.back.removeFirst()
+    let (correlation, answer) = connection.back.removeFirst()
     let place = gateways[connection.gateway].outstanding.firstIndex { $0.correlation == correlation }
-    if let place { gateways[connection.gateway].outstanding.remove(at: place) }
+    guard let place else { return }
+    let request = gateways[connection.gateway].outstanding.remove(at: place)
+    if case .refused = answer, request.counter > 0 {
+      refused.insert(CommandKey(session: connection.session, counter: request.counter))
+    }
   }
 
   // MARK: Start and end of the store
@@ -476,6 +492,7 @@ final class Simulation {
       if let fault = oracles[shard].restart(sessions, time: time, unanswered: unanswered) { faults.append(fault) }
     }
     start()
+    enlarge()
     if gateways[gateways.count - 1].outstanding.count < 40 { audit(isComplete: false) }
   }
 

@@ -277,4 +277,26 @@ struct ConnectionLifeTests {
     }
     #expect(world.stores[1].requests.map(\.counter) == [nil, 1])
   }
+
+  /// What a store with a lower limit would not read is given up rather than sent to end each connection.
+  @Test func aStoreWithALowerFrameLimit() {
+    let world = ClientWorld()
+    world.store.holdsAnswers = true
+    world.open()
+    world.command(1, bytes: 3000)
+    world.command(2)
+    world.flush()
+    world.cut()
+    world.command(3)
+    world.command(4, bytes: 3000)
+    world.command(5)
+    world.client.flush()
+    world.store.frameLengthMax = 2000
+    world.store.holdsAnswers = false
+    world.advance(.milliseconds(100))
+    #expect(world.recorder.failures == [1: .outcomeUnknown, 4: .unavailable])
+    #expect(world.recorder.replies == [2, 3, 5])
+    #expect(world.store.requests.suffix(3).map(\.counter) == [2, 3, 4])
+    #expect(world.client.stats.retainedBytes == 0)
+  }
 }

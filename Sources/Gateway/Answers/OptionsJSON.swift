@@ -82,7 +82,11 @@ package enum OptionsJSON {
   }
 
   private static func word(
-    _ value: JSONValue, _ standard: StaticString, _ second: StaticString, _ third: StaticString, _ complaint: String
+    _ value: JSONValue,
+    _ standard: StaticString,
+    _ second: StaticString,
+    _ third: StaticString,
+    _ complaint: String
   ) -> Later {
     guard let text = value.string else { return .invalid(complaint) }
     if text.equals(standard) { return .default }
@@ -112,7 +116,8 @@ package enum OptionsJSON {
     guard let text = value.string else { return .invalid(complaint) }
     if text.equals("any") { return .default }
     if text.equals("all") { return .valid }
-    guard text.byteCount > 1, text.unsafeLoad(fromByteOffset: text.byteCount - 1, as: UInt8.self) == UInt8(ascii: "%"),
+    guard text.byteCount > 1,
+      text.unsafeLoad(fromByteOffset: text.byteCount - 1, as: UInt8.self) == UInt8(ascii: "%"),
       let percentage = text.extracting(0..<(text.byteCount - 1)).decimal, (1...100).contains(percentage)
     else { return .invalid(complaint) }
     return .valid

@@ -26,7 +26,6 @@ package struct Problem: Error, Equatable {
   /// A body that is no JSON.
   package init(_ error: JSONSyntaxError) { self.init(.invalidJSON, error.detail) }
 
-
   /// The headers that belong to the answer, beside its type and length.
   package func headers(requestID: String) -> [HTTP2Header] {
     var headers = [HTTP2Header("x-request-id", requestID)]
@@ -34,7 +33,9 @@ package struct Problem: Error, Equatable {
     if let allow { headers.append(HTTP2Header("allow", allow.value)) }
     if code.status == 401 {
       // RFC 6750 section 3.1: a request without a token gets the bare challenge.
-      let challenge = code == .tokenMissing ? "Bearer" : "Bearer error=\"invalid_token\", error_description=\"\(code.rawValue)\""
+      let challenge =
+        code == .tokenMissing
+        ? "Bearer" : "Bearer error=\"invalid_token\", error_description=\"\(code.rawValue)\""
       headers.append(HTTP2Header("www-authenticate", challenge))
     }
     return headers

@@ -10,7 +10,8 @@ package enum RowJSON {
   /// Room that one row may need.
   package static func byteMax(_ row: borrowing RowFields) -> Int {
     fixedByteMax
-      + 6 * (row.user.byteCount + row.lastReadMessage.byteCount + row.lastDeliveredMessage.byteCount
+      + 6
+      * (row.user.byteCount + row.lastReadMessage.byteCount + row.lastDeliveredMessage.byteCount
         + row.firstUnreadMessage.byteCount)
   }
 

@@ -8,7 +8,10 @@ package enum StatusJSON {
 
   /// Writes a status.
   package static func write(
-    _ status: StatusAnswer, message: RawSpan, cid: RawSpan, into buffer: inout ByteBuffer
+    _ status: StatusAnswer,
+    message: RawSpan,
+    cid: RawSpan,
+    into buffer: inout ByteBuffer
   ) {
     let byteMax = fixedByteMax + 6 * (message.byteCount + cid.byteCount)
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
@@ -53,7 +56,10 @@ package enum StatusJSON {
 
   /// Writes `{"cid","id"?,"ok":true}` or `{"cid","id"?,"ok":false,"code"}`; an empty id is left out.
   package static func writeEntry(
-    cid: RawSpan, id: RawSpan, code: ProblemCode?, into buffer: inout ByteBuffer
+    cid: RawSpan,
+    id: RawSpan,
+    code: ProblemCode?,
+    into buffer: inout ByteBuffer
   ) {
     let codeBytes = code.map { Array($0.rawValue.utf8) } ?? []
     let byteMax = 64 + codeBytes.count + 6 * (cid.byteCount + id.byteCount)
@@ -76,7 +82,11 @@ package enum StatusJSON {
 
   /// Writes `{"id","cid","seq","status"?}`: a registered or, without status, a deleted message.
   package static func writeMessage(
-    id: RawSpan, cid: RawSpan, sequence: UInt32, status: MessageStatus?, into buffer: inout ByteBuffer
+    id: RawSpan,
+    cid: RawSpan,
+    sequence: UInt32,
+    status: MessageStatus?,
+    into buffer: inout ByteBuffer
   ) {
     buffer.writeWithOutputRawSpan(minimumWritableBytes: 96 + 6 * (cid.byteCount + id.byteCount)) { out in
       out.literal("{\"id\":")

@@ -32,7 +32,10 @@ package final class Authenticator {
   private(set) var parkedCount = 0
 
   package init(
-    eventLoop: any EventLoop, verifier: TokenVerifier, limits: GatewayLimits, seed: UInt64
+    eventLoop: any EventLoop,
+    verifier: TokenVerifier,
+    limits: GatewayLimits,
+    seed: UInt64
   ) {
     self.eventLoop = eventLoop
     self.verifier = verifier
@@ -56,7 +59,9 @@ package final class Authenticator {
       guard lower == scheme.utf8Start[at] else { throw Problem(.tokenMissing) }
     }
     var start = scheme.utf8CodeUnitCount
-    while start < header.byteCount, header.unsafeLoad(fromByteOffset: start, as: UInt8.self) == 0x20 { start += 1 }
+    while start < header.byteCount, header.unsafeLoad(fromByteOffset: start, as: UInt8.self) == 0x20 {
+      start += 1
+    }
     let token = header.extracting(start..<header.byteCount)
     guard token.byteCount > 0 else { throw Problem(.tokenMissing) }
     guard token.byteCount <= TokenVerifier.byteCountMax else { throw Problem(.tokenTooLong) }
@@ -75,7 +80,10 @@ package final class Authenticator {
   ///
   /// - Throws: `authentication_busy` where too many requests wait.
   package func park(
-    _ request: ParkedRequest, token: RawSpan, now: @escaping () -> Int64, finished: @escaping Finished,
+    _ request: ParkedRequest,
+    token: RawSpan,
+    now: @escaping () -> Int64,
+    finished: @escaping Finished,
     allFinished: @escaping () -> Void
   ) throws(Problem) {
     guard parkedCount < parkedMax else { throw Problem(.authenticationBusy) }
@@ -99,7 +107,10 @@ package final class Authenticator {
   }
 
   private func verified(
-    _ token: [UInt8], _ result: Result<Caller, TokenRefusal>, now: Int64, finished: Finished
+    _ token: [UInt8],
+    _ result: Result<Caller, TokenRefusal>,
+    now: Int64,
+    finished: Finished
   ) {
     guard let requests = parked.removeValue(forKey: token) else { return }
     parkedCount -= requests.count

@@ -1,22 +1,24 @@
 /// A moment as date and time of day in UTC, without Foundation; and back, for times that callers send.
 package struct CivilTime: Equatable, Sendable {
-  package var year: Int
-  package var month: Int
-  package var day: Int
-  package var hour: Int
-  package var minute: Int
-  package var second: Int
-  package var millisecond: Int
+  package var year: UInt32
+  package var month: UInt32
+  package var day: UInt32
+  package var hour: UInt32
+  package var minute: UInt32
+  package var second: UInt32
+  package var millisecond: UInt32
 
   /// 9999-12-31T23:59:59.999Z.
   package static let millisecondsMax: Int64 = 253_402_300_799_999
 
   /// `milliseconds` counts from 1970-01-01T00:00:00Z; what lies outside the years 1970 to 9999 is held to them.
   package init(milliseconds: Int64) {
-    let held = Int(Swift.min(Swift.max(milliseconds, 0), Self.millisecondsMax))
-    let (days, millisecondOfDay) = held.quotientAndRemainder(dividingBy: 86_400_000)
-    let (secondOfDay, millisecond) = millisecondOfDay.quotientAndRemainder(dividingBy: 1_000)
-    self.millisecond = millisecond
+    let held = UInt64(Swift.min(Swift.max(milliseconds, 0), Self.millisecondsMax))
+    // Below 2^32 from here on, where a division by a constant is one multiplication.
+    let days = UInt32(truncatingIfNeeded: held / 86_400_000)
+    let millisecondOfDay = UInt32(truncatingIfNeeded: held % 86_400_000)
+    let secondOfDay = millisecondOfDay / 1_000
+    self.millisecond = millisecondOfDay % 1_000
     self.hour = secondOfDay / 3_600
     self.minute = secondOfDay / 60 % 60
     self.second = secondOfDay % 60
@@ -35,13 +37,14 @@ package struct CivilTime: Equatable, Sendable {
 
   /// Milliseconds from 1970-01-01T00:00:00Z.
   package var milliseconds: Int64 {
-    let marchYear = month <= 2 ? year - 1 : year
+    let marchYear = Int(month <= 2 ? year - 1 : year)
     let era = marchYear / 400
     let yearOfEra = marchYear % 400
-    let dayOfYear = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1
+    let dayOfYear = (153 * Int(month > 2 ? month - 3 : month + 9) + 2) / 5 + Int(day) - 1
     let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
     let days = era * 146_097 + dayOfEra - 719_468
-    return Int64(((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000 + Int64(millisecond)
+    let minutes = (days * 24 + Int(hour)) * 60 + Int(minute)
+    return Int64(minutes * 60 + Int(second)) * 1_000 + Int64(millisecond)
   }
 
   /// Reads RFC 3339: `2026-02-28T23:59:59[.fraction](Z|±hh:mm)`, years 1970 to 9999. Digits of the fraction beyond
@@ -71,7 +74,7 @@ package struct CivilTime: Equatable, Sendable {
     return (0...millisecondsMax).contains(milliseconds) ? milliseconds : nil
   }
 
-  private static func daysIn(month: Int, year: Int) -> Int {
+  private static func daysIn(month: UInt32, year: UInt32) -> UInt32 {
     switch month {
     case 2: year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28
     case 4, 6, 9, 11: 30
@@ -99,11 +102,11 @@ private struct TimeReader: ~Escapable {
   }
 
   @_lifetime(self: copy self)
-  mutating func number(digits: Int) -> Int? {
-    var value = 0
+  mutating func number(digits: Int) -> UInt32? {
+    var value: UInt32 = 0
     for _ in 0..<digits {
       guard let byte, byte >= UInt8(ascii: "0"), byte <= UInt8(ascii: "9") else { return nil }
-      value = value * 10 + Int(byte - UInt8(ascii: "0"))
+      value = value * 10 + UInt32(byte - UInt8(ascii: "0"))
       at += 1
     }
     return value
@@ -111,9 +114,9 @@ private struct TimeReader: ~Escapable {
 
   /// Milliseconds of `.123456`; 0 where there is no fraction, nil where a point has no digit behind it.
   @_lifetime(self: copy self)
-  mutating func fraction() -> Int? {
+  mutating func fraction() -> UInt32? {
     guard take(".") else { return 0 }
-    var value = 0
+    var value: UInt32 = 0
     var digits = 0
     while let digit = number(digits: 1) {
       if digits < 3 { value = value * 10 + digit }
@@ -132,6 +135,6 @@ private struct TimeReader: ~Escapable {
     guard isBehind || take("+"), let hours = number(digits: 2), hours < 24, take(":"),
       let minutes = number(digits: 2), minutes < 60
     else { return nil }
-    return (isBehind ? -1 : 1) * (hours * 60 + minutes)
+    return (isBehind ? -1 : 1) * Int(hours * 60 + minutes)
   }
 }

@@ -56,7 +56,8 @@ extension JSONValue {
 
   /// An integer in `range` that may be missing.
   package func optionalInteger(
-    _ name: StaticString, in range: ClosedRange<Int64>
+    _ name: StaticString,
+    in range: ClosedRange<Int64>
   ) throws(Problem) -> Int64? {
     guard let value = optional(name) else { return nil }
     guard let integer = value.integer, range.contains(integer) else {

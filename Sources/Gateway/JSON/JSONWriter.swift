@@ -10,8 +10,9 @@ extension OutputRawSpan {
   /// The bytes that a time takes with its quotes.
   package static var timestampByteCount: Int { 26 }
 
-  /// Appends text of ours as it is.
+  /// Appends text of ours as it is. Inlined, so that the length is a constant and the copy a few moves.
   @_lifetime(self: copy self)
+  @inline(__always)
   package mutating func literal(_ text: StaticString) {
     copy(from: UnsafeRawPointer(text.utf8Start), byteCount: text.utf8CodeUnitCount)
   }
@@ -29,9 +30,7 @@ extension OutputRawSpan {
   package mutating func jsonString(_ text: RawSpan) {
     append(UInt8(ascii: "\""))
     text.withUnsafeBytes { source in
-      var clean: UInt8 = 0
-      for byte in source { clean |= Self.needsEscape(byte) ? 1 : 0 }
-      if clean == 0 {
+      if Self.isClean(source) {
         if let start = source.baseAddress { copy(from: start, byteCount: source.count) }
       } else {
         for byte in source { escaped(byte) }
@@ -50,6 +49,7 @@ extension OutputRawSpan {
   /// Appends an integer in decimal.
   @_lifetime(self: copy self)
   package mutating func decimal(_ value: UInt64) {
+    if value < 10 { return append(UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value)) }
     var digitCount = 1
     var bound: UInt64 = 10
     while value >= bound {
@@ -86,7 +86,7 @@ extension OutputRawSpan {
     let time = CivilTime(milliseconds: milliseconds)
     withUnsafeMutableBytes { room, count in
       precondition(Self.timestampByteCount <= room.count - count, "no room for a time")
-      func two(_ value: Int, at offset: Int) {
+      func two(_ value: UInt32, at offset: Int) {
         room[count + offset] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value / 10)
         room[count + offset + 1] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value % 10)
       }
@@ -112,8 +112,32 @@ extension OutputRawSpan {
     }
   }
 
-  private static func needsEscape(_ byte: UInt8) -> Bool {
-    byte < 0x20 || byte == UInt8(ascii: "\"") || byte == UInt8(ascii: "\\")
+  /// Whether no byte has to be escaped: none is below 0x20, a quotation mark or a backslash. Eight at a time: a byte is
+  /// below n where subtracting n borrows into its high bit, and equal to n where XOR with n leaves less than one.
+  private static func isClean(_ bytes: UnsafeRawBufferPointer) -> Bool {
+    var found: UInt64 = 0
+    var at = 0
+    while at + 8 <= bytes.count {
+      let word = bytes.loadUnaligned(fromByteOffset: at, as: UInt64.self)
+      found |= bytesBelow(0x20, word) | bytesBelow(1, word ^ repeated(0x22)) | bytesBelow(1, word ^ repeated(0x5C))
+      at += 8
+    }
+    while at < bytes.count {
+      let byte = bytes[at]
+      if byte < 0x20 || byte == 0x22 || byte == 0x5C { return false }
+      at += 1
+    }
+    return found == 0
+  }
+
+  @inline(__always)
+  private static func repeated(_ byte: UInt64) -> UInt64 { byte &* 0x0101_0101_0101_0101 }
+
+  /// Non-zero where a byte of `word` is below `bound`, which is at most 0x80. A borrow can make it non-zero for a byte
+  /// above one that is below the bound, never where there is none.
+  @inline(__always)
+  private static func bytesBelow(_ bound: UInt64, _ word: UInt64) -> UInt64 {
+    (word &- repeated(bound)) & ~word & repeated(0x80)
   }
 
   @_lifetime(self: copy self)
@@ -136,6 +160,7 @@ extension OutputRawSpan {
   }
 
   @_lifetime(self: copy self)
+  @inline(__always)
   private mutating func copy(from start: UnsafeRawPointer, byteCount: Int) {
     withUnsafeMutableBytes { room, count in
       precondition(byteCount <= room.count - count, "no room for the text")

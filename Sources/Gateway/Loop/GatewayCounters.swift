@@ -24,8 +24,11 @@ struct GatewayCounters {
       let name = Route(rawValue: UInt8(route)).map { "\($0.name)" } ?? "none"
       for statusClass in 1...5 where answers[route * 6 + statusClass] > 0 {
         samples.counter(
-          "tidemark_gateway_requests_total", help: "Requests answered, by route and class of status.",
-          labels: ["route": name, "status": "\(statusClass)xx"], Int64(answers[route * 6 + statusClass]))
+          "tidemark_gateway_requests_total",
+          help: "Requests answered, by route and class of status.",
+          labels: ["route": name, "status": "\(statusClass)xx"],
+          Int64(answers[route * 6 + statusClass])
+        )
       }
     }
     let tokens = [("hit", tokenHits), ("miss", tokenMisses), ("refused", tokenRefusals)]
@@ -33,12 +36,19 @@ struct GatewayCounters {
       samples.counter(
         "tidemark_gateway_tokens_total",
         help: "Tokens looked up: found verified, verified anew, or refused after verification.",
-        labels: ["result": result], Int64(count))
+        labels: ["result": result],
+        Int64(count)
+      )
     }
     samples.counter(
-      "tidemark_gateway_connections_total", help: "HTTP/2 connections accepted.", Int64(connectionsOpened))
+      "tidemark_gateway_connections_total",
+      help: "HTTP/2 connections accepted.",
+      Int64(connectionsOpened)
+    )
     samples.histogram(
       "tidemark_gateway_store_round_trip_seconds",
-      help: "From a request to the store until its reply, one request of every flush.", storeRoundTrips)
+      help: "From a request to the store until its reply, one request of every flush.",
+      storeRoundTrips
+    )
   }
 }

@@ -29,7 +29,8 @@ extension GatewayLoop: StoreClientDelegate {
     guard let request = pending.remove(token) else { return }
     let problem = Problem(failure, route: request.route, isServer: request.isServer)
     if request.shape == .entry { return entryFailed(request, problem) }
-    guard let connection = connections.connection(request.connection), connection.isOpen(request.stream) else { return }
+    guard let connection = connections.connection(request.connection), connection.isOpen(request.stream)
+    else { return }
     connections.markDirty(request.connection)
     answer(problem, request.route.rawValue, request.stream, connection)
   }
@@ -47,12 +48,16 @@ extension GatewayLoop: StoreClientDelegate {
 
   private func storeIsMistaken(_ error: WireError, _ kind: FrameKind) {
     logger.error(
-      "The store's reply does not parse", metadata: ["kind": "\(kind)", "error": "\(error)"])
+      "The store's reply does not parse",
+      metadata: ["kind": "\(kind)", "error": "\(error)"]
+    )
   }
 
   /// Writes one reply's fields as JSON where they stand, into the stream's buffer.
   private func reply(
-    _ request: PendingRequest, _ payload: RawSpan, _ connection: HTTP2ServerConnection<GatewayLoop>
+    _ request: PendingRequest,
+    _ payload: RawSpan,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
   ) throws(WireError) {
     var reader = FieldReader(payload)
     var status = 200
@@ -94,7 +99,9 @@ extension GatewayLoop: StoreClientDelegate {
     for index in 0..<count {
       let row = try RowFields(&reader)
       if index > 0 { buffer.writeStaticString(",") }
-      buffer.writeWithOutputRawSpan(minimumWritableBytes: RowJSON.byteMax(row)) { RowJSON.write(row, into: &$0) }
+      buffer.writeWithOutputRawSpan(minimumWritableBytes: RowJSON.byteMax(row)) {
+        RowJSON.write(row, into: &$0)
+      }
     }
     if let next = try reader.optional() {
       buffer.writeStaticString("],\"next\":\"r")
@@ -107,8 +114,11 @@ extension GatewayLoop: StoreClientDelegate {
 
   /// The request's bytes are there until it is answered, so ids are read from it once more instead of being kept.
   private func respondWithMessage(
-    _ request: PendingRequest, _ connection: HTTP2ServerConnection<GatewayLoop>, httpStatus: Int,
-    _ sequence: UInt32, _ status: MessageStatus?
+    _ request: PendingRequest,
+    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    httpStatus: Int,
+    _ sequence: UInt32,
+    _ status: MessageStatus?
   ) {
     connection.respond(request.stream, status: httpStatus) { buffer in
       connection.withRequest(request.stream) { received in
@@ -118,11 +128,22 @@ extension GatewayLoop: StoreClientDelegate {
           let tape = self.tape
           let body = try? tape.parse(received.body)
           if let id = body?.member("id")?.string {
-            StatusJSON.writeMessage(id: id, cid: match.subject, sequence: sequence, status: status, into: &buffer)
+            StatusJSON.writeMessage(
+              id: id,
+              cid: match.subject,
+              sequence: sequence,
+              status: status,
+              into: &buffer
+            )
           }
         } else {
           StatusJSON.writeMessage(
-            id: match.message, cid: match.subject, sequence: sequence, status: status, into: &buffer)
+            id: match.message,
+            cid: match.subject,
+            sequence: sequence,
+            status: status,
+            into: &buffer
+          )
         }
         buffer.writeStaticString("}")
       }
@@ -132,7 +153,9 @@ extension GatewayLoop: StoreClientDelegate {
   // MARK: Statuses
 
   private func replyStatuses(
-    _ request: PendingRequest, _ reader: inout FieldReader, _ connection: HTTP2ServerConnection<GatewayLoop>
+    _ request: PendingRequest,
+    _ reader: inout FieldReader,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
   ) throws(WireError) {
     var found: [(code: ProblemCode?, status: StatusAnswer?)] = []
     for _ in 0..<(try reader.count()) {
@@ -140,7 +163,9 @@ extension GatewayLoop: StoreClientDelegate {
       if code == 0 {
         found.append((nil, try reader.status()))
       } else {
-        found.append((code == UInt8(ErrorCode.messageDeleted.rawValue) ? .messageDeleted : .messageNotFound, nil))
+        found.append(
+          (code == UInt8(ErrorCode.messageDeleted.rawValue) ? .messageDeleted : .messageNotFound, nil)
+        )
       }
     }
     if request.shape == .status {
@@ -154,14 +179,18 @@ extension GatewayLoop: StoreClientDelegate {
   }
 
   private func answerMissing(
-    _ code: ProblemCode, _ request: PendingRequest, _ connection: HTTP2ServerConnection<GatewayLoop>
+    _ code: ProblemCode,
+    _ request: PendingRequest,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     answer(Problem(code), request.route.rawValue, request.stream, connection)
   }
 
   private func write(
-    _ found: [(code: ProblemCode?, status: StatusAnswer?)], _ request: PendingRequest,
-    _ received: borrowing HTTP2Request, into buffer: inout ByteBuffer
+    _ found: [(code: ProblemCode?, status: StatusAnswer?)],
+    _ request: PendingRequest,
+    _ received: borrowing HTTP2Request,
+    into buffer: inout ByteBuffer
   ) {
     guard let match = try? router.match(received.method, received.path, scratch) else { return }
     if request.shape == .status {

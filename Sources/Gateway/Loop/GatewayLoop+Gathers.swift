@@ -26,7 +26,10 @@ extension GatewayLoop {
   }
 
   private func note(
-    _ payload: RawSpan, _ kind: FrameKind, _ request: PendingRequest, in gather: Gather
+    _ payload: RawSpan,
+    _ kind: FrameKind,
+    _ request: PendingRequest,
+    in gather: Gather
   ) throws(WireError) {
     var reader = FieldReader(payload)
     switch kind {
@@ -54,7 +57,9 @@ extension GatewayLoop {
     guard gather.waiting == 0, gathers[Int(index)] === gather else { return }
     gathers[Int(index)] = nil
     freeGathers.append(index)
-    guard let connection = connections.connection(gather.connection), connection.isOpen(gather.stream) else { return }
+    guard let connection = connections.connection(gather.connection), connection.isOpen(gather.stream) else {
+      return
+    }
     connections.markDirty(gather.connection)
     let status: Int
     switch gather.route {
@@ -74,7 +79,9 @@ extension GatewayLoop {
   }
 
   private func respond(
-    _ gather: Gather, _ connection: HTTP2ServerConnection<GatewayLoop>, _ status: Int,
+    _ gather: Gather,
+    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    _ status: Int,
     _ write: (JSONValue, inout ByteBuffer) -> Void
   ) {
     connection.respond(gather.stream, status: status) { buffer in
@@ -92,7 +99,8 @@ extension GatewayLoop {
     if let entries = body.member("latest_delivered_messages") {
       var elements = entries.elements
       for index in gather.results.indices {
-        guard let entry = elements.next(), let cid = entry.member("cid")?.string, let id = entry.member("id")?.string
+        guard let entry = elements.next(), let cid = entry.member("cid")?.string,
+          let id = entry.member("id")?.string
         else { break }
         if index > 0 { buffer.writeStaticString(",") }
         StatusJSON.writeEntry(cid: cid, id: id, code: gather.results[index].code, into: &buffer)
@@ -119,13 +127,20 @@ extension GatewayLoop {
     if let entries = body.member("messages") {
       var elements = entries.elements
       for index in gather.results.indices {
-        guard let entry = elements.next(), let cid = entry.member("cid")?.string, let id = entry.member("id")?.string
+        guard let entry = elements.next(), let cid = entry.member("cid")?.string,
+          let id = entry.member("id")?.string
         else { break }
         if index > 0 { buffer.writeStaticString(",") }
         let result = gather.results[index]
         if result.code == nil {
           buffer.writeStaticString("{\"ok\":true,\"message\":")
-          StatusJSON.writeMessage(id: id, cid: cid, sequence: result.sequence, status: result.status, into: &buffer)
+          StatusJSON.writeMessage(
+            id: id,
+            cid: cid,
+            sequence: result.sequence,
+            status: result.status,
+            into: &buffer
+          )
           buffer.writeStaticString("}")
         } else {
           StatusJSON.writeEntry(cid: cid, id: id, code: result.code, into: &buffer)

@@ -51,8 +51,13 @@ package final class GatewayLoop {
   /// - Parameters:
   ///   - readinessChanged: called on the loop when the store client gains or loses its store.
   package init(
-    eventLoop: any EventLoop, store: StoreClientConfiguration, verifier: TokenVerifier, limits: GatewayLimits,
-    http2: HTTP2Limits, logger: Logger, readinessChanged: @escaping (Bool) -> Void
+    eventLoop: any EventLoop,
+    store: StoreClientConfiguration,
+    verifier: TokenVerifier,
+    limits: GatewayLimits,
+    http2: HTTP2Limits,
+    logger: Logger,
+    readinessChanged: @escaping (Bool) -> Void
   ) {
     eventLoop.assertInEventLoop()
     var random = SystemRandomNumberGenerator()
@@ -63,7 +68,11 @@ package final class GatewayLoop {
     self.resources = HTTP2ServerResources(limits: http2)
     self.tape = JSONTape(limits: limits.json)
     self.authenticator = Authenticator(
-      eventLoop: eventLoop, verifier: verifier, limits: limits, seed: random.next())
+      eventLoop: eventLoop,
+      verifier: verifier,
+      limits: limits,
+      seed: random.next()
+    )
     self.requestIDs = RequestIDs(random: random.next() >> 24)
     self.store = StoreClient(eventLoop: eventLoop, configuration: store, delegate: self)
   }
@@ -115,32 +124,56 @@ package final class GatewayLoop {
   func collect(into samples: inout MetricSamples) {
     counters.add(to: &samples)
     samples.gauge(
-      "tidemark_gateway_connections", help: "HTTP/2 connections open.", Double(connections.count))
+      "tidemark_gateway_connections",
+      help: "HTTP/2 connections open.",
+      Double(connections.count)
+    )
     samples.gauge(
-      "tidemark_gateway_streams", help: "Streams open.",
-      connections.all.reduce(0) { $0 + Double($1.openStreams) })
+      "tidemark_gateway_streams",
+      help: "Streams open.",
+      connections.all.reduce(0) { $0 + Double($1.openStreams) }
+    )
     samples.gauge(
-      "tidemark_gateway_store_requests_in_flight", help: "Requests to the store without an answer.",
-      Double(pending.count))
+      "tidemark_gateway_store_requests_in_flight",
+      help: "Requests to the store without an answer.",
+      Double(pending.count)
+    )
     samples.gauge(
-      "tidemark_gateway_tokens_cached", help: "Verified tokens remembered.", Double(authenticator.cachedCount))
+      "tidemark_gateway_tokens_cached",
+      help: "Verified tokens remembered.",
+      Double(authenticator.cachedCount)
+    )
     samples.gauge(
-      "tidemark_gateway_requests_parked", help: "Requests that wait for their token to be verified.",
-      Double(authenticator.parkedCount))
+      "tidemark_gateway_requests_parked",
+      help: "Requests that wait for their token to be verified.",
+      Double(authenticator.parkedCount)
+    )
     samples.gauge(
-      "tidemark_gateway_store_connections_ready", help: "Connections to the store that take requests.",
-      store.isReady ? 1 : 0)
+      "tidemark_gateway_store_connections_ready",
+      help: "Connections to the store that take requests.",
+      store.isReady ? 1 : 0
+    )
     let stats = store.stats
     samples.counter(
-      "tidemark_gateway_store_requests_total", help: "Requests sent to the store.", Int64(stats.requestsSent))
+      "tidemark_gateway_store_requests_total",
+      help: "Requests sent to the store.",
+      Int64(stats.requestsSent)
+    )
     samples.counter(
-      "tidemark_gateway_store_resends_total", help: "Requests sent again after a lost connection.",
-      Int64(stats.resends))
+      "tidemark_gateway_store_resends_total",
+      help: "Requests sent again after a lost connection.",
+      Int64(stats.resends)
+    )
     samples.counter(
-      "tidemark_gateway_store_timeouts_total", help: "Requests whose deadline passed.", Int64(stats.timeouts))
+      "tidemark_gateway_store_timeouts_total",
+      help: "Requests whose deadline passed.",
+      Int64(stats.timeouts)
+    )
     samples.counter(
-      "tidemark_gateway_store_connections_lost_total", help: "Connections to the store that were lost.",
-      Int64(stats.connectionsLost))
+      "tidemark_gateway_store_connections_lost_total",
+      help: "Connections to the store that were lost.",
+      Int64(stats.connectionsLost)
+    )
   }
 }
 
@@ -149,7 +182,8 @@ package final class GatewayLoop {
 extension GatewayLoop: HTTP2ServerDelegate {
   /// Takes up a request: it is answered at once, or waits for the store or for its token.
   package func http2RequestReceived(
-    _ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<GatewayLoop>
+    _ stream: HTTP2StreamHandle,
+    on connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     currentRoute = GatewayCounters.noRoute
     do throws(Problem) {
@@ -182,7 +216,9 @@ extension GatewayLoop: HTTP2ServerDelegate {
   ///
   /// - Parameter caller: known already where the request was parked for its token.
   private func receive(
-    _ request: borrowing HTTP2Request, caller known: Caller?, _ stream: HTTP2StreamHandle,
+    _ request: borrowing HTTP2Request,
+    caller known: Caller?,
+    _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) throws(Problem) {
     if request.headersTooLarge { throw Problem(.headersTooLarge) }
@@ -206,7 +242,10 @@ extension GatewayLoop: HTTP2ServerDelegate {
 
   /// Who calls; nil where the request was parked.
   private func authenticate(
-    _ request: borrowing HTTP2Request, _ route: Route, _ index: UInt32, _ stream: HTTP2StreamHandle
+    _ request: borrowing HTTP2Request,
+    _ route: Route,
+    _ index: UInt32,
+    _ stream: HTTP2StreamHandle
   ) throws(Problem) -> Caller? {
     let identity = request.authorizationIdentity
     // A device has no header: its credential is in the body.
@@ -232,8 +271,12 @@ extension GatewayLoop: HTTP2ServerDelegate {
       throw Problem(code)
     case .unknown:
       try authenticator.park(
-        ParkedRequest(connection: index, stream: stream), token: token, now: { self.now },
-        finished: { self.verified($0, $1) }, allFinished: { self.endTurn() })
+        ParkedRequest(connection: index, stream: stream),
+        token: token,
+        now: { self.now },
+        finished: { self.verified($0, $1) },
+        allFinished: { self.endTurn() }
+      )
       counters.tokenMisses &+= 1
       return nil
     }
@@ -241,7 +284,9 @@ extension GatewayLoop: HTTP2ServerDelegate {
 
   /// Goes on with a request whose token has been verified.
   private func verified(_ parked: ParkedRequest, _ result: Result<Caller, TokenRefusal>) {
-    guard let connection = connections.connection(parked.connection), connection.isOpen(parked.stream) else { return }
+    guard let connection = connections.connection(parked.connection), connection.isOpen(parked.stream) else {
+      return
+    }
     connections.markDirty(parked.connection)
     currentRoute = GatewayCounters.noRoute
     do throws(Problem) {
@@ -279,10 +324,22 @@ struct RequestContext {
 
 extension GatewayLoop {
   /// Keeps a request until the store has answered; returns its token.
-  func keep(_ context: RequestContext, _ route: Route, _ shape: ReplyShape, gather: UInt32 = 0, entry: Int = 0) -> UInt64 {
+  func keep(
+    _ context: RequestContext,
+    _ route: Route,
+    _ shape: ReplyShape,
+    gather: UInt32 = 0,
+    entry: Int = 0
+  ) -> UInt64 {
     var request = PendingRequest(
-      stream: context.stream, connection: context.connection, gather: gather, entry: UInt32(entry), shape: shape,
-      route: route, isServer: context.caller.isServer)
+      stream: context.stream,
+      connection: context.connection,
+      gather: gather,
+      entry: UInt32(entry),
+      shape: shape,
+      route: route,
+      isServer: context.caller.isServer
+    )
     if !hasSample {
       hasSample = true
       request.sentAt = NIODeadline.now().uptimeNanoseconds
@@ -292,7 +349,11 @@ extension GatewayLoop {
 
   /// Sends one request about a channel, whose reply is the answer.
   func send(
-    _ kind: FrameKind, cid: RawSpan, _ context: RequestContext, _ route: Route, _ shape: ReplyShape,
+    _ kind: FrameKind,
+    cid: RawSpan,
+    _ context: RequestContext,
+    _ route: Route,
+    _ shape: ReplyShape,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let token = keep(context, route, shape)
@@ -309,18 +370,23 @@ extension GatewayLoop {
 
   /// Answers with a problem.
   func answer(
-    _ problem: Problem, _ route: UInt8, _ stream: HTTP2StreamHandle,
+    _ problem: Problem,
+    _ route: UInt8,
+    _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     let id = requestID(stream, connection)
     let status = problem.code.status
-    connection.respond(stream, status: status, contentType: .problem, headers: problem.headers(requestID: id)) {
+    connection.respond(stream, status: status, contentType: .problem, headers: problem.headers(requestID: id))
+    {
       problem.write(requestID: id, into: &$0)
     }
     counters.answered(route, status: status)
     if status >= 500 && problem.code != .notImplemented {
       logger.debug(
-        "Request not served", metadata: ["code": "\(problem.code.rawValue)", "request_id": "\(id)"])
+        "Request not served",
+        metadata: ["code": "\(problem.code.rawValue)", "request_id": "\(id)"]
+      )
     }
   }
 }

@@ -86,7 +86,8 @@ struct PendingRequests: ~Copyable {
   /// Takes out the request of a token; nil where it has been taken out before.
   mutating func remove(_ token: UInt64) -> PendingRequest? {
     let index = Int(UInt32(truncatingIfNeeded: token))
-    guard index < touched, slots[index].generation == UInt32(token >> 32), slots[index].next == Self.inUse else {
+    guard index < touched, slots[index].generation == UInt32(token >> 32), slots[index].next == Self.inUse
+    else {
       return nil
     }
     slots[index].generation &+= 1

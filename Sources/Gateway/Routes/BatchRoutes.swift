@@ -10,7 +10,9 @@ internal import StoreClient
 extension GatewayLoop {
   /// `POST /v1/channels/delivered` (R3).
   func markDelivered(
-    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let parameters = try PositionParameters(match.query, scratch)
     let body = try object(request)
@@ -48,7 +50,9 @@ extension GatewayLoop {
 
   /// `POST /v1/channels/read`: one position in each of many channels (R2).
   func markReadMany(
-    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let parameters = try PositionParameters(match.query, scratch)
     let body = try object(request)
@@ -84,7 +88,9 @@ extension GatewayLoop {
 
   /// `POST /v1/messages`: registers many.
   func registerMessages(
-    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let body = try object(request)
     let entries = try body.requiredArray("messages", countMax: limits.messagesPerRequest)
@@ -102,7 +108,9 @@ extension GatewayLoop {
       do throws(Problem) {
         guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
         let message = try MessageFields(entry, now: now)
-        sendEntry(.registerMessage, cid: cid, context, match.route, gather, position) { message.write(into: &$0) }
+        sendEntry(.registerMessage, cid: cid, context, match.route, gather, position) {
+          message.write(into: &$0)
+        }
       } catch {
         finishEntry(gather, position, error.code)
       }
@@ -113,7 +121,9 @@ extension GatewayLoop {
 
   @_lifetime(borrow context)
   func actingUser(
-    _ body: JSONValue, _ parameters: borrowing PositionParameters, _ context: borrowing RequestContext
+    _ body: JSONValue,
+    _ parameters: borrowing PositionParameters,
+    _ context: borrowing RequestContext
   ) throws(Problem) -> RawSpan {
     if !parameters.user.isEmpty { try Self.check(parameters.user, context) }
     if let user = try body.optionalString("user_id") {
@@ -128,7 +138,11 @@ extension GatewayLoop {
   /// Begins to gather `count` results.
   func beginGather(_ context: RequestContext, _ route: Route, count: Int) -> UInt32 {
     let gather = Gather(
-      connection: context.connection, stream: context.stream, route: route, isServer: context.caller.isServer)
+      connection: context.connection,
+      stream: context.stream,
+      route: route,
+      isServer: context.caller.isServer
+    )
     gather.results = Array(repeating: Gather.Result(), count: count)
     gather.waiting += count
     if let index = freeGathers.popLast() {
@@ -141,7 +155,12 @@ extension GatewayLoop {
 
   /// Sends one entry's request about a channel.
   private func sendEntry(
-    _ kind: FrameKind, cid: RawSpan, _ context: RequestContext, _ route: Route, _ gather: UInt32, _ entry: Int,
+    _ kind: FrameKind,
+    cid: RawSpan,
+    _ context: RequestContext,
+    _ route: Route,
+    _ gather: UInt32,
+    _ entry: Int,
     _ fields: (inout ByteBuffer) -> Void
   ) {
     let token = keep(context, route, .entry, gather: gather, entry: entry)

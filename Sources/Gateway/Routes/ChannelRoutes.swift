@@ -7,7 +7,9 @@ internal import ReceiptWire
 extension GatewayLoop {
   /// `PUT /v1/channels/{cid}`.
   func putChannel(
-    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let body = try object(request)
     let members = try body.optionalArray("members", countMax: limits.membersPerRequest)
@@ -29,7 +31,9 @@ extension GatewayLoop {
 
   /// `POST /v1/channels/{cid}/members`.
   func changeMembers(
-    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let body = try object(request)
     let added = try body.optionalArray("add", countMax: limits.membersPerRequest)
@@ -79,7 +83,11 @@ extension GatewayLoop {
       // Both were found to be there, of their types, before.
       if let user = member.member("user_id")?.string { buffer.writeField(user) }
       guard withRoles else { continue }
-      if let role = member.member("role")?.string { buffer.writeField(role) } else { buffer.writeEmptyField() }
+      if let role = member.member("role")?.string {
+        buffer.writeField(role)
+      } else {
+        buffer.writeEmptyField()
+      }
     }
   }
 }

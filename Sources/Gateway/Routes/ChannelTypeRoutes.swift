@@ -9,12 +9,16 @@ internal import StoreClient
 extension GatewayLoop {
   /// `PUT /v1/channel-types/{type}`.
   func putChannelType(
-    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let patch = try OptionsJSON.patch(try object(request))
     let home = try homeShard(of: match.subject)
     let gather = beginGather(context, match.route, count: 1)
-    sendTyped(.patchChannelType, home, match.subject, context, match.route, gather, 0) { $0.writeOptionPatch(patch) }
+    sendTyped(.patchChannelType, home, match.subject, context, match.route, gather, 0) {
+      $0.writeOptionPatch(patch)
+    }
     finishSending(gather)
   }
 
@@ -44,13 +48,21 @@ extension GatewayLoop {
     let home = ShardID.owning(name.span.bytes, count: store.shardCount)
     // The gather has no caller any more; what is kept of it here is only whether a server asked.
     let context = RequestContext(
-      caller: Caller(userID: [], isServer: gather.isServer), connection: gather.connection, stream: gather.stream)
+      caller: Caller(userID: [], isServer: gather.isServer),
+      connection: gather.connection,
+      stream: gather.stream
+    )
     gather.waiting += 1
     for shard in 0..<store.shardCount where shard != Int(home.rawValue) {
       gather.waiting += 1
       gather.results.append(Gather.Result())
       sendTyped(
-        .assignChannelType, ShardID(UInt16(shard)), name.span.bytes, context, gather.route, index,
+        .assignChannelType,
+        ShardID(UInt16(shard)),
+        name.span.bytes,
+        context,
+        gather.route,
+        index,
         gather.results.count - 1
       ) { buffer in
         buffer.writeVarint(record.version)
@@ -67,8 +79,14 @@ extension GatewayLoop {
   }
 
   private func sendTyped(
-    _ kind: FrameKind, _ shard: ShardID, _ name: RawSpan?, _ context: RequestContext, _ route: Route,
-    _ gather: UInt32, _ entry: Int, _ fields: (inout ByteBuffer) -> Void
+    _ kind: FrameKind,
+    _ shard: ShardID,
+    _ name: RawSpan?,
+    _ context: RequestContext,
+    _ route: Route,
+    _ gather: UInt32,
+    _ entry: Int,
+    _ fields: (inout ByteBuffer) -> Void
   ) {
     let token = keep(context, route, .entry, gather: gather, entry: entry)
     if !store.send(kind, shard: shard, name: name, token: token, fields) {

@@ -4,7 +4,9 @@ internal import ReceiptModel
 extension GatewayLoop {
   /// Calls the route. Each one checks its input whole before it sends anything to the store.
   func dispatch(
-    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
   ) throws(Problem) {
     switch match.route {
     case .markRead: try markRead(match, context, request)
@@ -23,7 +25,8 @@ extension GatewayLoop {
     case .readState: try readState(match, context)
     case .statuses: try statuses(match, context, request)
     case .messageStatus: try messageStatus(match, context)
-    case .deleteChannel, .truncateChannel, .putUser, .getUser, .deleteUser, .acknowledgeReceipts, .listReaders,
+    case .deleteChannel, .truncateChannel, .putUser, .getUser, .deleteUser, .acknowledgeReceipts,
+      .listReaders,
       .listDelivered, .listUnread, .chosenMembers, .unreadOfUser, .channelsOfUser, .unreadOfUsers, .events,
       .issueTickets, .acknowledgePushes, .receiveHook, .frames:
       throw Problem(.notImplemented, "this route is not built yet")
@@ -82,7 +85,8 @@ extension GatewayLoop {
   @_lifetime(borrow context)
   static func viewingUser(_ given: RawSpan, _ context: borrowing RequestContext) -> RawSpan {
     given.isEmpty
-      ? _overrideLifetime(context.caller.user, borrowing: context) : _overrideLifetime(given, borrowing: context)
+      ? _overrideLifetime(context.caller.user, borrowing: context)
+      : _overrideLifetime(given, borrowing: context)
   }
 
   /// Checks a `user_id` wherever it is given: a request that names one twice is held to both.

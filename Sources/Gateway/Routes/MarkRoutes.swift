@@ -6,19 +6,26 @@ internal import ReceiptWire
 /// of all: nothing here makes a string, an array or a closure that escapes.
 extension GatewayLoop {
   func markRead(
-    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
   ) throws(Problem) {
     try mark(.markRead, messageRequired: false, match, context, request)
   }
 
   func markUnread(
-    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
   ) throws(Problem) {
     try mark(.markUnread, messageRequired: true, match, context, request)
   }
 
   private func mark(
-    _ kind: FrameKind, messageRequired: Bool, _ match: borrowing RouteMatch, _ context: RequestContext,
+    _ kind: FrameKind,
+    messageRequired: Bool,
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let parameters = try PositionParameters(match.query, scratch)

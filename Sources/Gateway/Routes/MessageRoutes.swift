@@ -7,12 +7,16 @@ internal import ReceiptWire
 extension GatewayLoop {
   /// `POST /v1/channels/{cid}/messages`.
   func registerMessage(
-    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let body = try object(request)
     try MessageFields.checkTypes(body)
     let message = try MessageFields(body, now: now)
-    try send(.registerMessage, cid: match.subject, context, match.route, .registration) { message.write(into: &$0) }
+    try send(.registerMessage, cid: match.subject, context, match.route, .registration) {
+      message.write(into: &$0)
+    }
   }
 
   /// `DELETE /v1/channels/{cid}/messages/{id}`.
@@ -58,8 +62,12 @@ struct MessageFields: ~Escapable {
       createdAt = now
     }
     isSilent = try body.optionalBool("silent") ?? false
-    if try body.optionalBool("receipt") ?? false { throw Problem(.notImplemented, "receipts are not built yet") }
-    if try body.optionalString("parent_id") != nil { throw Problem(.notImplemented, "threads are not built yet") }
+    if try body.optionalBool("receipt") ?? false {
+      throw Problem(.notImplemented, "receipts are not built yet")
+    }
+    if try body.optionalString("parent_id") != nil {
+      throw Problem(.notImplemented, "threads are not built yet")
+    }
   }
 
   /// register_message of Proto/frames.md, behind the counter.

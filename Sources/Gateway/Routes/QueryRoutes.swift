@@ -50,7 +50,9 @@ extension GatewayLoop {
 
   /// `POST /v1/channels/{cid}/receipts/query`.
   func statuses(
-    _ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let parameters = try PositionParameters(match.query, scratch)
     let body = try object(request)
@@ -85,7 +87,9 @@ extension GatewayLoop {
 enum PageCursor {
   /// The row number that a cursor stands for.
   static func row(_ text: RawSpan) -> UInt32? {
-    guard text.byteCount > 1, text.unsafeLoad(fromByteOffset: 0, as: UInt8.self) == UInt8(ascii: "r") else { return nil }
+    guard text.byteCount > 1, text.unsafeLoad(fromByteOffset: 0, as: UInt8.self) == UInt8(ascii: "r") else {
+      return nil
+    }
     return text.extracting(1..<text.byteCount).decimal.flatMap { UInt32(exactly: $0) }
   }
 }

@@ -26,7 +26,8 @@ package struct QueryReader: ~Escapable {
       let equals = pair.firstOffset(of: UInt8(ascii: "="), from: 0) ?? pair.byteCount
       guard let name = scratch.decoded(pair.extracting(0..<equals)),
         let value = scratch.decoded(
-          pair.extracting(Swift.min(equals + 1, pair.byteCount)..<pair.byteCount))
+          pair.extracting(Swift.min(equals + 1, pair.byteCount)..<pair.byteCount)
+        )
       else { throw Problem(.invalidQuery, "a percent-escape in the query is broken") }
       return _overrideLifetime(QueryParameter(name: name, value: value), copying: self)
     }

@@ -1,5 +1,11 @@
 internal import ReceiptModel
 
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Musl)
+  internal import Musl
+#endif
+
 /// A route with the parts of the path that it names, percent-decoded and checked. Valid as long as the path is, and
 /// until the same ``PathScratch`` serves the next path.
 package struct RouteMatch: ~Escapable {
@@ -79,30 +85,29 @@ extension RawSpan {
 
   /// Where `byte` stands at or behind `start`.
   func firstOffset(of byte: UInt8, from start: Int) -> Int? {
-    var at = start
-    while at < byteCount {
-      if unsafeLoad(fromByteOffset: at, as: UInt8.self) == byte { return at }
-      at += 1
+    guard start < byteCount else { return nil }
+    return withUnsafeBytes { bytes in
+      let base = bytes.baseAddress.unsafelyUnwrapped
+      guard let found = memchr(base + start, Int32(byte), bytes.count - start) else { return nil }
+      return UnsafeRawPointer(found) - base
     }
-    return nil
   }
 
   /// Whether these are the bytes of `text`.
+  @inline(__always)
   func equals(_ text: StaticString) -> Bool {
     guard byteCount == text.utf8CodeUnitCount else { return false }
-    for at in 0..<byteCount where unsafeLoad(fromByteOffset: at, as: UInt8.self) != text.utf8Start[at] {
-      return false
-    }
-    return true
+    return withUnsafeBytes { memcmp($0.baseAddress ?? UnsafeRawPointer(text.utf8Start), text.utf8Start, $0.count) == 0 }
   }
 
   /// Whether both have the same bytes.
   func equals(_ other: RawSpan) -> Bool {
     guard byteCount == other.byteCount else { return false }
-    for at in 0..<byteCount
-    where unsafeLoad(fromByteOffset: at, as: UInt8.self) != other.unsafeLoad(fromByteOffset: at, as: UInt8.self) {
-      return false
+    return withUnsafeBytes { mine in
+      other.withUnsafeBytes { theirs in
+        guard let mine = mine.baseAddress, let theirs = theirs.baseAddress else { return true }
+        return memcmp(mine, theirs, byteCount) == 0
+      }
     }
-    return true
   }
 }

@@ -25,8 +25,11 @@ package struct Router {
       let names = routes.flatMap { $0.0 == .get ? ["GET", "HEAD"] : [Self.name($0.0)] }
       patterns[parts.count].append(
         Pattern(
-          parts: parts, routes: routes.map { (method: $0.0, route: $0.1) },
-          allow: Problem.StaticMethods(names.joined(separator: ", "))))
+          parts: parts,
+          routes: routes.map { (method: $0.0, route: $0.1) },
+          allow: Problem.StaticMethods(names.joined(separator: ", "))
+        )
+      )
     }
     self.patterns = patterns
   }
@@ -53,7 +56,8 @@ package struct Router {
       [(.get, .getChannelType), (.put, .putChannelType)]
     ),
     (
-      [.literal("v1"), .literal("users"), .user], [(.get, .getUser), (.put, .putUser), (.delete, .deleteUser)]
+      [.literal("v1"), .literal("users"), .user],
+      [(.get, .getUser), (.put, .putUser), (.delete, .deleteUser)]
     ),
     ([.literal("v1"), .literal("push"), .literal("tickets")], [(.post, .issueTickets)]),
     ([.literal("v1"), .literal("push"), .literal("acks")], [(.post, .acknowledgePushes)]),
@@ -62,7 +66,8 @@ package struct Router {
       [(.post, .statuses)]
     ),
     (
-      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message], [(.delete, .deleteMessage)]
+      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message],
+      [(.delete, .deleteMessage)]
     ),
     (
       [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message, .literal("status")],
@@ -96,7 +101,9 @@ package struct Router {
   /// - Throws: `route_not_found`, `method_not_allowed`, or the code of a part that is not of its form, in this order.
   @_lifetime(copy path)
   package func match(
-    _ method: HTTP2Method, _ path: RawSpan, _ scratch: PathScratch
+    _ method: HTTP2Method,
+    _ path: RawSpan,
+    _ scratch: PathScratch
   ) throws(Problem) -> RouteMatch {
     scratch.clear()
     let pathEnd = path.firstOffset(of: UInt8(ascii: "?"), from: 0) ?? path.byteCount
@@ -123,7 +130,8 @@ package struct Router {
     throw Problem(.routeNotFound)
   }
 
-  private static func fits(_ pattern: borrowing Pattern, _ path: RawSpan, _ ends: InlineArray<8, Int>) -> Bool {
+  private static func fits(_ pattern: borrowing Pattern, _ path: RawSpan, _ ends: InlineArray<8, Int>) -> Bool
+  {
     for index in 0..<pattern.parts.count {
       let part = path.extracting((ends[index] + 1)..<ends[index + 1])
       switch pattern.parts[index] {
@@ -136,7 +144,11 @@ package struct Router {
 
   @_lifetime(copy query)
   private func routed(
-    _ pattern: Pattern, _ method: HTTP2Method, _ path: RawSpan, _ ends: InlineArray<8, Int>, _ query: RawSpan,
+    _ pattern: Pattern,
+    _ method: HTTP2Method,
+    _ path: RawSpan,
+    _ ends: InlineArray<8, Int>,
+    _ query: RawSpan,
     _ scratch: PathScratch
   ) throws(Problem) -> RouteMatch {
     let wanted = method == .head ? .get : method
@@ -156,13 +168,17 @@ package struct Router {
         guard let part = scratch.decoded(raw), Identifier.isCID(part) else { throw Problem(.invalidCID) }
         subject = part
       case .channelType:
-        guard let part = scratch.decoded(raw), Identifier.isType(part) else { throw Problem(.invalidChannelType) }
+        guard let part = scratch.decoded(raw), Identifier.isType(part) else {
+          throw Problem(.invalidChannelType)
+        }
         subject = part
       case .user:
         guard let part = scratch.decoded(raw), Identifier.isUser(part) else { throw Problem(.invalidUserID) }
         subject = part
       case .message:
-        guard let part = scratch.decoded(raw), Identifier.isMessage(part) else { throw Problem(.invalidMessageID) }
+        guard let part = scratch.decoded(raw), Identifier.isMessage(part) else {
+          throw Problem(.invalidMessageID)
+        }
         message = part
       }
     }

@@ -36,7 +36,8 @@ package struct GatewayConfiguration: Sendable {
   /// All settings, by the key that is flag, environment variable and file key in one.
   package static let keys: Set<String> = [
     "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file",
-    "ticket-secret-file", "admin", "proxy-protocol", "cors-origin", "loops", "config", "log-level", "health-check",
+    "ticket-secret-file", "admin", "proxy-protocol", "cors-origin", "loops", "config", "log-level",
+    "health-check",
   ]
 
   /// Reads and checks the settings and the files that they name.
@@ -58,7 +59,9 @@ package struct GatewayConfiguration: Sendable {
     admin = try settings.endpoint("admin")
     loopCount = try settings.integer("loops", in: 1...256) ?? Self.defaultLoopCount
     logLevel = try ProcessRunner.logLevel(settings)
-    if try settings.flag("proxy-protocol") { throw SettingsError("proxy-protocol", "is not built yet; leave it out") }
+    if try settings.flag("proxy-protocol") {
+      throw SettingsError("proxy-protocol", "is not built yet; leave it out")
+    }
     if try !settings.list("cors-origin").isEmpty {
       throw SettingsError("cors-origin", "is not built yet; leave it out")
     }
@@ -83,12 +86,15 @@ package struct GatewayConfiguration: Sendable {
         throw SettingsError("h2c", "serves without TLS and --tls-cert with it: give one of them")
       }
       return TLSServerConfiguration(certificateChainFile: certificate, privateKeyFile: key)
-    case (nil, _): throw SettingsError("tls-cert", "is missing: --tls-key needs the certificate that it belongs to")
+    case (nil, _):
+      throw SettingsError("tls-cert", "is missing: --tls-key needs the certificate that it belongs to")
     case (_, nil): throw SettingsError("tls-key", "is missing: --tls-cert needs its private key")
     }
   }
 
-  private static func tokenKeys(_ settings: Settings, _ warn: (String) -> Void) throws(SettingsError) -> TokenKeys {
+  private static func tokenKeys(_ settings: Settings, _ warn: (String) -> Void) throws(SettingsError)
+    -> TokenKeys
+  {
     var keys = TokenKeys()
     if let path = try settings.string("jwt-secret-file") {
       keys.secrets = try SecretFile.load(path, key: "jwt-secret-file", byteCountMin: 32, warn: warn).all
@@ -100,7 +106,9 @@ package struct GatewayConfiguration: Sendable {
     }
     guard !keys.secrets.isEmpty || keys.keySet != nil else {
       throw SettingsError(
-        "jwt-secret-file", "is missing: give the file with the secret of HS256 tokens, or --jwks-file with public keys")
+        "jwt-secret-file",
+        "is missing: give the file with the secret of HS256 tokens, or --jwks-file with public keys"
+      )
     }
     return keys
   }

@@ -19,8 +19,12 @@ package final class GatewayServer: Service {
   package let address: Endpoint
 
   private init(
-    listener: any Channel, address: Endpoint, loops: [NIOLoopBound<GatewayLoop>], eventLoops: [any EventLoop],
-    readiness: Readiness, logger: Logger
+    listener: any Channel,
+    address: Endpoint,
+    loops: [NIOLoopBound<GatewayLoop>],
+    eventLoops: [any EventLoop],
+    readiness: Readiness,
+    logger: Logger
   ) {
     self.listener = listener
     self.address = address
@@ -35,8 +39,11 @@ package final class GatewayServer: Service {
   /// - Parameter group: all of its loops are used; connections are spread over them in turn.
   /// - Throws: where a certificate, a key set or the address will not do.
   package static func start(
-    _ configuration: GatewayConfiguration, group: MultiThreadedEventLoopGroup, readiness: Readiness,
-    metrics: MetricsRegistry, logger: Logger
+    _ configuration: GatewayConfiguration,
+    group: MultiThreadedEventLoopGroup,
+    readiness: Readiness,
+    metrics: MetricsRegistry,
+    logger: Logger
   ) async throws(SettingsError) -> GatewayServer {
     let tls = try configuration.tls.map { tls throws(SettingsError) in try context(tls) }
     let verifier: TokenVerifier
@@ -50,15 +57,30 @@ package final class GatewayServer: Service {
     var loops: [NIOLoopBound<GatewayLoop>] = []
     for eventLoop in eventLoops {
       loops.append(
-        await makeLoop(on: eventLoop, configuration, verifier, storeReadiness, metrics: metrics, logger: logger))
+        await makeLoop(
+          on: eventLoop,
+          configuration,
+          verifier,
+          storeReadiness,
+          metrics: metrics,
+          logger: logger
+        )
+      )
     }
     let listener = try await listen(configuration, group, eventLoops, loops, tls)
     readiness.set("process", nil)
     let address = Endpoint(
-      host: configuration.listen.host, port: listener.localAddress?.port ?? configuration.listen.port)
+      host: configuration.listen.host,
+      port: listener.localAddress?.port ?? configuration.listen.port
+    )
     return GatewayServer(
-      listener: listener, address: address, loops: loops, eventLoops: eventLoops, readiness: readiness,
-      logger: logger)
+      listener: listener,
+      address: address,
+      loops: loops,
+      eventLoops: eventLoops,
+      readiness: readiness,
+      logger: logger
+    )
   }
 
   private static func context(_ configuration: TLSServerConfiguration) throws(SettingsError) -> TLSContext {
@@ -70,18 +92,30 @@ package final class GatewayServer: Service {
   }
 
   private static func makeLoop(
-    on eventLoop: any EventLoop, _ configuration: GatewayConfiguration, _ verifier: TokenVerifier,
-    _ readiness: StoreReadiness, metrics: MetricsRegistry, logger: Logger
+    on eventLoop: any EventLoop,
+    _ configuration: GatewayConfiguration,
+    _ verifier: TokenVerifier,
+    _ readiness: StoreReadiness,
+    metrics: MetricsRegistry,
+    logger: Logger
   ) async -> NIOLoopBound<GatewayLoop> {
     var store = StoreClientConfiguration(
       addresses: configuration.stores.map { StoreClientConfiguration.Address(host: $0.host, port: $0.port) },
-      secrets: configuration.storeSecrets, logger: logger)
+      secrets: configuration.storeSecrets,
+      logger: logger
+    )
     store.name = "tidemark-gateway"
     let storeConfiguration = store
     let made = eventLoop.submit {
       let loop = GatewayLoop(
-        eventLoop: eventLoop, store: storeConfiguration, verifier: verifier, limits: configuration.limits,
-        http2: configuration.http2, logger: logger, readinessChanged: { readiness.changed(by: $0 ? 1 : -1) })
+        eventLoop: eventLoop,
+        store: storeConfiguration,
+        verifier: verifier,
+        limits: configuration.limits,
+        http2: configuration.http2,
+        logger: logger,
+        readinessChanged: { readiness.changed(by: $0 ? 1 : -1) }
+      )
       loop.start()
       return NIOLoopBound(loop, eventLoop: eventLoop)
     }
@@ -92,29 +126,40 @@ package final class GatewayServer: Service {
   }
 
   private static func listen(
-    _ configuration: GatewayConfiguration, _ group: MultiThreadedEventLoopGroup, _ eventLoops: [any EventLoop],
-    _ loops: [NIOLoopBound<GatewayLoop>], _ tls: TLSContext?
+    _ configuration: GatewayConfiguration,
+    _ group: MultiThreadedEventLoopGroup,
+    _ eventLoops: [any EventLoop],
+    _ loops: [NIOLoopBound<GatewayLoop>],
+    _ tls: TLSContext?
   ) async throws(SettingsError) -> any Channel {
     let byEventLoop = Dictionary(
-      uniqueKeysWithValues: zip(eventLoops, loops).map { (ObjectIdentifier($0), $1) })
+      uniqueKeysWithValues: zip(eventLoops, loops).map { (ObjectIdentifier($0), $1) }
+    )
     do {
       return try await ServerBootstrap(group: group)
         .serverChannelOption(.backlog, value: 1_024)
         .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
         .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
         .childChannelOption(
-          .recvAllocator, value: AdaptiveRecvByteBufferAllocator(minimum: 2_048, initial: 16_384, maximum: 65_536)
+          .recvAllocator,
+          value: AdaptiveRecvByteBufferAllocator(minimum: 2_048, initial: 16_384, maximum: 65_536)
         )
         .childChannelInitializer { channel in
           channel.eventLoop.makeCompletedFuture {
             // Every loop of the group has one.
-            try GatewayPipeline.assemble(channel, byEventLoop[ObjectIdentifier(channel.eventLoop)]!.value, tls: tls)
+            try GatewayPipeline.assemble(
+              channel,
+              byEventLoop[ObjectIdentifier(channel.eventLoop)]!.value,
+              tls: tls
+            )
           }
         }
         .bind(host: configuration.listen.host, port: configuration.listen.port).get()
     } catch {
       throw SettingsError(
-        "listen", "\(configuration.listen): cannot listen there (\(error)); is another process using it?")
+        "listen",
+        "\(configuration.listen): cannot listen there (\(error)); is another process using it?"
+      )
     }
   }
 

@@ -27,21 +27,30 @@ package struct MetricSamples: Sendable {
 
   /// Adds to a counter; its name should end in `_total`.
   package mutating func counter(
-    _ name: String, help: String, labels: KeyValuePairs<String, String> = [:], _ value: Int64
+    _ name: String,
+    help: String,
+    labels: KeyValuePairs<String, String> = [:],
+    _ value: Int64
   ) {
     add(name, .counter, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .integer(value))
   }
 
   /// Adds to a gauge.
   package mutating func gauge(
-    _ name: String, help: String, labels: KeyValuePairs<String, String> = [:], _ value: Double
+    _ name: String,
+    help: String,
+    labels: KeyValuePairs<String, String> = [:],
+    _ value: Double
   ) {
     add(name, .gauge, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .number(value))
   }
 
   /// Adds to a histogram; the name of one of durations should end in `_seconds`.
   package mutating func histogram(
-    _ name: String, help: String, labels: KeyValuePairs<String, String> = [:], _ value: Histogram
+    _ name: String,
+    help: String,
+    labels: KeyValuePairs<String, String> = [:],
+    _ value: Histogram
   ) {
     add(name, .histogram, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .histogram(value))
   }
@@ -95,7 +104,12 @@ package struct MetricSamples: Sendable {
     }
   }
 
-  private static func write(_ histogram: Histogram, _ name: String, _ labels: String, into buffer: inout ByteBuffer) {
+  private static func write(
+    _ histogram: Histogram,
+    _ name: String,
+    _ labels: String,
+    into buffer: inout ByteBuffer
+  ) {
     var cumulated: UInt64 = 0
     for (bucket, count) in histogram.counts.enumerated() {
       cumulated += count

@@ -41,7 +41,8 @@ package final class MetricsRegistry: MetricsFactory, Sendable {
 
   /// Has `collect` called on `eventLoop` at each scrape, as long as the loop runs.
   package func register(
-    on eventLoop: any EventLoop, _ collect: @escaping @Sendable (inout MetricSamples) -> Void
+    on eventLoop: any EventLoop,
+    _ collect: @escaping @Sendable (inout MetricSamples) -> Void
   ) {
     state.withLock { $0.collectors.append(Collector(eventLoop: eventLoop, collect: collect)) }
   }
@@ -69,14 +70,30 @@ package final class MetricsRegistry: MetricsFactory, Sendable {
     state.withLock { state in
       for (series, cell) in state.counters {
         samples.add(
-          series.name, .counter, help: help[series.name] ?? "", labels: series.pairs, .integer(cell.value))
+          series.name,
+          .counter,
+          help: help[series.name] ?? "",
+          labels: series.pairs,
+          .integer(cell.value)
+        )
       }
       for (series, cell) in state.gauges {
-        samples.add(series.name, .gauge, help: help[series.name] ?? "", labels: series.pairs, .number(cell.value))
+        samples.add(
+          series.name,
+          .gauge,
+          help: help[series.name] ?? "",
+          labels: series.pairs,
+          .number(cell.value)
+        )
       }
       for (series, cell) in state.histograms {
         samples.add(
-          series.name, .histogram, help: help[series.name] ?? "", labels: series.pairs, .histogram(cell.value))
+          series.name,
+          .histogram,
+          help: help[series.name] ?? "",
+          labels: series.pairs,
+          .histogram(cell.value)
+        )
       }
     }
     return samples
@@ -99,7 +116,9 @@ package final class MetricsRegistry: MetricsFactory, Sendable {
 
   /// A histogram of sizes, or a gauge where it is not to be aggregated.
   package func makeRecorder(
-    label: String, dimensions: [(String, String)], aggregate: Bool
+    label: String,
+    dimensions: [(String, String)],
+    aggregate: Bool
   ) -> any RecorderHandler {
     aggregate ? histogram(Series(label, dimensions), .sizes) : gauge(label, dimensions)
   }

@@ -14,22 +14,35 @@ enum ProcessMetrics {
     if getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage) == 0 {
       let seconds = { (time: timeval) in Double(time.tv_sec) + Double(time.tv_usec) / 1_000_000 }
       samples.add(
-        "process_cpu_seconds_total", .counter, help: "User and system CPU time of this process.", labels: [],
-        .number(seconds(usage.ru_utime) + seconds(usage.ru_stime)))
+        "process_cpu_seconds_total",
+        .counter,
+        help: "User and system CPU time of this process.",
+        labels: [],
+        .number(seconds(usage.ru_utime) + seconds(usage.ru_stime))
+      )
     }
     if let statm = try? String(contentsOfFile: "/proc/self/statm", encoding: .ascii) {
       let pages = statm.split(separator: " ").compactMap { Double($0) }
       if pages.count > 1 {
         samples.gauge(
-          "process_resident_memory_bytes", help: "Resident memory of this process.",
-          pages[1] * Double(sysconf(Int32(_SC_PAGESIZE))))
+          "process_resident_memory_bytes",
+          help: "Resident memory of this process.",
+          pages[1] * Double(sysconf(Int32(_SC_PAGESIZE)))
+        )
       }
     }
     if let descriptors = try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd") {
-      samples.gauge("process_open_fds", help: "Open file descriptors of this process.", Double(descriptors.count))
+      samples.gauge(
+        "process_open_fds",
+        help: "Open file descriptors of this process.",
+        Double(descriptors.count)
+      )
     }
     samples.gauge(
-      "process_start_time_seconds", help: "When this process started, in seconds since 1970.", startTime)
+      "process_start_time_seconds",
+      help: "When this process started, in seconds since 1970.",
+      startTime
+    )
   }
 
   /// The first look at it is when the registry is first scraped or, through `noteStart`, when the process starts.

@@ -1,0 +1,307 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+
+/// Storage in memory, open to be damaged.
+///
+/// `@unchecked Sendable`: a test has one thread.
+final class MemoryStorage: StorageEngine, @unchecked Sendable {
+  var log: [ShardID: [UInt64: ByteBuffer]] = [:]
+  var pages: [PageKey: ByteBuffer] = [:]
+  var directory: [[UInt8]: ChannelNumber] = [:]
+
+  func commit(_ group: CommitGroup) throws(StorageError) {
+    for batch in group.batches { log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes }
+    for page in group.pages {
+      pages[page.key] = page.bytes
+      if let cid = page.cid { directory[cid] = page.key.channel }
+    }
+    for cut in group.cuts { log[cut.shard] = log[cut.shard]?.filter { $0.key > cut.through.rawValue } }
+  }
+
+  func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
+    var number = ChannelNumber(0)
+    switch channel {
+    case .number(let asked): number = asked
+    case .cid(let cid):
+      guard let found = directory[cid] else { return nil }
+      number = found
+    }
+    let found = pages.filter { $0.key.shard == shard && $0.key.channel == number }
+      .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
+    if found.isEmpty { return nil }
+    return StoredChannel(number: number, pages: found.map { (page: $0.key.page, bytes: $0.value) })
+  }
+
+  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
+    func own(_ page: PageID) -> ByteBuffer? {
+      pages[PageKey(shard: shard, channel: ChannelNumber(0), page: page)]
+    }
+    let batches = log[shard, default: [:]].sorted { $0.key < $1.key }
+    return StoredShard(
+      head: own(.shardHead),
+      types: own(.types),
+      log: batches.map { (index: LogIndex($0.key), bytes: $0.value) }
+    )
+  }
+}
+
+/// One store loop whose commits and reads are done when a test says so.
+final class EngineWorld: StoreLoopDriver {
+  let storage: MemoryStorage
+  private(set) var loop: StoreLoop!
+  /// Asked for and not answered.
+  var commits: [CommitGroup] = []
+  var loads: [(request: LoadRequest, reference: ChannelReference)] = []
+  private(set) var reports: [StorageError] = []
+  private(set) var halts: [StorageError] = []
+  /// Every commit that was asked for, in words.
+  private(set) var asked: [String] = []
+  var clock: Int64 = 1_000
+
+  init(
+    _ storage: MemoryStorage = MemoryStorage(),
+    shards: [UInt16] = [0],
+    of shardCount: Int = 1,
+    configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+  ) throws(StorageError) {
+    self.storage = storage
+    var configuration = StoreLoopConfiguration()
+    configure(&configuration)
+    var stored: [(shard: ShardID, state: StoredShard)] = []
+    for shard in shards { stored.append((ShardID(shard), try storage.recover(ShardID(shard)))) }
+    loop = try StoreLoop(configuration: configuration, shardCount: shardCount, stored: stored, driver: self)
+    loop.clock = Timestamp(milliseconds: clock)
+  }
+
+  func commit(_ group: CommitGroup) {
+    commits.append(group)
+    let indices = group.batches.map { "\($0.index.rawValue)" }.joined(separator: ",")
+    let cuts = group.cuts.map { " cut \($0.through.rawValue)" }.joined()
+    asked.append("batches [\(indices)] pages \(group.pages.count)\(cuts)")
+  }
+
+  func load(_ request: LoadRequest, as reference: ChannelReference) { loads.append((request, reference)) }
+  func reports(_ error: StorageError) { reports.append(error) }
+  func halted(_ error: StorageError) { halts.append(error) }
+
+  // MARK: What a test does
+
+  /// The oldest commit is on storage.
+  func persist() throws {
+    let group = commits.removeFirst()
+    try storage.commit(group)
+    loop.committed(.success(()))
+  }
+
+  func persistAll() throws { while !commits.isEmpty { try persist() } }
+
+  func fail() {
+    commits.removeFirst()
+    loop.committed(.failure(.failed("no space")))
+  }
+
+  /// Answers the oldest read, or the one with this reference.
+  func answerLoad(_ reference: ChannelReference? = nil, failing: Bool = false) throws {
+    let place = reference.map { wanted in loads.firstIndex { $0.reference == wanted }! } ?? 0
+    let (request, asked) = loads.remove(at: place)
+    if failing {
+      loop.loaded(request, as: asked, .failure(.failed("bad sector")))
+    } else {
+      loop.loaded(request, as: asked, .success(try storage.read(request.shard, request.channel)))
+    }
+  }
+
+  func answerLoads() throws { while !loads.isEmpty { try answerLoad() } }
+
+  func pass(_ milliseconds: Int64) {
+    clock += milliseconds
+    loop.clock = Timestamp(milliseconds: clock)
+  }
+
+  /// Until nothing is left to write, and the log is cut.
+  func checkpoint() throws {
+    for _ in 0..<20 {
+      pass(10_000)
+      loop.tick()
+      try answerLoads()
+      try persistAll()
+    }
+  }
+
+  func connect(session: UInt64 = 1, serial: UInt64 = 0) -> Gateway {
+    Gateway(self, session: SessionID(high: 0, low: session), serial: serial)
+  }
+}
+
+/// A connection, its requests, and its replies in words.
+final class Gateway {
+  unowned let world: EngineWorld
+  private(set) var lane: ReplyLane!
+  var counter: UInt64 = 0
+  private var correlation: UInt32 = 0
+  private(set) var replies: [String] = []
+  private(set) var ended: [WireError] = []
+
+  init(_ world: EngineWorld, session: SessionID, serial: UInt64) {
+    self.world = world
+    lane = ReplyLane(
+      session: session,
+      serial: serial,
+      shards: world.loop.shardCount,
+      deliver: { [unowned self] bytes, _ in self.delivered(bytes) },
+      end: { [unowned self] error in self.ended.append(error) }
+    )
+  }
+
+  /// What came since the last look, in words.
+  func take() -> [String] {
+    defer { replies = [] }
+    return replies
+  }
+
+  private func delivered(_ bytes: ByteBuffer) {
+    let decoder = FrameDecoder()
+    var offset = 0
+    while case .frame(let header, let count)? = try? decoder.next(bytes.readableBytesSpan, at: offset) {
+      let start = offset + FrameHeader.byteCount
+      offset = start + count
+      replies.append("\(header.correlation) \(Self.words(header, bytes.readableBytesSpan.extracting(start..<offset)))")
+    }
+  }
+
+  private static func words(_ header: FrameHeader, _ payload: RawSpan) -> String {
+    var reader = FieldReader(payload)
+    do {
+      switch header.kind {
+      case .error:
+        let error = try ErrorFrame(payload)
+        return error.code?.name ?? "code \(error.rawCode)"
+      case .markReadReply, .markUnreadReply, .markDeliveredReply:
+        let row = try RowFields(&reader)
+        return "row read \(row.lastReadSequence.rawValue) unread \(row.unreadMessages)"
+      case .registerMessageReply:
+        let isNew = try reader.byte() == 1
+        return "message \(try reader.sequence().rawValue)\(isNew ? " new" : "")"
+      case .deleteMessageReply:
+        return "deleted \(try reader.sequence().rawValue)"
+      case .putChannelReply:
+        let isNew = try reader.byte() == 1
+        return "channel of \(try ChannelFields(&reader).memberCount)\(isNew ? " new" : "")"
+      case .changeMembersReply, .getChannelReply:
+        return "channel of \(try ChannelFields(&reader).memberCount)"
+      case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
+        let type = try reader.channelTypeRecord()
+        return "type \(type.name) version \(type.version)\(type.options.readEvents ? "" : " without read events")"
+      case .listChannelTypesReply:
+        return "\(try reader.count()) types"
+      case .readStateReply:
+        return "\(try reader.count()) rows"
+      case .statusesReply:
+        return "\(try reader.count()) statuses"
+      default:
+        return "kind \(header.kind.rawValue)"
+      }
+    } catch {
+      return "does not parse: \(error)"
+    }
+  }
+
+  // MARK: Requests
+
+  /// Sends one request with the next correlation, and the next counter unless one is given. The turn goes on.
+  func send(
+    _ kind: FrameKind,
+    _ name: String?,
+    counter given: UInt64? = nil,
+    shard: UInt16 = 0,
+    _ fields: (inout ByteBuffer) -> Void = { _ in }
+  ) {
+    correlation += 1
+    var payload = ByteBuffer()
+    if let name { payload.writeField(name) }
+    if kind.isCommand {
+      if given == nil { counter += 1 }
+      payload.writeVarint(given ?? counter)
+    }
+    fields(&payload)
+    let header = FrameHeader(kind, shard: ShardID(shard), correlation: correlation)
+    do {
+      try world.loop.receive(header, payload.readableBytesSpan, lane: lane)
+    } catch {
+      lane.fail(error)
+    }
+  }
+
+  func put(_ cid: String, _ users: [String] = [], counter: UInt64? = nil) {
+    send(.putChannel, cid, counter: counter) { payload in
+      payload.writeOptionPatch(OptionPatch())
+      Self.write(users, into: &payload)
+    }
+  }
+
+  func change(_ cid: String, add: [String] = [], remove: [String] = [], counter: UInt64? = nil) {
+    send(.changeMembers, cid, counter: counter) { payload in
+      Self.write(add, into: &payload)
+      payload.writeVarint(remove.count)
+      for user in remove { payload.writeField(user) }
+    }
+  }
+
+  private static func write(_ users: [String], into payload: inout ByteBuffer) {
+    payload.writeVarint(users.count)
+    for user in users {
+      payload.writeField(user)
+      payload.writeEmptyField()
+    }
+  }
+
+  func post(_ cid: String, _ id: String, by sender: String = "", counter: UInt64? = nil) {
+    send(.registerMessage, cid, counter: counter) { payload in
+      payload.writeField(id)
+      payload.writeField(sender)
+      payload.writeTime(.none)
+      payload.writeVarint(0)
+    }
+  }
+
+  func read(_ cid: String, _ user: String, _ message: String = "", counter: UInt64? = nil) {
+    send(.markRead, cid, counter: counter) { payload in
+      payload.writeField(user)
+      payload.writeField(message)
+      payload.writeVarint(0)
+    }
+  }
+
+  func look(_ cid: String) { send(.getChannel, cid) }
+
+  func patch(_ type: String, readEvents: Bool, counter: UInt64? = nil) {
+    var patch = OptionPatch()
+    patch.readEvents = readEvents
+    send(.patchChannelType, type, counter: counter) { $0.writeOptionPatch(patch) }
+  }
+
+  func assign(_ type: String, version: UInt64, readEvents: Bool) {
+    send(.assignChannelType, type) { payload in
+      payload.writeVarint(version)
+      var options = ChannelTypeOptions()
+      options.readEvents = readEvents
+      payload.writeOptions(options)
+    }
+  }
+}
+
+/// A world with one channel `team:a` of alice and bob, everything on storage, and the gateway that made it.
+func settledWorld(
+  configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+) throws -> (world: EngineWorld, gateway: Gateway) {
+  let world = try EngineWorld(configure: configure)
+  let gateway = world.connect()
+  gateway.put("team:a", ["alice", "bob"])
+  world.loop.endTurn()
+  try world.answerLoads()
+  try world.persistAll()
+  _ = gateway.take()
+  return (world, gateway)
+}

@@ -1,0 +1,228 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// One append in flight per loop, the next one gathering behind it; an answer leaves when what it tells of is durable (DESIGN.md section 3, "Write path").
+@Suite("Group commit")
+struct GroupCommitTests {
+  @Test("one commit in flight, the next gathers, and is larger")
+  func oneInFlight() throws {
+    let (world, gateway) = try settledWorld()
+    let before = world.asked.count
+    gateway.post("team:a", "m1")
+    world.loop.endTurn()
+    #expect(world.commits.count == 1)
+    for number in 2...4 {
+      gateway.post("team:a", "m\(number)")
+      world.loop.endTurn()
+    }
+    #expect(world.commits.count == 1)
+    #expect(gateway.take() == [])
+    try world.persist()
+    #expect(gateway.take() == ["2 message 1 new"])
+    #expect(world.commits.count == 1)
+    try world.persist()
+    #expect(gateway.take() == ["3 message 2 new", "4 message 3 new", "5 message 4 new"])
+    #expect(world.commits.isEmpty && world.asked.count == before + 2)
+  }
+
+  @Test("requests of one turn go into one batch")
+  func oneTurn() throws {
+    let (world, gateway) = try settledWorld()
+    for number in 1...3 { gateway.post("team:a", "m\(number)") }
+    #expect(world.commits.isEmpty)
+    world.loop.endTurn()
+    #expect(world.commits[0].batches.count == 1)
+    try world.persist()
+    #expect(gateway.take().count == 3)
+  }
+
+  @Test("all shards of a loop commit together")
+  func shards() throws {
+    let world = try EngineWorld(shards: [0, 1], of: 2)
+    let gateway = world.connect()
+    gateway.send(.patchChannelType, "team", shard: 0) { $0.writeInteger(UInt8(0)) }
+    gateway.send(.patchChannelType, "team", shard: 1) { $0.writeInteger(UInt8(0)) }
+    world.loop.endTurn()
+    #expect(world.commits.map { $0.batches.map(\.shard.rawValue) } == [[0, 1]])
+    try world.persist()
+    #expect(gateway.take() == ["1 type team version 1", "2 type team version 1"])
+  }
+
+  @Test("a query waits for the change before it, in flight or gathering")
+  func query() throws {
+    let (world, gateway) = try settledWorld()
+    let other = world.connect(session: 2)
+    gateway.change("team:a", add: ["carol"])
+    world.loop.endTurn()
+    other.look("team:a")
+    world.loop.endTurn()
+    gateway.change("team:a", add: ["dave"])
+    other.look("team:a")
+    world.loop.endTurn()
+    #expect(other.take() == [])
+    try world.persist()
+    #expect(gateway.take() == ["2 channel of 3"])
+    #expect(other.take() == ["1 channel of 3"])
+    try world.persist()
+    #expect(gateway.take() == ["3 channel of 4"])
+    #expect(other.take() == ["2 channel of 4"])
+    // Nothing is under way: at once.
+    other.look("team:a")
+    #expect(other.take() == [])
+    world.loop.endTurn()
+    #expect(other.take() == ["3 channel of 4"])
+  }
+
+  @Test("a command that changes nothing waits for the change that it tells of")
+  func noChange() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m1")
+    gateway.read("team:a", "alice")
+    world.loop.endTurn()
+    gateway.read("team:a", "alice")
+    gateway.post("team:a", "m1")
+    gateway.change("team:a", remove: ["nobody"])
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    #expect(world.commits.count == 1)
+    try world.persist()
+    #expect(
+      gateway.take() == [
+        "2 message 1 new", "3 row read 1 unread 0", "4 row read 1 unread 0", "5 message 1", "6 channel of 2",
+      ]
+    )
+    #expect(world.commits.isEmpty)
+    // Now it writes nothing and waits for nothing.
+    gateway.read("team:a", "alice")
+    world.loop.endTurn()
+    #expect(gateway.take() == ["7 row read 1 unread 0"] && world.commits.isEmpty)
+  }
+
+  @Test("a refusal that tells of a change waits for it too")
+  func refusal() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.change("team:a", remove: ["alice"])
+    gateway.read("team:a", "alice")
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    try world.persist()
+    #expect(gateway.take() == ["2 channel of 1", "3 not_a_member"])
+  }
+
+  @Test("an answer shown under new options waits for the type's change")
+  func types() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.patch("team", readEvents: false)
+    gateway.look("team:a")
+    gateway.send(.getChannelType, "team")
+    gateway.send(.listChannelTypes, nil)
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    try world.persist()
+    #expect(
+      gateway.take() == [
+        "2 type team version 1 without read events", "3 channel of 2", "4 type team version 1 without read events",
+        "5 1 types",
+      ]
+    )
+  }
+
+  @Test("a failed commit halts: nothing is answered, nothing more is taken or asked for")
+  func failure() throws {
+    let (world, gateway) = try settledWorld()
+    let other = world.connect(session: 2)
+    world.loop.open(other.lane)
+    gateway.post("team:a", "m1")
+    world.loop.endTurn()
+    gateway.post("team:a", "m2")
+    world.loop.endTurn()
+    gateway.look("team:none")
+    world.fail()
+    #expect(world.loop.isHalted && world.halts == [.failed("no space")])
+    #expect(gateway.lane.isClosed && other.lane.isClosed)
+    other.look("team:a")
+    world.loop.endTurn()
+    world.pass(60_000)
+    world.loop.tick()
+    try world.answerLoads()
+    #expect(gateway.take() == [] && other.take() == [])
+    #expect(world.commits.isEmpty && world.loads.isEmpty)
+  }
+
+  @Test("a loop that is stopped asks nothing more of its storage")
+  func stop() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m1")
+    world.loop.endTurn()
+    gateway.post("team:a", "m2")
+    gateway.look("team:b")
+    world.loop.stop()
+    try world.persist()
+    try world.answerLoads()
+    world.pass(60_000)
+    world.loop.tick()
+    #expect(world.commits.isEmpty && world.halts.isEmpty && gateway.take() == [])
+  }
+
+  @Test("a closed lane is not delivered to, and what it asked for is carried out")
+  func closedLane() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m1")
+    world.loop.endTurn()
+    world.loop.close(gateway.lane)
+    try world.persist()
+    #expect(gateway.take() == [])
+    let again = world.connect()
+    again.post("team:a", "m1", counter: 2)
+    again.post("team:a", "m1", counter: 3)
+    world.loop.endTurn()
+    #expect(again.take() == ["1 message 1", "2 message 1"])
+  }
+
+  @Test("pages and the cut come after the batches, by age and by size")
+  func checkpoints() throws {
+    let (world, gateway) = try settledWorld { $0.checkpointAgeMilliseconds = 1_000 }
+    #expect(world.asked == ["batches [1] pages 0"])
+    world.pass(1_000)
+    gateway.post("team:a", "m1")
+    world.loop.endTurn()
+    // Shard head, head and rows of batch 1; the segment is young.
+    #expect(world.asked.last == "batches [2] pages 3")
+    try world.persist()
+    world.loop.tick()
+    // The shard head is of batch 2, for it was written with it; the segment still needs 2.
+    #expect(world.asked.last == "batches [] pages 0 cut 1")
+    try world.persist()
+    world.pass(1_000)
+    world.loop.tick()
+    #expect(world.asked.last == "batches [] pages 1")
+    try world.persist()
+    world.loop.tick()
+    #expect(world.asked.last == "batches [] pages 0 cut 2")
+    try world.persist()
+    let count = world.asked.count
+    world.pass(60_000)
+    world.loop.tick()
+    #expect(world.asked.count == count && world.storage.log[ShardID(0)]!.isEmpty)
+  }
+
+  @Test("a clock that goes back does not stop the checkpoints")
+  func clockBack() throws {
+    let (world, gateway) = try settledWorld { $0.checkpointAgeMilliseconds = 1_000 }
+    world.pass(3_600_000)
+    gateway.post("team:a", "m1")
+    world.loop.endTurn()
+    try world.persist()
+    world.pass(-3_600_000)
+    world.loop.tick()
+    for _ in 0..<5 {
+      world.pass(500)
+      world.loop.tick()
+      try world.persistAll()
+    }
+    #expect(world.loop.gauges.dirtyPages == 0)
+  }
+}

@@ -1,0 +1,223 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Channels that are read from storage, and the requests that wait for them.
+@Suite("Loading channels")
+struct LoadingTests {
+  private let a = ChannelReference.cid(Array("team:a".utf8))
+  private let b = ChannelReference.cid(Array("team:b".utf8))
+
+  /// A store with `team:a` and `team:b` of alice and bob, each with message m1, started again from pages.
+  private func restarted(
+    isCheckpointed: Bool = true,
+    configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+  ) throws -> EngineWorld {
+    let world = try EngineWorld()
+    let gateway = world.connect(session: 99)
+    for cid in ["team:a", "team:b"] {
+      gateway.put(cid, ["alice", "bob"])
+      gateway.post(cid, "m1")
+    }
+    try world.answerLoads()
+    try world.persistAll()
+    if isCheckpointed { try world.checkpoint() }
+    return try EngineWorld(world.storage, configure: configure)
+  }
+
+  @Test("requests wait for their channel in order, and hold up no other")
+  func order() throws {
+    let world = try restarted()
+    let gateway = world.connect()
+    gateway.change("team:a", add: ["carol"])
+    gateway.look("team:a")
+    gateway.look("team:b")
+    gateway.change("team:a", remove: ["carol"])
+    world.loop.endTurn()
+    #expect(world.loads.map(\.reference) == [a, b])
+    try world.answerLoad(b)
+    #expect(gateway.take() == ["3 channel of 2"])
+    try world.answerLoad(a)
+    #expect(gateway.take() == [])
+    try world.persist()
+    #expect(gateway.take() == ["1 channel of 3", "2 channel of 3", "4 channel of 2"])
+  }
+
+  @Test("a channel that is not there: put makes it, for those behind it too")
+  func missing() throws {
+    let world = try EngineWorld()
+    let gateway = world.connect()
+    gateway.look("team:new")
+    gateway.read("team:new", "alice")
+    gateway.put("team:new", ["alice"])
+    gateway.look("team:new")
+    try world.answerLoads()
+    #expect(gateway.take() == ["1 channel_not_found", "2 channel_not_found"])
+    try world.persist()
+    #expect(gateway.take() == ["3 channel of 1 new", "4 channel of 1"])
+  }
+
+  @Test("too many channels that load: busy, and nothing of it applied")
+  func loadsMax() throws {
+    let world = try restarted { $0.loadsMax = 1 }
+    let gateway = world.connect()
+    gateway.look("team:a")
+    gateway.change("team:b", add: ["carol"])
+    gateway.look("team:a")
+    world.loop.endTurn()
+    #expect(gateway.take() == ["2 busy"])
+    try world.answerLoads()
+    #expect(gateway.take() == ["1 channel of 2", "3 channel of 2"])
+    // Its answer may be lost: the command is not taken for applied.
+    gateway.change("team:a", add: ["dave"])
+    let again = world.connect()
+    again.change("team:b", add: ["carol"], counter: 1)
+    again.look("team:b")
+    try world.answerLoads()
+    try world.persistAll()
+    #expect(again.take() == ["1 channel of 3", "2 channel of 3"])
+  }
+
+  @Test("too many requests that wait for one channel: busy")
+  func waitingMax() throws {
+    let world = try restarted { $0.waitingPerLoadMax = 2 }
+    let gateway = world.connect()
+    for _ in 0..<4 { gateway.look("team:a") }
+    gateway.look("team:b")
+    world.loop.endTurn()
+    #expect(gateway.take() == ["3 busy", "4 busy"])
+    try world.answerLoads()
+    #expect(gateway.take() == ["1 channel of 2", "2 channel of 2", "5 channel of 2"])
+  }
+
+  @Test("a channel that cannot be read is unavailable, others go on, and it is read again when asked for")
+  func unreadable() throws {
+    let world = try restarted()
+    let gateway = world.connect()
+    gateway.change("team:a", add: ["carol"])
+    gateway.change("team:b", add: ["carol"])
+    try world.answerLoad(a, failing: true)
+    #expect(gateway.take() == ["1 unavailable"])
+    #expect(world.reports == [.failed("bad sector")])
+    try world.answerLoad(b)
+    try world.persistAll()
+    #expect(gateway.take() == ["2 channel of 3"])
+    // Sent again on another connection: it was not applied, and is now.
+    let again = world.connect()
+    again.change("team:a", add: ["carol"], counter: 1)
+    try world.answerLoads()
+    try world.persistAll()
+    #expect(again.take() == ["1 channel of 3"])
+  }
+
+  @Test("a waiting request that does not parse ends its connection, not the others")
+  func malformed() throws {
+    let world = try restarted()
+    let gateway = world.connect()
+    let other = world.connect(session: 2)
+    gateway.send(.getChannel, "team:a") { $0.writeInteger(UInt8(1)) }
+    other.look("team:a")
+    gateway.change("team:b", add: ["carol"])
+    try world.answerLoad(a)
+    #expect(gateway.ended == [.trailingBytes])
+    #expect(other.take() == ["1 channel of 2"] && other.ended == [])
+    // Nothing more is taken from it: a command may not be passed over.
+    gateway.change("team:b", add: ["dave"])
+    try world.answerLoads()
+    try world.persistAll()
+    other.look("team:b")
+    world.loop.endTurn()
+    #expect(other.take() == ["2 channel of 3"] && gateway.take() == [])
+  }
+
+  @Test("a command that waits and cannot carry a counter ends its connection before anything is read")
+  func malformedCounter() throws {
+    let world = try restarted()
+    let gateway = world.connect()
+    gateway.send(.markRead, "team:a", counter: 0) { _ in }
+    #expect(gateway.ended == [.badValue(.session)] && world.loads.isEmpty)
+  }
+
+  @Test("what waits and is sent again on another connection is applied once")
+  func resentWhileWaiting() throws {
+    let world = try restarted()
+    let gateway = world.connect(serial: 1)
+    world.loop.open(gateway.lane)
+    gateway.change("team:a", add: ["carol"])
+    gateway.change("team:a", remove: ["carol"])
+    let again = world.connect(serial: 2)
+    world.loop.open(again.lane)
+    #expect(gateway.lane.isClosed)
+    again.change("team:a", add: ["carol"], counter: 1)
+    again.change("team:a", remove: ["carol"], counter: 2)
+    again.change("team:a", add: ["dave"], counter: 3)
+    try world.answerLoads()
+    try world.persistAll()
+    #expect(gateway.take() == [])
+    #expect(again.take() == ["1 channel of 2", "2 channel of 2", "3 channel of 3"])
+  }
+
+  @Test("an older connection that opens late is the one that ends")
+  func lateOpen() throws {
+    let (world, _) = try settledWorld()
+    let newer = world.connect(serial: 8)
+    let older = world.connect(serial: 7)
+    world.loop.open(newer.lane)
+    world.loop.open(older.lane)
+    #expect(older.lane.isClosed && !newer.lane.isClosed)
+    older.post("team:a", "m1")
+    newer.look("team:a")
+    world.loop.endTurn()
+    #expect(world.commits.isEmpty && newer.take() == ["1 channel of 2"])
+    // Its end does not end the newer one.
+    world.loop.close(older.lane)
+    let third = world.connect(serial: 9)
+    world.loop.open(third.lane)
+    #expect(newer.lane.isClosed)
+  }
+
+  // MARK: The log's tail
+
+  @Test("a channel of the tail that is taken in to cut the log does not overtake who waits for it")
+  func tailKeepsOrder() throws {
+    let world = try restarted(isCheckpointed: false)
+    let gateway = world.connect()
+    gateway.change("team:a", add: ["carol"])
+    world.loop.tick()
+    #expect(world.loads.map(\.reference) == [a, .number(ChannelNumber(1)), .number(ChannelNumber(2))])
+    try world.answerLoad(.number(ChannelNumber(1)))
+    gateway.change("team:a", remove: ["carol"])
+    world.loop.endTurn()
+    // The read by name comes to nothing.
+    try world.answerLoads()
+    try world.persistAll()
+    #expect(gateway.take() == ["1 channel of 3", "2 channel of 2"])
+  }
+
+  @Test("a channel of the tail that cannot be read is tried again, and the log is cut then")
+  func tailRetry() throws {
+    let world = try restarted(isCheckpointed: false) { $0.tailRetryMilliseconds = 5_000 }
+    world.loop.tick()
+    try world.answerLoad(failing: true)
+    try world.answerLoads()
+    world.pass(4_000)
+    world.loop.tick()
+    #expect(world.loads.isEmpty)
+    #expect(world.loop.gauges.tailChannels == 1)
+    try world.persistAll()
+    try world.checkpoint()
+    #expect(world.loop.gauges.tailChannels == 0)
+    #expect(world.storage.log[ShardID(0)]!.isEmpty)
+  }
+
+  @Test("a busy store still takes in the tail")
+  func tailUnderLoad() throws {
+    let world = try restarted(isCheckpointed: false) { $0.tailLoadsMax = 1 }
+    let gateway = world.connect()
+    for number in 0..<20 { gateway.look("team:other\(number)") }
+    world.loop.tick()
+    #expect(world.loads.last?.reference == .number(ChannelNumber(1)))
+  }
+}

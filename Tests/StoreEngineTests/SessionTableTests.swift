@@ -1,0 +1,148 @@
+import ReceiptModel
+import Testing
+
+@testable import StoreEngine
+
+/// Counters of one session in one shard (Proto/frames.md, "Sessions and resending").
+@Suite("Session table")
+struct SessionTableTests {
+  enum Act {
+    case decided(UInt64)
+    case waits(UInt64)
+    case refused(UInt64)
+  }
+
+  struct Story: CustomTestStringConvertible {
+    var testDescription: String
+    var acts: [Act]
+    var covered: [UInt64]
+    var open: [UInt64]
+  }
+
+  static let stories = [
+    Story(testDescription: "nothing yet", acts: [], covered: [], open: [1, 2, .max]),
+    Story(
+      testDescription: "rising, with the gaps of other shards",
+      acts: [.decided(1), .decided(4)],
+      covered: [1, 2, 3, 4],
+      open: [5]
+    ),
+    Story(
+      testDescription: "one waits, a later one is decided",
+      acts: [.waits(5), .decided(6)],
+      covered: [6],
+      open: [5, 7]
+    ),
+    Story(
+      testDescription: "it waited, and is decided",
+      acts: [.waits(5), .decided(6), .decided(5)],
+      covered: [5, 6],
+      open: [7]
+    ),
+    Story(
+      testDescription: "a refused one stays open",
+      acts: [.refused(5), .decided(6)],
+      covered: [4, 6],
+      open: [5, 7]
+    ),
+    Story(
+      testDescription: "it waited and is refused",
+      acts: [.waits(5), .decided(6), .refused(5)],
+      covered: [6],
+      open: [5]
+    ),
+    Story(
+      testDescription: "refused, sent again, decided",
+      acts: [.refused(5), .decided(6), .decided(5)],
+      covered: [5, 6],
+      open: []
+    ),
+    Story(
+      testDescription: "refusing what was decided changes nothing",
+      acts: [.decided(5), .refused(5), .waits(5)],
+      covered: [5],
+      open: [6]
+    ),
+    Story(
+      testDescription: "the largest counter",
+      acts: [.decided(.max), .waits(.max), .refused(.max)],
+      covered: [1, .max],
+      open: []
+    ),
+  ]
+
+  @Test("knows what was applied", arguments: stories)
+  func story(_ story: Story) {
+    var table = SessionTable()
+    let position = table.position(of: SessionID(high: 1, low: 1))
+    for act in story.acts {
+      switch act {
+      case .decided(let counter): table.decided(counter, at: position)
+      case .waits(let counter): table.waits(counter, at: position)
+      case .refused(let counter): table.refused(counter, at: position)
+      }
+    }
+    #expect(story.covered.filter { !table.covers($0, at: position) } == [])
+    #expect(story.open.filter { table.covers($0, at: position) } == [])
+    // What is logged says the same.
+    table.touch(position)
+    let record = table.takeTouched(at: Timestamp(milliseconds: 7), elapsed: 0)[0]
+    #expect(story.covered.allSatisfy(record.covers) && !story.open.contains(where: record.covers))
+    #expect(record.waiting == record.waiting.sorted())
+    #expect(record.lastWritten == Timestamp(milliseconds: 7))
+  }
+
+  @Test("sessions do not touch each other, and are logged only when they have an effect")
+  func touched() {
+    var table = SessionTable()
+    let first = table.position(of: SessionID(high: 1, low: 1))
+    let second = table.position(of: SessionID(high: 1, low: 2))
+    #expect(first != second && table.position(of: SessionID(high: 1, low: 1)) == first)
+    table.decided(9, at: first)
+    #expect(!table.covers(9, at: second))
+    #expect(table.takeTouched(at: .none, elapsed: 0).isEmpty)
+    table.touch(first)
+    table.touch(first)
+    #expect(table.takeTouched(at: .none, elapsed: 0).map(\.highest) == [9])
+    #expect(table.takeTouched(at: .none, elapsed: 0).isEmpty)
+  }
+
+  @Test("refused commands are bounded; the oldest give way, those that wait do not")
+  func bound() {
+    var table = SessionTable()
+    let position = table.position(of: SessionID(high: 1, low: 1))
+    table.waits(1, at: position)
+    let most = UInt64(SessionTable.refusedMax)
+    for counter in 2...(most + 3) { table.refused(counter, at: position) }
+    #expect(!table.covers(1, at: position))
+    #expect(table.covers(2, at: position) && table.covers(3, at: position) && !table.covers(4, at: position))
+    table.touch(position)
+    #expect(table.takeTouched(at: .none, elapsed: 0)[0].waiting.count == Int(most) + 1)
+  }
+
+  @Test("what is read back is as it was, waiting counters too")
+  func recovered() {
+    var table = SessionTable()
+    let session = SessionID(high: 3, low: 4)
+    table.assign(SessionRecord(session: session, highest: 8, waiting: [5, 6]))
+    let position = table.position(of: session)
+    #expect([5, 6, 9].allSatisfy { !table.covers($0, at: position) } && table.covers(8, at: position))
+    table.decided(5, at: position)
+    #expect(table.covers(5, at: position))
+  }
+
+  @Test("the head page keeps sessions by elapsed time")
+  func lifetime() {
+    var table = SessionTable()
+    for low in [2, 1, 3] as [UInt64] {
+      let position = table.position(of: SessionID(high: 0, low: low))
+      if low == 3 { continue }
+      table.decided(1, at: position)
+      table.touch(position)
+      _ = table.takeTouched(at: Timestamp(milliseconds: 5), elapsed: Int64(low) * 100)
+    }
+    #expect(table.records(elapsed: 300, lifetimeMilliseconds: 1000).map(\.session.low) == [1, 2])
+    #expect(table.records(elapsed: 1150, lifetimeMilliseconds: 1000).map(\.session.low) == [2])
+    #expect(table.records(elapsed: 1201, lifetimeMilliseconds: 1000).isEmpty)
+  }
+}
