@@ -138,7 +138,9 @@ let package = Package(
     ),
     .executableTarget(
       name: "tidemark",
-      dependencies: ["LocalStack", "LoadGenerator", "Demo", "Operations", arguments],
+      dependencies: [
+        "LocalStack", "LoadGenerator", "Demo", "Probe", "Operations", "TLSSession", arguments, signals,
+      ],
       swiftSettings: strict
     ),
     .testTarget(name: "ReceiptModelTests", dependencies: ["ReceiptModel"], swiftSettings: strict),

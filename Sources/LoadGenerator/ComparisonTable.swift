@@ -6,7 +6,7 @@ package struct ComparisonTable: Sendable {
     package var row: Comparison.Row
     /// Requests a second.
     package var rate: Double
-    /// The rate over the peer's; nil for the peer itself.
+    /// The rate over the peer's in the same round, the median of the rounds; nil for the peer itself.
     package var ofPeer: Double?
     package var p50: Double
     package var p99: Double
@@ -24,7 +24,18 @@ package struct ComparisonTable: Sendable {
     for streams in Set(measurements.map(\.streams)).sorted() {
       let here = measurements.filter { $0.streams == streams }
       func reports(_ row: Comparison.Row) -> [LoadReport] { here.filter { $0.row == row }.map(\.report) }
-      let peer = Self.median(reports(.peer).map(\.rate))
+      // Within a round the machine is the same for all; over minutes it may not be.
+      func ofPeer(_ row: Comparison.Row) -> Double? {
+        guard row != .peer else { return nil }
+        let ratios = Set(here.map(\.round)).compactMap { round -> Double? in
+          let reports = here.filter { $0.round == round }
+          guard let own = reports.first(where: { $0.row == row })?.report.rate,
+            let peer = reports.first(where: { $0.row == .peer })?.report.rate, peer > 0
+          else { return nil }
+          return own / peer
+        }
+        return Self.median(ratios)
+      }
       for row in Comparison.Row.allCases {
         let reports = reports(row)
         guard let rate = Self.median(reports.map(\.rate)) else { continue }
@@ -37,7 +48,7 @@ package struct ComparisonTable: Sendable {
             streams: streams,
             row: row,
             rate: rate,
-            ofPeer: row == .peer ? nil : peer.map { rate / $0 },
+            ofPeer: ofPeer(row),
             p50: Self.median(reports.map(\.latencies.p50)) ?? 0,
             p99: Self.median(reports.map(\.latencies.p99)) ?? 0,
             p999: Self.median(reports.map(\.latencies.p999)) ?? 0,

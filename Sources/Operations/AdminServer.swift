@@ -136,11 +136,15 @@ private final class AdminHandler: ChannelInboundHandler {
     }
   }
 
+  private struct NotReady: Encodable {
+    var status = "not_ready"
+    var reasons: [String]
+  }
+
   private static func notReady(_ reasons: [String]) -> String {
-    let body = ["status": ["not ready"], "reasons": reasons]
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-    guard let data = try? encoder.encode(body) else { return "{}" }
+    guard let data = try? encoder.encode(NotReady(reasons: reasons)) else { return "{}" }
     return String(decoding: data, as: UTF8.self)
   }
 

@@ -10,7 +10,7 @@ package enum Refusal: Error, Hashable, Sendable {
   /// The limits that a caller can meet.
   package enum StaticLimit: String, Sendable {
     case membersPerChannel = "members of a channel: at most 16777216 rows, those who left included"
-    case messagesPerChannel = "messages of a channel: at most 4294967294"
+    case messagesPerChannel = "messages of a channel: their ids have at most 4 GiB together"
   }
 }
 

@@ -90,6 +90,51 @@ package struct ChannelState: Sendable {
     return rows.hidesHistory(row) ? max(own, SequenceNumber(rows.joined[Int(row.rawValue)])) : own
   }
 
+  // MARK: Moving a row
+
+  /// Mark-read's part for one row (R2).
+  func decideRead(
+    _ row: MemberOrdinal,
+    to sequence: SequenceNumber,
+    epoch: UInt32?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    let position = Int(row.rawValue)
+    let read = max(rows.read[position], sequence.rawValue)
+    if read > rows.read[position] {
+      effects.append(.readMoved(number, row, to: SequenceNumber(read), at: time))
+    }
+    let marker = rows.markers[position]
+    guard marker != ReadVector.noMarker, !isStale(epoch, row) else { return }
+    let moved = max(marker, sequence.rawValue)
+    // Gone once it reaches the watermark.
+    let left = moved >= read ? nil : SequenceNumber(moved)
+    if left?.rawValue != marker {
+      effects.append(.markerAssigned(number, row, marker: left, epoch: rows.epochs[position]))
+    }
+  }
+
+  /// Mark-unread's part for one row (R4): nothing if the message is above the watermark already.
+  func decideUnread(
+    _ row: MemberOrdinal,
+    from sequence: SequenceNumber,
+    epoch: UInt32?,
+    into effects: inout [Effect]
+  ) {
+    let position = Int(row.rawValue)
+    let marker = SequenceNumber(sequence.rawValue - 1)
+    guard sequence.rawValue <= rows.read[position], rows.marker(row) != marker, !isStale(epoch, row) else {
+      return
+    }
+    effects.append(.markerAssigned(number, row, marker: marker, epoch: rows.epochs[position] + 1))
+  }
+
+  /// A read or unread with an older epoch than the row's comes from a device that has not seen the latest choice (R4).
+  private func isStale(_ epoch: UInt32?, _ row: MemberOrdinal) -> Bool {
+    epoch.map { $0 < rows.epochs[Int(row.rawValue)] } ?? false
+  }
+
   // MARK: Statuses
 
   /// A message's status and counts (R1); it is not deleted.

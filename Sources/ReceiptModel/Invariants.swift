@@ -125,7 +125,7 @@ extension ChannelState {
   extension MessageTable {
     /// All messages: segments filled one after the other, prefix counts, bits and ids.
     func checkInvariants() -> String? {
-      if segments.count != (Int(newest.rawValue) + 255) / 256 { return "wrong number of segments" }
+      if segmentCount != (Int(newest.rawValue) + 255) / 256 { return "wrong number of segments" }
       var countable: UInt32 = 0
       for position in 0..<newest.rawValue {
         let sequence = SequenceNumber(position + 1)

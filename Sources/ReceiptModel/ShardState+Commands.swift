@@ -28,22 +28,7 @@ extension ShardState {
   ) throws(Refusal) -> MemberOrdinal {
     let row = try member(user, in: slot)
     let sequence = try position(message, in: slot)
-    let number = self[slot].number
-    let rows = self[slot].rows
-    let position = Int(row.rawValue)
-    let read = max(rows.read[position], sequence.rawValue)
-    if read > rows.read[position] {
-      effects.append(.readMoved(number, row, to: SequenceNumber(read), at: time))
-    }
-    let marker = rows.markers[position]
-    if marker != ReadVector.noMarker, !isStale(epoch, rows.epochs[position]) {
-      let moved = max(marker, sequence.rawValue)
-      // Gone once it reaches the watermark.
-      let left = moved >= read ? nil : SequenceNumber(moved)
-      if left?.rawValue != marker {
-        effects.append(.markerAssigned(number, row, marker: left, epoch: rows.epochs[position]))
-      }
-    }
+    self[slot].decideRead(row, to: sequence, epoch: epoch, at: time, into: &effects)
     return row
   }
 
@@ -74,25 +59,9 @@ extension ShardState {
     let row = try member(user, in: slot)
     guard options(slot).markUnread != .off else { throw .markUnreadOff }
     guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
-    let rows = self[slot].rows
-    let position = Int(row.rawValue)
-    let marker = sequence.rawValue - 1
-    let isAbove = sequence.rawValue > rows.read[position]
-    if !isAbove, rows.markers[position] != marker, !isStale(epoch, rows.epochs[position]) {
-      effects.append(
-        .markerAssigned(
-          self[slot].number,
-          row,
-          marker: SequenceNumber(marker),
-          epoch: rows.epochs[position] + 1
-        )
-      )
-    }
+    self[slot].decideUnread(row, from: sequence, epoch: epoch, into: &effects)
     return row
   }
-
-  /// A read or unread with an older epoch than the row's comes from a device that has not seen the latest choice (R4).
-  private func isStale(_ epoch: UInt32?, _ current: UInt32) -> Bool { epoch.map { $0 < current } ?? false }
 
   /// The row of a user who is a member now.
   package func member(_ user: RawSpan, in slot: ChannelSlot) throws(Refusal) -> MemberOrdinal {
@@ -132,16 +101,13 @@ extension ShardState {
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> Registration {
-    let messages = self[slot].messages
-    if let known = messages.find(id) {
-      guard !messages.flags(known).contains(.deleted) else { throw .messageDeleted }
+    if let known = self[slot].messages.find(id) {
+      guard !self[slot].messages.flags(known).contains(.deleted) else { throw .messageDeleted }
       return .known(known)
     }
-    guard messages.newest.rawValue < MessageTable.sequenceMax else {
-      throw .limitReached(.messagesPerChannel)
-    }
+    guard self[slot].messages.hasRoom else { throw .limitReached(.messagesPerChannel) }
     let number = self[slot].number
-    let sequence = messages.newest.next
+    let sequence = self[slot].messages.newest.next
     let record = MessageRecord(
       id: Self.text(id),
       sender: Self.text(sender),

@@ -168,7 +168,7 @@ package struct ShardState: Sendable {
         return .rowAssigned(channel.number, row, record(of: row, in: channel))
       }
     case .segment(let number):
-      guard Int(number) < channel.messages.segments.count else { return [] }
+      guard Int(number) < channel.messages.segmentCount else { return [] }
       let first = number * PageID.messagesPerSegment + 1
       let last = min(first + PageID.messagesPerSegment - 1, channel.messages.newest.rawValue)
       return (first...last).map { raw in

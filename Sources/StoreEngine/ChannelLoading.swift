@@ -10,6 +10,8 @@ struct ChannelLoad {
     var header: FrameHeader
     var payload: ByteBuffer
     var lane: ReplyLane
+    /// The command's; nil for a query.
+    var counter: UInt64?
   }
 
   var waiting: [Waiting] = []
@@ -103,7 +105,7 @@ extension ShardEngine {
     }
     var bytes = ByteBuffer()
     bytes.writeRaw(payload)
-    loads[reference]!.waiting.append(ChannelLoad.Waiting(header: header, payload: bytes, lane: lane))
+    loads[reference]!.waiting.append(ChannelLoad.Waiting(header: header, payload: bytes, lane: lane, counter: counter))
   }
 
   /// Refuses a request that was not looked at; sent again it is taken up.
@@ -161,6 +163,11 @@ extension ShardEngine {
       return
     }
     for item in waiting {
+      // Its connection is gone: it is sent again on another, where it may have been refused already. Applied here it would be after that.
+      guard !item.lane.isClosed else {
+        noteDropped(item)
+        continue
+      }
       do {
         try perform(item.header, item.payload.readableBytesSpan, item.lane)
       } catch {
@@ -170,13 +177,11 @@ extension ShardEngine {
   }
 
   private func refuseUnread(_ item: ChannelLoad.Waiting) {
-    var counter: UInt64?
-    if item.header.kind.isCommand {
-      var reader = FieldReader(item.payload.readableBytesSpan)
-      // Read once before, when it began to wait.
-      counter = (try? reader.string()) == nil ? nil : try? reader.varint()
-    }
-    refuseUndecided(item.header, counter, .unavailable, 1000, "the channel cannot be read", item.lane)
+    refuseUndecided(item.header, item.counter, .unavailable, 1000, "the channel cannot be read", item.lane)
+  }
+
+  private func noteDropped(_ item: ChannelLoad.Waiting) {
+    if let counter = item.counter { sessions.refused(counter, at: sessionPosition(item.lane)) }
   }
 
   /// - Returns: the channel's slot, where it was taken in now.

@@ -12,7 +12,7 @@ extension ShardEngine {
     default:
       var reader = FieldReader(payload)
       let cid = try reader.string()
-      if let slot = state.slot(of: cid) {
+      if let slot = Self.slot(of: cid, in: &state) {
         try perform(header, &reader, slot, lane)
       } else if !Identifier.isCID(cid) {
         refuse(
@@ -33,7 +33,7 @@ extension ShardEngine {
   func perform(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
     var reader = FieldReader(payload)
     let cid = try reader.string()
-    if let slot = state.slot(of: cid) {
+    if let slot = Self.slot(of: cid, in: &state) {
       try perform(header, &reader, slot, lane)
     } else if header.kind == .putChannel {
       try putChannel(header, &reader, cid: cid, nil, lane)
@@ -80,20 +80,49 @@ extension ShardEngine {
     let command = takeUp(counter, lane)
     let row: MemberOrdinal
     do throws(Refusal) {
-      let time = state.advance(clock: loop.clock)
-      switch header.kind {
-      case .markRead:
-        row = try state.decideRead(slot, user: user, message: message, epoch: epoch, at: time, into: &effects)
-      case .markDelivered:
-        row = try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
-      default:
-        row = try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
-      }
+      row = try Self.decideMark(
+        header.kind,
+        slot,
+        user: user,
+        message: message,
+        epoch: epoch,
+        clock: loop.clock,
+        state: &state,
+        into: &effects
+      )
     } catch {
       return refuse(header, error, slot, lane, command)
     }
     finish(slot, command)
-    reply(header, departure(slot), lane) { $0.writeRow(state.ownRow(slot, row), slot, of: self) }
+    reply(header, departure(slot), lane) { $0.writeOwnRow(row, slot, in: &state) }
+  }
+
+  // What a mark asks of the state goes through these, which are handed it in place: a method called on a property of this class would be handed
+  // a copy, a reference count up and down for each of the state's tables.
+
+  private static func slot(of cid: RawSpan, in state: inout ShardState) -> ChannelSlot? {
+    state.slot(of: cid)
+  }
+
+  private static func decideMark(
+    _ kind: FrameKind,
+    _ slot: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan,
+    epoch: UInt32?,
+    clock: Timestamp,
+    state: inout ShardState,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> MemberOrdinal {
+    let time = state.advance(clock: clock)
+    switch kind {
+    case .markRead:
+      return try state.decideRead(slot, user: user, message: message, epoch: epoch, at: time, into: &effects)
+    case .markDelivered:
+      return try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
+    default:
+      return try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
+    }
   }
 
   // MARK: Messages
@@ -149,7 +178,8 @@ extension ShardEngine {
       // Its session says that it was applied, and it was not: a gateway that gives counters twice, or has more refusals open than are kept.
       return refuse(header, .outcomeUnknown, "the command's counter was taken up before", lane)
     }
-    let status = state.status(slot, registration.sequence).status
+    // Nobody but its sender can have read or received a message that is new.
+    let status = isNew ? .sent : state.status(slot, registration.sequence).status
     reply(header, departure(slot), lane) { buffer in
       buffer.writeInteger(UInt8(isNew ? 1 : 0))
       buffer.writeSequence(registration.sequence)
@@ -303,7 +333,7 @@ extension ShardEngine {
     }
     reply(header, departure(slot), lane) { buffer in
       buffer.writeVarint(page.rows.count)
-      for row in page.rows { buffer.writeRow(row, slot, of: self) }
+      for row in page.rows { buffer.writeRow(row, slot, in: &state) }
       buffer.writeOptional(page.next.map(UInt64.init))
     }
   }
@@ -518,21 +548,25 @@ extension ShardEngine {
 }
 
 extension ByteBuffer {
-  /// *row* of Proto/frames.md, in one stretch: the answer to every mark is one of these. Takes the engine rather than its state, which would be
-  /// copied out of the class to be passed on.
-  fileprivate mutating func writeRow(_ row: RowAnswer, _ slot: ChannelSlot, of engine: ShardEngine) {
+  fileprivate mutating func writeOwnRow(_ row: MemberOrdinal, _ slot: ChannelSlot, in state: inout ShardState)
+  {
+    writeRow(state.ownRow(slot, row), slot, in: &state)
+  }
+
+  /// *row* of Proto/frames.md, in one stretch: the answer to every mark is one of these.
+  fileprivate mutating func writeRow(_ row: RowAnswer, _ slot: ChannelSlot, in state: inout ShardState) {
     writeFields(byteCountMax: RowFields.byteCountMax) { fields in
-      engine.state.withUser(slot, row.row) { fields.string($0) }
+      state.withUser(slot, row.row) { fields.string($0) }
       fields.time(row.lastRead)
-      engine.state.withMessage(slot, row.lastReadSequence) { fields.string($0) }
+      state.withMessage(slot, row.lastReadSequence) { fields.string($0) }
       fields.varint(UInt64(row.lastReadSequence.rawValue))
       fields.time(row.lastDelivered)
-      engine.state.withMessage(slot, row.lastDeliveredSequence) { fields.string($0) }
+      state.withMessage(slot, row.lastDeliveredSequence) { fields.string($0) }
       fields.varint(UInt64(row.lastDeliveredSequence.rawValue))
       guard let own = row.own else { return fields.byte(0) }
       fields.byte(1)
       fields.varint(UInt64(own.unreadMessages))
-      engine.state.withMessage(slot, own.firstUnread) { fields.string($0) }
+      state.withMessage(slot, own.firstUnread) { fields.string($0) }
       fields.varint(UInt64(own.unreadEpoch))
     }
   }

@@ -26,6 +26,8 @@ package final class RocksDBStorage: ReopenableStorage {
 
   package func open() throws(StorageError) -> any StorageEngine {
     if let opened = engine.withLockedValue({ $0 }) { return opened }
+    // As long as commits would be refused, the shards need not be read again.
+    try RocksDBEngine.checkSpace(directory)
     try? FileManager.default.removeItem(atPath: Self.reservePath(directory))
     let opened = try RocksDBEngine(
       directory: directory,

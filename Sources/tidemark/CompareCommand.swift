@@ -93,8 +93,9 @@ struct CompareCommand: AsyncParsableCommand {
 
         \(table.markdown)
 
-        The three columns on the right are microseconds of CPU time per request. Every mark-read moved its \
-        watermark, and was durable before it was answered; after each run every watermark was read back.
+        "of nghttpd" is the rate over nghttpd's in the same round. The three columns on the right are microseconds of \
+        CPU time per request. Every mark-read moved its watermark, and was durable before it was answered; after each \
+        run every watermark was read back.
         """
       )
     }

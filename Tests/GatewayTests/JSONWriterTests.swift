@@ -62,7 +62,7 @@ import Testing
     var moments: [Int64] = [0, 1, 999, 1_000, CivilTime.millisecondsMax]
     // Each year's last and first moments, and both ends of February.
     for year in 1970...9999 {
-      for (month, day) in [(1, 1), (2, 28), (3, 1), (12, 31)] {
+      for (month, day) in [(1, 1), (2, 28), (3, 1), (12, 31)] as [(UInt32, UInt32)] {
         var time = CivilTime(milliseconds: 0)
         (time.year, time.month, time.day) = (UInt32(year), month, day)
         moments.append(time.milliseconds)

@@ -492,7 +492,7 @@ import Testing
       #expect(statuses[2] == ["message_id": "m3", "code": "message_deleted"])
       #expect(try await client.get("/v1/channels/messaging:c/messages/m1/status").status == 200)
       for (path, token, expected) in [
-        ("m9", alice, "404 message_not_found"), ("m3", alice, "409 message_deleted"),
+        ("m9", alice, "404 message_not_found"), ("m3", alice, "404 message_deleted"),
         ("m1", TestTokens.user("x"), "403 not_a_member"),
       ] {
         let answer = try await client.get("/v1/channels/messaging:c/messages/\(path)/status", token: token)

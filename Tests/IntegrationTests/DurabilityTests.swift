@@ -49,15 +49,17 @@ extension RealProcesses {
         try await prepare(pair, channels: ["messaging:sync"], messages: 60, users: 1)
         guard let store = await pair.stack.storeProcess else { throw Unexpected("the store is not running") }
         let trace = pair.directory + "/trace"
-        let strace = Process()
-        strace.executableURL = URL(fileURLWithPath: "/usr/bin/strace")
-        strace.arguments = [
-          "-f", "-yy", "-s", "0", "-e",
-          "trace=read,recvfrom,recvmsg,readv,write,writev,sendto,sendmsg,fdatasync,fsync",
-          "-o", trace, "-p", "\(store.processID)",
-        ]
-        strace.standardError = FileHandle.nullDevice
-        try strace.run()
+        let strace = try ChildProcess(
+          name: "strace",
+          executable: "/usr/bin/strace",
+          arguments: [
+            "-f", "-yy", "-s", "0", "-e",
+            "trace=read,recvfrom,recvmsg,readv,write,writev,sendto,sendmsg,fdatasync,fsync", "-o", trace,
+            "-p",
+            "\(store.processID)",
+          ],
+          logFile: pair.directory + "/strace.log"
+        )
         try await Task.sleep(for: .seconds(1))
         for message in 1...50 {
           try await pair.expect(
@@ -67,8 +69,7 @@ extension RealProcesses {
             token: pair.token("user-0")
           )
         }
-        strace.terminate()
-        strace.waitUntilExit()
+        await strace.stop()
         let events = SyncTrace.events(
           try String(contentsOfFile: trace, encoding: .utf8),
           port: pair.stack.plan.store.port

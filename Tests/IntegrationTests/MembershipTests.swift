@@ -55,7 +55,14 @@ extension RealProcesses {
             "bob", "400", "\(seed)",
           ]
         )
+        let metrics = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"])
         for gateway in gateways { await gateway.stop() }
+        // Two gateways of the pair, two behind the proxies; every further connection is one that was cut.
+        let opened = metrics.out.split(separator: "\n").first {
+          $0.hasPrefix("tidemark_store_connections_opened_total ")
+        }
+        let cuts = (opened?.split(separator: " ").last.flatMap { Int($0) } ?? 0) - 4
+        #expect(cuts >= 10, "only \(cuts) connections were cut")
         #expect(output.status == 0 && output.out.hasPrefix("ok 400 rounds"), "seed \(seed): \(output)")
         print(output.out, terminator: "")
       }

@@ -33,6 +33,34 @@ import Testing
     #expect(ComparisonTable.median([]) == nil)
   }
 
+  @Test func ratiosAreOfTheSameRound() throws {
+    func measurement(_ row: Comparison.Row, _ round: Int, rate: Int) -> Comparison.Measurement {
+      let plan = LoadPlan(
+        endpoint: Endpoint(host: "h", port: 1),
+        connections: [.init(work: .get(path: "/"))],
+        streams: 10,
+        requests: rate
+      )
+      var loop = LoopResult()
+      loop.answers = rate
+      loop.seconds = 1
+      loop.cpuSeconds = [Double(rate) * 2e-6]
+      return .init(row: row, streams: 10, round: round, report: LoadReport(plan: plan, loops: [loop]))
+    }
+    // The machine is twice as fast in the second round.
+    let table = ComparisonTable([
+      measurement(.query, 1, rate: 50), measurement(.peer, 1, rate: 100), measurement(.query, 2, rate: 120),
+      measurement(.peer, 2, rate: 200),
+    ])
+    #expect(table.rounds == 2)
+    #expect(table.lines.map(\.row) == [.query, .peer])
+    #expect(table.lines[0].rate == 85)
+    #expect(table.lines[0].ofPeer == 0.55)
+    #expect(table.lines[1].ofPeer == nil)
+    #expect(abs((table.lines[0].cpu["generator"] ?? 0) - 2) < 1e-9)
+    #expect(table.markdown.contains(" 0.55 |"))
+  }
+
   @Test func aTableLinesUp() {
     let table = ComparisonTable.table(
       head: ["n", "what"],

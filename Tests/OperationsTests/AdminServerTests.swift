@@ -1,6 +1,5 @@
 import Logging
 import NIOCore
-import NIOHTTP1
 import NIOPosix
 import ServiceLifecycle
 import Testing

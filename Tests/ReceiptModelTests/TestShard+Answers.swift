@@ -139,7 +139,7 @@ extension ShardDigest.Channel {
       )
     }
     for page in 0..<(rowCount + 255) / 256 { rows += state.effects(of: .rows(UInt32(page)), in: slot) }
-    for number in 0..<UInt32(channel.messages.segments.count) {
+    for number in 0..<UInt32(channel.messages.segmentCount) {
       for case .messageAssigned(_, _, let record) in state.effects(of: .segment(number), in: slot) {
         messages.append(record)
         statuses.append(state.statusResult(slot, record.id))

@@ -29,6 +29,8 @@ final class Simulation {
   private var nextCorrelation: UInt32 = 1
   /// Commands whose gateways were told that they are refused.
   private var refused: Set<CommandKey> = []
+  /// Connections that end before the call of the loop returns.
+  private var isEnding: Set<UInt64> = []
   /// Nothing fails any more.
   var isCalm = false
   /// Steps since the last start: a store crashes more often while it recovers.
@@ -243,6 +245,7 @@ final class Simulation {
     let target = loops[number]
     let lane = connection.lanes[number]
     target.setClock(clock)
+    isEnding = []
     for _ in 0..<most {
       guard let item = connection.inboxes[number].popFirst() else { break }
       switch item {
@@ -316,7 +319,14 @@ final class Simulation {
   }
 
   private func decide(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) {
-    if case .malformed(let cid) = request.ask, oracles[request.shard].live.channels[cid] != nil { return }
+    // What waited when its connection ended is not carried out: it is sent again.
+    if connection.lanes[target.number].isClosed { return }
+    if case .malformed(let cid) = request.ask, oracles[request.shard].live.channels[cid] != nil {
+      isEnding.insert(connection.serial)
+      return
+    }
+    // Behind a request of its connection that does not parse, in the same queue.
+    if isEnding.contains(connection.serial) { return }
     let (answer, needs) = oracles[request.shard].decide(request, session: connection.session, clock: target.clock)
     let key = CommandKey(session: connection.session, counter: request.counter)
     if refused.contains(key), oracles[request.shard].taken[key] != nil {
@@ -379,6 +389,7 @@ final class Simulation {
     let shard = Int(load.request.shard.rawValue)
     let isFailing = !isCalm && random.oneIn(25)
     target.setClock(clock)
+    isEnding = []
     let wasAsked = oracles[shard].loading.remove(load.reference) != nil
     let cid: String? =
       switch load.reference {

@@ -15,7 +15,7 @@ struct RecoveryTests {
     PageKey(shard: shard, channel: ChannelNumber(1), page: page)
   }
 
-  /// `team:a` with 300 members and 300 messages: two row pages, two segments; five batches. Pages are written up to batch 3, the log kept from 2 on.
+  /// `team:a` with 300 members and 300 messages: two row pages, two segments; five batches. Pages are written up to batch 3, the log is kept from there on.
   private func storage() throws -> MemoryStorage {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -29,10 +29,10 @@ struct RecoveryTests {
     world.pass(10_000)
     gateway.read("team:a", "u9")
     world.loop.endTurn()
-    let kept = world.storage.log
     try world.persistAll()
+    let kept = world.storage.log
     try world.checkpoint()
-    world.storage.log = kept.mapValues { $0.filter { $0.key > 1 } }
+    world.storage.log = kept.mapValues { $0.filter { $0.key > 2 } }
     for user in ["u10", "u290"] {
       gateway.read("team:a", user)
       world.loop.endTurn()
@@ -81,24 +81,26 @@ struct RecoveryTests {
   }
 
   static let shardDamages = [
-    Damage("a batch cut short", "shard 0, log index 3") { storage in
-      storage.log[shard]![3] = rewrite(storage.log[shard]![3]!) { $0.removeLast(2) }
+    Damage("a batch cut short", "shard 0, log index 4") { storage in
+      storage.log[shard]![4] = rewrite(storage.log[shard]![4]!) { $0.removeLast(2) }
     },
     Damage("an empty batch", "shard 0, log index 4") { $0.log[shard]![4] = ByteBuffer() },
-    Damage("a batch of a later format", "shard 0, log index 2") { storage in
-      storage.log[shard]![2] = rewrite(storage.log[shard]![2]!) { $0[0] = 2 }
+    Damage("a batch of a later format", "shard 0, log index 3") { storage in
+      storage.log[shard]![3] = rewrite(storage.log[shard]![3]!) { $0[0] = 2 }
     },
-    Damage("a batch in another's place", "shard 0, log index 3: holds batch 2") { storage in
-      storage.log[shard]![3] = storage.log[shard]![2]
+    Damage("a batch in another's place", "shard 0, log index 4: holds batch 3") { storage in
+      storage.log[shard]![4] = storage.log[shard]![3]
     },
-    Damage("a batch is missing", "shard 0, log index 4: follows 2") { $0.log[shard]![3] = nil },
+    Damage("a batch is missing", "shard 0, log index 5: follows 3") { $0.log[shard]![4] = nil },
     Damage("the batches after the head page are missing", "shard 0, log index 5") { storage in
-      for index in [2, 3, 4] as [UInt64] { storage.log[shard]![index] = nil }
+      for index in [3, 4] as [UInt64] { storage.log[shard]![index] = nil }
     },
     Damage("the end of the log is missing", "ahead of its log") { storage in
-      for index in [3, 4, 5] as [UInt64] { storage.log[shard]![index] = nil }
+      var bytes = ByteBuffer()
+      Page(index: LogIndex(6), effects: []).write(into: &bytes)
+      storage.pages[head] = bytes
     },
-    Damage("the head page is missing", "shard 0, log index 2") { $0.pages[head] = nil },
+    Damage("the head page is missing", "shard 0, log index 3") { $0.pages[head] = nil },
     Damage("the head page is cut short", "shard 0, head page") { storage in
       storage.pages[head] = rewrite(storage.pages[head]!) { $0.removeLast() }
     },
@@ -121,7 +123,7 @@ struct RecoveryTests {
 
   static let channelDamages = [
     Damage("the head page is missing", "channel 1: the head page is missing") { $0.pages[page(.head)] = nil },
-    Damage("a row page is missing", "channel 1, page rows(1)") { $0.pages[page(.rows(0))] = nil },
+    Damage("a row page is missing", "channel 1, page rows(0)") { $0.pages[page(.rows(0))] = nil },
     Damage("the last row page is missing", "channel 1, page rows(1)") { $0.pages[page(.rows(1))] = nil },
     Damage("a segment is missing", "channel 1, page segment(1)") { $0.pages[page(.segment(0))] = nil },
     Damage("the last segment is missing", "channel 1: a row names message 300") { $0.pages[page(.segment(1))] = nil },

@@ -4,6 +4,8 @@ package import NIOCore
 /// An answer other than the one hoped for: `application/problem+json` (RFC 9457).
 package struct Problem: Error, Equatable {
   package var code: ProblemCode
+  /// The code's own, but where a route has another: a deleted message has no status (404) and cannot be registered (409).
+  package var status: Int
   /// What is wrong in this occurrence; empty where the title says it all.
   package var detail: String
   /// Seconds; nil where trying again does not help.
@@ -13,6 +15,7 @@ package struct Problem: Error, Equatable {
 
   package init(_ code: ProblemCode, _ detail: String = "") {
     self.code = code
+    self.status = code.status
     self.detail = detail
     self.retryAfterSeconds = code.retryAfterSeconds
   }
@@ -31,7 +34,7 @@ package struct Problem: Error, Equatable {
     var headers = [HTTP2Header("x-request-id", requestID)]
     if let retryAfterSeconds { headers.append(HTTP2Header("retry-after", "\(retryAfterSeconds)")) }
     if let allow { headers.append(HTTP2Header("allow", allow.value)) }
-    if code.status == 401 {
+    if status == 401 {
       // RFC 6750 section 3.1: a request without a token gets the bare challenge.
       let challenge =
         code == .tokenMissing
@@ -56,7 +59,7 @@ package struct Problem: Error, Equatable {
       out.literal("\",\"title\":\"")
       out.literal(title)
       out.literal("\",\"status\":")
-      out.decimal(Int64(self.code.status))
+      out.decimal(Int64(status))
       out.literal(",\"code\":\"")
       out.bytes(code.span.bytes)
       if !detail.isEmpty {

@@ -1,3 +1,4 @@
+internal import HTTP2Session
 internal import Operations
 
 /// What one event loop counts: plain integers, summed over the loops when they are scraped.
@@ -8,6 +9,8 @@ struct GatewayCounters {
   var tokenMisses: UInt64 = 0
   var tokenRefusals: UInt64 = 0
   var connectionsOpened: UInt64 = 0
+  /// Of connections that have closed; those of open ones are added when they are told.
+  private var closed = HTTP2Counters()
   /// Round trips to the store, one measured per flush.
   var storeRoundTrips = Histogram.durations
 
@@ -18,8 +21,26 @@ struct GatewayCounters {
     answers[Int(route) * 6 + min(status / 100, 5)] &+= 1
   }
 
+  /// Keeps what a connection has counted.
+  mutating func connectionClosed(_ counters: HTTP2Counters) { closed = Self.sum(closed, counters) }
+
+  private static func sum(_ a: HTTP2Counters, _ b: HTTP2Counters) -> HTTP2Counters {
+    var sum = a
+    sum.streamsOpened &+= b.streamsOpened
+    sum.resetsReceived &+= b.resetsReceived
+    sum.resetsSent &+= b.resetsSent
+    sum.protocolErrors &+= b.protocolErrors
+    sum.limitsHit &+= b.limitsHit
+    sum.bytesIn &+= b.bytesIn
+    sum.bytesOut &+= b.bytesOut
+    return sum
+  }
+
   /// Adds all of it, by the names under which it is scraped.
-  func add(to samples: inout MetricSamples) {
+  ///
+  /// - Parameter open: what the open connections have counted.
+  func add(to samples: inout MetricSamples, open: [HTTP2Counters]) {
+    addHTTP2(open.reduce(closed) { Self.sum($0, $1) }, to: &samples)
     for route in 0...Int(Self.noRoute) {
       let name = Route(rawValue: UInt8(route)).map { "\($0.name)" } ?? "none"
       for statusClass in 1...5 where answers[route * 6 + statusClass] > 0 {
@@ -50,5 +71,20 @@ struct GatewayCounters {
       help: "From a request to the store until its reply, one request of every flush.",
       storeRoundTrips
     )
+  }
+
+  private func addHTTP2(_ counters: HTTP2Counters, to samples: inout MetricSamples) {
+    let values: [(String, String, UInt64)] = [
+      ("streams", "Streams opened by clients.", counters.streamsOpened),
+      ("resets_received", "RST_STREAM frames received.", counters.resetsReceived),
+      ("resets_sent", "RST_STREAM frames sent.", counters.resetsSent),
+      ("protocol_errors", "Frames that broke HTTP/2, and input that was none.", counters.protocolErrors),
+      ("limits_hit", "Streams and connections ended because a limit was passed.", counters.limitsHit),
+      ("received_bytes", "Bytes of HTTP/2 received.", counters.bytesIn),
+      ("sent_bytes", "Bytes of HTTP/2 sent.", counters.bytesOut),
+    ]
+    for (name, help, value) in values {
+      samples.counter("tidemark_gateway_http2_\(name)_total", help: help, Int64(clamping: value))
+    }
   }
 }

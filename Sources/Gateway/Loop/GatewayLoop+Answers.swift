@@ -183,7 +183,9 @@ extension GatewayLoop: StoreClientDelegate {
     _ request: PendingRequest,
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) {
-    answer(Problem(code), request.route.rawValue, request.stream, connection)
+    var problem = Problem(code)
+    problem.status = 404
+    answer(problem, request.route.rawValue, request.stream, connection)
   }
 
   private func write(

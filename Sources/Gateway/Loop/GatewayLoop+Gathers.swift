@@ -91,7 +91,6 @@ extension GatewayLoop {
         write(body, &buffer)
       }
     }
-    tape.shrink()
   }
 
   private func writeDelivered(_ gather: Gather, _ body: JSONValue, into buffer: inout ByteBuffer) {

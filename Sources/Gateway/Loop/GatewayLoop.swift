@@ -41,8 +41,8 @@ package final class GatewayLoop {
 
   /// Set while all connections are asked to end.
   private var drained: EventLoopPromise<Void>?
-  /// The wall clock in this turn, in milliseconds since 1970; 0 until somebody asks.
-  private var turnTime: Int64 = 0
+  /// Whether the turn's end is among the loop's tasks.
+  private var isTurnEnding = false
   /// Whether a request since the last flush has had its sending time noted.
   private var hasSample = false
   /// The route of the request that is being received, for the answer that it may throw.
@@ -102,27 +102,37 @@ package final class GatewayLoop {
   /// Ends the way to the store; what still waits is answered 503.
   func close() -> EventLoopFuture<Void> { store.close() }
 
-  /// The wall clock, read once per turn.
+  /// The wall clock, in milliseconds since 1970. Read anew each time, some 20 ns: a time kept for the turn would let a
+  /// token live on after a turn that did not end as it should.
   var now: Int64 {
-    if turnTime == 0 {
-      var time = timespec()
-      clock_gettime(CLOCK_REALTIME, &time)
-      turnTime = Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
+    var time = timespec()
+    clock_gettime(CLOCK_REALTIME, &time)
+    return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
+  }
+
+  /// Ends the turn when all sockets that became readable together have been read: NIO runs a loop's tasks after its
+  /// input, so their requests leave in one write. With one stream on each of many connections that is the difference
+  /// between a write to the store per request and one per turn.
+  private func endTurnSoon() {
+    if isTurnEnding { return }
+    isTurnEnding = true
+    eventLoop.assumeIsolated().execute {
+      self.isTurnEnding = false
+      self.endTurn()
     }
-    return turnTime
   }
 
   /// Writes what this turn has queued: to the store, then to the connections that were answered from outside.
   func endTurn() {
-    turnTime = 0
     hasSample = false
+    tape.shrink()
     store.flush()
     while let connection = connections.nextDirty() { connection.flushIfNeeded() }
   }
 
   /// What this loop tells when the metrics are scraped.
   func collect(into samples: inout MetricSamples) {
-    counters.add(to: &samples)
+    counters.add(to: &samples, open: connections.all.map(\.counters))
     samples.gauge(
       "tidemark_gateway_connections",
       help: "HTTP/2 connections open.",
@@ -195,12 +205,15 @@ extension GatewayLoop: HTTP2ServerDelegate {
     }
   }
 
-  /// Sends what the read has queued for the store.
-  package func http2ReadComplete(on connection: HTTP2ServerConnection<GatewayLoop>) { endTurn() }
+  /// Has what the read has queued sent to the store.
+  package func http2ReadComplete(on connection: HTTP2ServerConnection<GatewayLoop>) { endTurnSoon() }
 
   /// Forgets the connection; what it waited for finds no stream.
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
     connections.remove(connection)
+    counters.connectionClosed(connection.counters)
+    // A connection that failed in the middle of a read has not come to its end.
+    endTurnSoon()
     if connections.count == 0 { drained?.succeed() }
   }
 
@@ -252,7 +265,10 @@ extension GatewayLoop: HTTP2ServerDelegate {
     if route.caller == .anyone && identity == 0 { return Caller(userID: [], isServer: false) }
     switch connections.known(index, identity: identity) {
     case .caller(let caller):
-      if let refusal = caller.refusal(at: now) { throw Problem(refusal) }
+      if let refusal = caller.refusal(at: now) {
+        counters.tokenRefusals &+= 1
+        throw Problem(refusal)
+      }
       counters.tokenHits &+= 1
       return caller
     case .refused(let code):
@@ -376,9 +392,9 @@ extension GatewayLoop {
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     let id = requestID(stream, connection)
-    let status = problem.code.status
-    connection.respond(stream, status: status, contentType: .problem, headers: problem.headers(requestID: id))
-    {
+    let status = problem.status
+    let headers = problem.headers(requestID: id)
+    connection.respond(stream, status: status, contentType: .problem, headers: headers) {
       problem.write(requestID: id, into: &$0)
     }
     counters.answered(route, status: status)

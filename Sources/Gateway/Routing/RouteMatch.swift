@@ -97,7 +97,9 @@ extension RawSpan {
   @inline(__always)
   func equals(_ text: StaticString) -> Bool {
     guard byteCount == text.utf8CodeUnitCount else { return false }
-    return withUnsafeBytes { memcmp($0.baseAddress ?? UnsafeRawPointer(text.utf8Start), text.utf8Start, $0.count) == 0 }
+    return withUnsafeBytes {
+      memcmp($0.baseAddress ?? UnsafeRawPointer(text.utf8Start), text.utf8Start, $0.count) == 0
+    }
   }
 
   /// Whether both have the same bytes.

@@ -99,17 +99,15 @@ package final class GatewayServer: Service {
     metrics: MetricsRegistry,
     logger: Logger
   ) async -> NIOLoopBound<GatewayLoop> {
-    var store = StoreClientConfiguration(
+    let store = StoreClientConfiguration(
       addresses: configuration.stores.map { StoreClientConfiguration.Address(host: $0.host, port: $0.port) },
       secrets: configuration.storeSecrets,
       logger: logger
     )
-    store.name = "tidemark-gateway"
-    let storeConfiguration = store
     let made = eventLoop.submit {
       let loop = GatewayLoop(
         eventLoop: eventLoop,
-        store: storeConfiguration,
+        store: store,
         verifier: verifier,
         limits: configuration.limits,
         http2: configuration.http2,
@@ -119,8 +117,9 @@ package final class GatewayServer: Service {
       loop.start()
       return NIOLoopBound(loop, eventLoop: eventLoop)
     }
-    // The closure does not throw.
-    let loop = try! await made.get()
+    guard let loop = try? await made.get() else {
+      preconditionFailure("the event loops are the caller's and run")
+    }
     metrics.register(on: eventLoop) { loop.value.collect(into: &$0) }
     return loop
   }

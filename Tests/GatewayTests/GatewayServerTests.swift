@@ -1,0 +1,128 @@
+import Foundation
+import Logging
+import NIOCore
+import NIOPosix
+import Operations
+import ServiceLifecycle
+import TLSSession
+import Testing
+
+@testable import Gateway
+
+/// The whole gateway, from its configuration to its end.
+@Suite struct GatewayServerTests {
+  private let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+
+  @Test func servesOnEveryLoopAndDrains() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 3)
+    let loops = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+    let store = try await FakeStore.start(on: group.next())
+    let readiness = Readiness()
+    let metrics = MetricsRegistry()
+    var configuration = GatewayConfiguration(
+      listen: Endpoint(host: "127.0.0.1", port: 0),
+      stores: [Endpoint(host: "127.0.0.1", port: store.port)],
+      tokenKeys: TokenKeys(secrets: [Array(TestTokens.secret.utf8)])
+    )
+    configuration.limits.shutdownGrace = .milliseconds(50)
+    let server = try await GatewayServer.start(
+      configuration,
+      group: loops,
+      readiness: readiness,
+      metrics: metrics,
+      logger: silent
+    )
+    let services = ServiceGroup(services: [server], logger: silent)
+    let running = Task { try await services.run() }
+    while !readiness.isReady { try await Task.sleep(for: .milliseconds(5)) }
+
+    var clients: [TestClient] = []
+    for _ in 0..<4 {
+      clients.append(try await TestClient.connect(port: server.address.port, on: group.next()))
+    }
+    for client in clients {
+      #expect(try await client.put("/v1/channels/a:b", #"{"members":["alice"]}"#).status < 300)
+      #expect(
+        try await client.post("/v1/channels/a:b/read", nil, token: TestTokens.user("alice")).status == 200
+      )
+    }
+    let samples = try await metrics.collect(on: group.next()).get()
+    var text = ByteBuffer()
+    samples.write(into: &text)
+    let exposition = String(buffer: text)
+    #expect(exposition.contains("tidemark_gateway_requests_total{route=\"mark_read\",status=\"2xx\"} 4\n"))
+    #expect(exposition.contains("tidemark_gateway_connections 4\n"))
+    #expect(exposition.contains("tidemark_gateway_store_connections_ready 2\n"))
+
+    await services.triggerGracefulShutdown()
+    for client in clients { try await client.isClosed.get() }
+    try await running.value
+    #expect(!readiness.isReady)
+    await #expect(throws: (any Error).self) {
+      _ = try await TestClient.connect(port: server.address.port, on: group.next())
+    }
+    try? await store.close()
+    try await loops.shutdownGracefully()
+    try await group.shutdownGracefully()
+  }
+
+  @Test func isNotReadyWithoutItsStore() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+    let loops = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let readiness = Readiness()
+    let configuration = GatewayConfiguration(
+      listen: Endpoint(host: "127.0.0.1", port: 0),
+      stores: [Endpoint(host: "127.0.0.1", port: 1)],
+      tokenKeys: TokenKeys(secrets: [Array(TestTokens.secret.utf8)])
+    )
+    let server = try await GatewayServer.start(
+      configuration,
+      group: loops,
+      readiness: readiness,
+      metrics: MetricsRegistry(),
+      logger: silent
+    )
+    #expect(readiness.notReadyReasons == ["store: no connection"])
+    let services = ServiceGroup(services: [server], logger: silent)
+    let running = Task { try await services.run() }
+    let client = try await TestClient.connect(port: server.address.port, on: group.next())
+    // What needs the number of shards is refused at once.
+    let types = try await client.get("/v1/channel-types")
+    #expect(types.verdict == "503 store_unavailable" && types.headers["retry-after"] == "1")
+    await services.triggerGracefulShutdown()
+    try await running.value
+    try await client.close()
+    try await loops.shutdownGracefully()
+    try await group.shutdownGracefully()
+  }
+
+  @Test func namesWhatItCannotStartWith() async throws {
+    let loops = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let endpoint = Endpoint(host: "127.0.0.1", port: 0)
+    let keys = TokenKeys(secrets: [Array(TestTokens.secret.utf8)])
+    var badKeys = GatewayConfiguration(listen: endpoint, stores: [endpoint], tokenKeys: keys)
+    badKeys.tokenKeys.keySet = "{}"
+    var badTLS = GatewayConfiguration(listen: endpoint, stores: [endpoint], tokenKeys: keys)
+    badTLS.tls = .init(certificateChainFile: "/none/cert.pem", privateKeyFile: "/none/key.pem")
+    let badAddress = GatewayConfiguration(
+      listen: Endpoint(host: "203.0.113.1", port: 1),
+      stores: [endpoint],
+      tokenKeys: keys
+    )
+    for (configuration, key) in [
+      (badKeys, "--jwks-file"), (badTLS, "--tls-cert"), (badAddress, "--listen 203.0.113.1:1"),
+    ] {
+      let error = await #expect(throws: SettingsError.self) {
+        _ = try await GatewayServer.start(
+          configuration,
+          group: loops,
+          readiness: Readiness(),
+          metrics: MetricsRegistry(),
+          logger: silent
+        )
+      }
+      #expect(error?.description.hasPrefix(key) == true, "\(error?.description ?? "")")
+    }
+    try await loops.shutdownGracefully()
+  }
+}

@@ -1,0 +1,92 @@
+import Foundation
+import ReceiptModel
+import StoreEngine
+import StoreRocksDB
+import Testing
+
+/// A write-ahead log whose end is not what was written: a process that was killed, a disk that lied.
+@Suite("Damaged write-ahead log")
+struct DamageTests {
+  private static let groups: UInt64 = 40
+
+  /// A directory as a killed process leaves it: copied while the store has it open, everything synced.
+  private func killed() throws -> TestDirectory {
+    let directory = TestDirectory()
+    let engine = try directory.open()
+    for index in 1...Self.groups { try engine.commit(CommitGroup(index: index)) }
+    let copy = try directory.copy()
+    engine.close()
+    return copy
+  }
+
+  /// What is there has to be a prefix of the groups, whole: the same batches in both shards, and the pages of the last one.
+  private func check(_ engine: RocksDBEngine, _ name: String) throws -> UInt64 {
+    let indices = try engine.indices(0)
+    #expect(try engine.indices(1) == indices, "\(name): half a group")
+    let last = indices.last ?? 0
+    #expect(indices == Array(1...max(1, last)).filter { $0 <= last }, "\(name): not a prefix")
+    for shard in 0..<2 where last > 0 {
+      let head = try engine.recover(ShardID(UInt16(shard))).head
+      #expect(head == CommitGroup.content(shard, last, 40), "\(name): the page is not of the last group")
+    }
+    return last
+  }
+
+  @Test("untouched, everything is there")
+  func killedProcess() throws {
+    let directory = try killed()
+    let engine = try directory.open()
+    #expect(try check(engine, "untouched") == Self.groups)
+  }
+
+  @Test("cut short anywhere: a prefix, and it goes on from there")
+  func truncated() throws {
+    let source = try killed()
+    let size = try FileManager.default.attributesOfItem(atPath: try source.newestLog)[.size] as! Int
+    var random = Random(seed: 11)
+    for _ in 0..<12 {
+      let directory = try source.copy()
+      let length = random.below(size)
+      #expect(truncate(try directory.newestLog, off_t(length)) == 0)
+      let engine = try directory.open(shards: nil)
+      let last = try check(engine, "\(length) of \(size) bytes")
+      #expect(last <= Self.groups)
+      try engine.commit(CommitGroup(index: last + 1))
+      engine.close()
+      #expect(try check(try directory.open(shards: nil), "again") == last + 1)
+    }
+  }
+
+  @Test("a bit wrong anywhere: a prefix or a refusal, never half a group")
+  func flipped() throws {
+    let source = try killed()
+    let original = try Data(contentsOf: URL(fileURLWithPath: try source.newestLog))
+    var random = Random(seed: 12)
+    var opened = 0
+    for _ in 0..<24 {
+      let directory = try source.copy()
+      var bytes = original
+      let place = random.below(bytes.count)
+      bytes[place] ^= UInt8(1 << random.below(8))
+      try bytes.write(to: URL(fileURLWithPath: try directory.newestLog))
+      do {
+        let engine = try directory.open(shards: nil)
+        _ = try check(engine, "byte \(place)")
+        engine.close()
+        opened += 1
+      } catch let error as StorageError {
+        #expect(error.description.contains(directory.path), "byte \(place): \(error)")
+      }
+    }
+    #expect(opened > 0)
+  }
+
+  private struct Random {
+    private var state: UInt64
+    init(seed: UInt64) { state = seed }
+    mutating func below(_ limit: Int) -> Int {
+      state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+      return Int(state >> 33) % limit
+    }
+  }
+}

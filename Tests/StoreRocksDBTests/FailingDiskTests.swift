@@ -1,0 +1,136 @@
+import Foundation
+import ReceiptModel
+import StoreEngine
+import StoreRocksDB
+import Testing
+
+/// Commits that fail: after a close and an open what was acknowledged is there.
+@Suite("Failing disk")
+struct FailingDiskTests {
+  /// A file system of its own and of this size; nil where it cannot be mounted here.
+  private static func mountTemporary(_ mebibytes: Int) -> String? {
+    let path = NSTemporaryDirectory() + "tidemark-full-\(UUID().uuidString)"
+    try? FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+    guard mount("tmpfs", path, "tmpfs", 0, "size=\(mebibytes)m") == 0 else {
+      print("skipped: a tmpfs cannot be mounted here (\(String(cString: strerror(errno))))")
+      try? FileManager.default.removeItem(atPath: path)
+      return nil
+    }
+    return path
+  }
+
+  private static func unmount(_ path: String) {
+    umount2(path, Int32(MNT_DETACH))
+    try? FileManager.default.removeItem(atPath: path)
+  }
+
+  /// Another one's file of this size.
+  private static func fill(_ path: String, _ bytes: Int) {
+    let file = Foundation.open(path, O_RDWR | O_CREAT, 0o600)
+    defer { Foundation.close(file) }
+    #expect(posix_fallocate(file, 0, bytes) == 0)
+  }
+
+  @Test("a commit is refused where the disk is about to be full, and nothing that was acknowledged is lost")
+  func full() throws {
+    guard let mounted = Self.mountTemporary(900) else { return }
+    defer { Self.unmount(mounted) }
+    let path = mounted + "/data"
+    let storage = try RocksDBStorage(directory: path, shardCount: 2, newStore: SessionID(high: 7, low: 1))
+    let engine = try storage.open() as! RocksDBEngine
+    for index in 1...5 as ClosedRange<UInt64> { try engine.commit(CommitGroup(index: index)) }
+    // The free space is taken by another; what the reserve holds stays.
+    var state = statvfs()
+    #expect(statvfs(mounted, &state) == 0)
+    Self.fill(mounted + "/filler", Int(state.f_bavail * state.f_frsize) - (200 << 20))
+    do {
+      try engine.commit(CommitGroup(index: 6))
+      Issue.record("was committed")
+    } catch {
+      guard case .failed(let text) = error else { throw error }
+      #expect(text.contains("MiB of space are free"), "\(text)")
+    }
+    storage.close(engine)
+    #expect(throws: StorageError.self) { try storage.open() }
+    try FileManager.default.removeItem(atPath: mounted + "/filler")
+    let again = try storage.open() as! RocksDBEngine
+    let last = try Self.check(again, 5, 40)
+    #expect(last == 5)
+    try again.commit(CommitGroup(index: 6))
+    storage.close(again)
+    let reserve = try FileManager.default.attributesOfItem(atPath: path + "/reserve")
+    #expect(reserve[.size] as! Int == RocksDBStorage.reserveBytes)
+  }
+
+  @Test("a failed append is said, can be closed and opened again, and nothing that was acknowledged is lost")
+  func failedAppend() throws {
+    let directory = TestDirectory()
+    let storage = try RocksDBStorage(directory: directory.path, shardCount: 2, newStore: SessionID(high: 7, low: 1))
+    let engine = try storage.open() as! RocksDBEngine
+    let bytes = 1 << 20
+    for index in 1...10 as ClosedRange<UInt64> { try engine.commit(CommitGroup(index: index, bytes: bytes)) }
+    // No file of this process may grow beyond 44 MiB: the next appends of the write-ahead log fail.
+    signal(SIGXFSZ, SIG_IGN)
+    var before = rlimit()
+    getrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &before)
+    var limit = before
+    limit.rlim_cur = 44 << 20
+    setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
+    var acknowledged: UInt64 = 10
+    var failure: StorageError?
+    while failure == nil, acknowledged < 100 {
+      do {
+        try engine.commit(CommitGroup(index: acknowledged + 1, bytes: bytes))
+        acknowledged += 1
+      } catch {
+        failure = error
+      }
+    }
+    // Another loop's commit, before anybody has closed it.
+    #expect(throws: StorageError.self) { try engine.commit(CommitGroup(index: acknowledged + 1, bytes: bytes)) }
+    setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &before)
+    guard case .failed(let text)? = failure else {
+      Issue.record("after \(acknowledged) groups: \(failure as Any)")
+      return
+    }
+    #expect(text.contains("File too large"), "\(text)")
+    storage.close(engine)
+    let again = try storage.open() as! RocksDBEngine
+    let last = try Self.check(again, acknowledged, bytes)
+    try again.commit(CommitGroup(index: last + 1, bytes: bytes))
+    storage.close(again)
+  }
+
+  /// - Returns: the last group; one that was not acknowledged may be there, whole.
+  @discardableResult
+  private static func check(_ engine: RocksDBEngine, _ acknowledged: UInt64, _ bytes: Int) throws -> UInt64 {
+    let indices = try engine.indices(0, bytes: bytes)
+    #expect(indices.starts(with: 1...acknowledged) && indices.count <= Int(acknowledged) + 1)
+    #expect(try engine.indices(1, bytes: bytes) == indices)
+    return indices.last ?? 0
+  }
+
+  @Test("storage is opened once, and again after it was closed; the identity stays")
+  func reopen() throws {
+    let directory = TestDirectory()
+    let storage = try RocksDBStorage(
+      directory: directory.path,
+      shardCount: 3,
+      newStore: SessionID(high: 7, low: 5)
+    )
+    #expect(storage.shardCount == 3 && storage.store == SessionID(high: 7, low: 5))
+    for index in 1...4 as ClosedRange<UInt64> {
+      let engine = try storage.open() as! RocksDBEngine
+      #expect(try storage.open() as! RocksDBEngine === engine)
+      try engine.commit(CommitGroup(index: index))
+      storage.close(engine)
+    }
+    let engine = try storage.open() as! RocksDBEngine
+    #expect(try engine.indices(0) == [1, 2, 3, 4])
+    #expect(throws: StorageError.self) {
+      try RocksDBStorage(directory: directory.path, shardCount: 3, newStore: SessionID(high: 7, low: 6))
+    }
+    try engine.commit(CommitGroup(index: 5))
+    storage.close(engine)
+  }
+}

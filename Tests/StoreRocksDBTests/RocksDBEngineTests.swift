@@ -1,0 +1,170 @@
+import Foundation
+import NIOCore
+import ReceiptModel
+import StoreRocksDB
+import Testing
+
+@testable import StoreEngine
+
+@Suite("RocksDB engine")
+struct RocksDBEngineTests {
+  private func page(_ shard: UInt16, _ channel: UInt64, _ page: PageID, cid: String? = nil) -> CommitGroup.PageWrite {
+    CommitGroup.PageWrite(
+      key: PageKey(shard: ShardID(shard), channel: ChannelNumber(channel), page: page),
+      cid: cid.map { Array($0.utf8) },
+      bytes: ByteBuffer(string: "\(shard) \(channel) \(page)")
+    )
+  }
+
+  private func texts(_ channel: StoredChannel?) -> [String]? {
+    channel?.pages.map { String(buffer: $0.bytes) }
+  }
+
+  @Test("log, pages and directory come back as they were written, also from another process's point of view")
+  func roundTrip() throws {
+    let directory = TestDirectory()
+    var engine = try directory.open()
+    var group = CommitGroup(index: 1)
+    group.pages += [
+      page(1, 5, .head, cid: "team:five"), page(1, 5, .rows(0)), page(1, 5, .segment(3)), page(1, 0, .types),
+      page(1, 6, .head, cid: "team:six"),
+    ]
+    try engine.commit(group)
+    for isReopened in [false, true] {
+      if isReopened {
+        engine.close()
+        engine = try directory.open()
+      }
+      #expect(try engine.indices(0) == [1] && engine.indices(1) == [1])
+      let state = try engine.recover(ShardID(1))
+      #expect(state.head == CommitGroup.content(1, 1, 40))
+      #expect(state.types.map { String(buffer: $0) } == "1 0 types")
+      let five = try engine.read(ShardID(1), .cid(Array("team:five".utf8)))
+      #expect(five?.number == ChannelNumber(5))
+      #expect(texts(five) == ["1 5 head", "1 5 rows(0)", "1 5 segment(3)"])
+      #expect(texts(try engine.read(ShardID(1), .number(ChannelNumber(6)))) == ["1 6 head"])
+    }
+    #expect(try engine.read(ShardID(1), .cid(Array("team:none".utf8))) == nil)
+    #expect(try engine.read(ShardID(0), .cid(Array("team:five".utf8))) == nil)
+    #expect(try engine.read(ShardID(1), .number(ChannelNumber(7))) == nil)
+    let empty = try engine.recover(ShardID(3))
+    #expect(empty.head == nil && empty.types == nil && empty.log.isEmpty)
+  }
+
+  @Test("keys are in the order of their numbers: log, pages of a channel, channels, shards")
+  func order() throws {
+    let directory = TestDirectory()
+    let engine = try directory.open(shards: 300)
+    var group = CommitGroup()
+    let indices: [UInt64] = [1, 2, 9, 10, 255, 256, 257, 65_535, 65_536, 1 << 40]
+    for index in indices.reversed() {
+      group.batches.append(
+        CommitGroup.Batch(shard: ShardID(0), index: LogIndex(index), bytes: CommitGroup.content(0, index, 40)))
+      group.batches.append(
+        CommitGroup.Batch(shard: ShardID(256), index: LogIndex(index), bytes: CommitGroup.content(256, index, 40)))
+    }
+    let pages: [PageID] = [
+      .head, .rows(0), .rows(1), .rows(255), .rows(256), .rows(65_535), .segment(0), .segment(300),
+      .segment(16_777_215),
+    ]
+    for number in pages.reversed() {
+      for channel in [1, 2, 255, 256] as [UInt64] { group.pages.append(page(0, channel, number)) }
+      group.pages.append(page(1, 1, number))
+    }
+    try engine.commit(group)
+    #expect(try engine.indices(0) == indices && engine.indices(256) == indices)
+    #expect(try engine.indices(1) == [] && engine.indices(255) == [])
+    for channel in [1, 2, 255, 256] as [UInt64] {
+      let read = try engine.read(ShardID(0), .number(ChannelNumber(channel)))
+      #expect(read?.pages.map(\.page) == pages)
+      #expect(texts(read) == pages.map { "0 \(channel) \($0)" })
+    }
+  }
+
+  @Test("a cut takes away its shard's log up to there, and nothing else")
+  func cut() throws {
+    let directory = TestDirectory()
+    var engine = try directory.open()
+    for index in 1...9 as ClosedRange<UInt64> { try engine.commit(CommitGroup(index: index)) }
+    var group = CommitGroup()
+    group.cuts.append(CommitGroup.Cut(shard: ShardID(0), through: LogIndex(6)))
+    try engine.commit(group)
+    #expect(try engine.indices(0) == [7, 8, 9] && engine.indices(1) == Array(1...9))
+    // A batch and a cut in one group, and a cut of everything.
+    group = CommitGroup(index: 10)
+    group.cuts = [
+      CommitGroup.Cut(shard: ShardID(0), through: LogIndex(9)),
+      CommitGroup.Cut(shard: ShardID(1), through: LogIndex(9)),
+    ]
+    try engine.commit(group)
+    engine.close()
+    engine = try directory.open()
+    #expect(try engine.indices(0) == [10] && engine.indices(1) == [10])
+  }
+
+  @Test("an empty group is nothing")
+  func empty() throws {
+    let engine = try TestDirectory().open()
+    try engine.commit(CommitGroup())
+  }
+
+  // MARK: Opening
+
+  private func refusal(_ open: () throws -> RocksDBEngine) throws -> String {
+    do {
+      _ = try open()
+      return "was opened"
+    } catch let error as StorageError {
+      guard case .unusable(let text) = error else { throw error }
+      return text
+    }
+  }
+
+  @Test("the number of shards and the store's identity are remembered; another number is refused")
+  func identity() throws {
+    let directory = TestDirectory()
+    let created = try directory.open(shards: 5, store: 11)
+    #expect(created.identity.shardCount == 5 && created.identity.store == SessionID(high: 7, low: 11))
+    created.close()
+    for asked in [nil, 5] {
+      let engine = try directory.open(shards: asked, store: 12)
+      #expect(engine.identity == created.identity)
+      engine.close()
+    }
+    let text = try refusal { try directory.open(shards: 6) }
+    #expect(text.contains("--shards 6") && text.contains("created with 5 shards"), "\(text)")
+    // The refusal leaves nothing locked.
+    try directory.open(shards: nil).close()
+  }
+
+  @Test("16 shards unless it is said; not 0, not more than 4096")
+  func shardCounts() throws {
+    #expect(try TestDirectory().open(shards: nil).identity.shardCount == 16)
+    for count in [-1, 0, 4_097] {
+      #expect(try refusal { try TestDirectory().open(shards: count) }.contains("1 to 4096"))
+    }
+    #expect(try TestDirectory().open(shards: 4_096).identity.shardCount == 4_096)
+  }
+
+  @Test("a directory that is open cannot be opened again, and the text says what helps")
+  func locked() throws {
+    let directory = TestDirectory()
+    let first = try directory.open()
+    let text = try refusal { try directory.open() }
+    #expect(text.contains(directory.path) && text.contains("another tidemark-store has this directory open"))
+    try first.commit(CommitGroup(index: 1))
+    first.close()
+    #expect(try directory.open().indices(0) == [1])
+  }
+
+  @Test("a path that is no directory is refused with its name")
+  func noDirectory() throws {
+    let file = NSTemporaryDirectory() + "tidemark-file-\(UUID().uuidString)"
+    try Data().write(to: URL(fileURLWithPath: file))
+    defer { try? FileManager.default.removeItem(atPath: file) }
+    let text = try refusal {
+      try RocksDBEngine(directory: file + "/data", shardCount: nil, newStore: SessionID(high: 0, low: 1))
+    }
+    #expect(text.contains("--data \(file)/data"))
+  }
+}

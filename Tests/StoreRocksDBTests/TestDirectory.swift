@@ -1,0 +1,80 @@
+import Foundation
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreRocksDB
+
+@testable import StoreEngine
+
+/// A directory of its own for one test, gone at its end.
+final class TestDirectory {
+  let path: String
+
+  init() {
+    path = NSTemporaryDirectory() + "tidemark-rocksdb-\(UUID().uuidString)"
+  }
+
+  deinit { try? FileManager.default.removeItem(atPath: path) }
+
+  func open(shards: Int? = 4, store: UInt64 = 1) throws(StorageError) -> RocksDBEngine {
+    try RocksDBEngine(directory: path, shardCount: shards, newStore: SessionID(high: 7, low: store))
+  }
+
+  /// The write-ahead log that is written to now.
+  var newestLog: String {
+    get throws {
+      let files = try FileManager.default.contentsOfDirectory(atPath: path)
+        .filter { $0.hasSuffix(".log") }
+        .sorted { Int($0.dropLast(4)) ?? 0 < Int($1.dropLast(4)) ?? 0 }
+      return path + "/" + files.last!
+    }
+  }
+
+  func copy() throws -> TestDirectory {
+    let other = TestDirectory()
+    try FileManager.default.copyItem(atPath: path, toPath: other.path)
+    return other
+  }
+}
+
+extension CommitGroup {
+  /// Batches of these indices for shards 0 to `shards`−1, each with its bytes, and a page that says the same.
+  init(index: UInt64, shards: Int = 2, bytes: Int = 40) {
+    self.init()
+    for shard in 0..<shards {
+      let id = ShardID(UInt16(shard))
+      batches.append(Batch(shard: id, index: LogIndex(index), bytes: Self.content(shard, index, bytes)))
+      pages.append(
+        PageWrite(
+          key: PageKey(shard: id, channel: ChannelNumber(0), page: .shardHead),
+          cid: nil,
+          bytes: Self.content(shard, index, bytes)
+        )
+      )
+    }
+  }
+
+  static func content(_ shard: Int, _ index: UInt64, _ bytes: Int) -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.writeInteger(UInt64(shard))
+    buffer.writeInteger(index)
+    var word = index &* 0x9E37_79B9_7F4A_7C15
+    while buffer.readableBytes < bytes {
+      word = word &* 6_364_136_223_846_793_005 &+ 1
+      buffer.writeInteger(word)
+    }
+    return buffer
+  }
+}
+
+extension RocksDBEngine {
+  /// The log's indices of a shard, contents checked.
+  func indices(_ shard: Int, bytes: Int = 40) throws -> [UInt64] {
+    try recover(ShardID(UInt16(shard))).log.map { index, content in
+      guard content == CommitGroup.content(shard, index.rawValue, bytes) else {
+        throw StorageError.corrupt("log index \(index.rawValue) of shard \(shard) is not what was written")
+      }
+      return index.rawValue
+    }
+  }
+}
