@@ -172,8 +172,9 @@ let package = Package(
     .testTarget(
       name: "GatewayTests",
       dependencies: [
-        "Gateway", "Operations", "HTTP2Session", "StoreClient", "ReceiptModel", "ReceiptWire", nioCore,
-        nioEmbedded, nioPosix, jwt, logging,
+        "Gateway", "Operations", "HTTP2Session", "TLSSession", "StoreClient", "ReceiptModel", "ReceiptWire",
+        nioCore,
+        nioPosix, crypto, jwt, logging, lifecycle,
       ],
       swiftSettings: strict
     ),
@@ -200,7 +201,7 @@ let package = Package(
     ),
     .testTarget(
       name: "SimulationTests",
-      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", nioCore],
+      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", nioCore, deque],
       swiftSettings: strict
     ),
     .testTarget(

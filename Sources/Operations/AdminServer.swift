@@ -5,7 +5,8 @@ internal import NIOHTTP1
 internal import NIOPosix
 internal import ServiceLifecycle
 
-/// The operations listener: HTTP/1.1 with `GET /health`, `/ready` and `/metrics`, apart from the traffic it tells about.
+/// The operations listener: HTTP/1.1 with `GET /health`, `/ready` and `/metrics`, apart from the traffic it
+/// tells about.
 package final class AdminServer: Service {
   private let channel: any Channel
   private let logger: Logger
@@ -55,8 +56,8 @@ package final class AdminServer: Service {
     }
   }
 
-  /// Serves until the group shuts down. As the first service of its group it is the last to stop, so `/ready` answers
-  /// 503 during the drain.
+  /// Serves until the group shuts down. As the first service of its group it is the last to stop, so `/ready`
+  /// answers 503 during the drain.
   package func run() async throws {
     logger.debug("operations listener started", metadata: ["address": "\(address)"])
     try await withTaskCancellationOrGracefulShutdownHandler {

@@ -1,6 +1,7 @@
 internal import Foundation
 
-/// The keys of a `--config` file, which swift-configuration does not tell: a misspelt key must not be ignored.
+/// The keys of a `--config` file, which swift-configuration does not tell: a misspelt key must not be
+/// ignored.
 enum ConfigFile {
   /// More than that is no file of settings.
   static let byteCountMax = 1 << 20
@@ -29,8 +30,8 @@ enum ConfigFile {
     }
   }
 
-  /// The settings are flat, so a key is what stands before a colon at the start of a line; everything that is indented
-  /// belongs to the key above it.
+  /// The settings are flat, so a key is what stands before a colon at the start of a line; everything that is
+  /// indented belongs to the key above it.
   static func keys(ofYAML text: String) throws(SettingsError) -> [String] {
     var keys: [String] = []
     for (number, line) in text.split(omittingEmptySubsequences: false, whereSeparator: \.isNewline)

@@ -10,7 +10,8 @@ package struct Endpoint: Hashable, Sendable, CustomStringConvertible {
     self.port = port
   }
 
-  /// Nil where the text is no `HOST:PORT`. The host may not be empty: `0.0.0.0` and `[::]` say "every address".
+  /// Nil where the text is no `HOST:PORT`. The host may not be empty: `0.0.0.0` and `[::]` say "every
+  /// address".
   package init?(_ text: some StringProtocol) {
     guard let colon = text.lastIndex(of: ":") else { return nil }
     let hostPart = text[..<colon]

@@ -15,7 +15,8 @@ package enum ProcessRunner {
   /// How long a drain may take before what is left is cancelled.
   package static let drainDurationMax = Duration.seconds(30)
 
-  /// Sends log lines to standard error, and swift-metrics to `metrics`. Once per process; later calls do nothing.
+  /// Sends log lines to standard error, and swift-metrics to `metrics`. Once per process; later calls do
+  /// nothing.
   package static func bootstrap(logLevel: Logger.Level, metrics: MetricsRegistry) {
     let isFirst = bootstrapped.withLock { done in
       defer { done = true }
@@ -42,8 +43,8 @@ package enum ProcessRunner {
     return level
   }
 
-  /// Runs the services until one fails or the process is told to stop (SIGTERM or SIGINT), then shuts them down in
-  /// reverse order.
+  /// Runs the services until one fails or the process is told to stop (SIGTERM or SIGINT), then shuts them
+  /// down in reverse order.
   package static func run(_ services: [any Service], logger: Logger) async throws {
     var configuration = ServiceGroupConfiguration(
       services: services.map {

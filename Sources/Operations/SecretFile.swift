@@ -1,7 +1,7 @@
 internal import Foundation
 
-/// A shared secret and the one before it, read from a file: the bytes of the first line, and of the second where there
-/// is one, without their line ends.
+/// A shared secret and the one before it, read from a file: the bytes of the first line, and of the second
+/// where there is one, without their line ends.
 package struct Secrets: Sendable, Equatable {
   /// What new things are made with.
   package var current: [UInt8]

@@ -3,9 +3,9 @@ internal import SystemPackage
 
 /// The settings of a process: a flag wins over the environment (`TIDEMARK_…`), that over the `--config` file.
 ///
-/// All three share one flat set of keys: `jwt-secret-file` is `--jwt-secret-file`, `TIDEMARK_JWT_SECRET_FILE` and
-/// `jwt-secret-file:`. Values are read as text and checked here, because swift-configuration's optional getters give
-/// the default for a wrong value instead of an error. An empty value counts as not set.
+/// All three share one flat set of keys: `jwt-secret-file` is `--jwt-secret-file`, `TIDEMARK_JWT_SECRET_FILE`
+/// and `jwt-secret-file:`. Values are read as text and checked here, because swift-configuration's optional
+/// getters give the default for a wrong value instead of an error. An empty value counts as not set.
 package struct Settings: Sendable {
   /// Flags, environment, file: the first that has a key wins.
   private let layers: [any ConfigProvider]
@@ -44,7 +44,8 @@ package struct Settings: Sendable {
         )
       }
       do {
-        // YAML takes JSON as it is, so one reader serves both, and a number reads as the text it is written as.
+        // YAML takes JSON as it is, so one reader serves both, and a number reads as the text it is written
+        // as.
         layers.append(try await FileProvider<YAMLSnapshot>(filePath: FilePath(file)))
       } catch {
         let reason = "\(error)".split(whereSeparator: \.isNewline).map { $0.trimmed }.joined(separator: " ")
@@ -108,7 +109,8 @@ package struct Settings: Sendable {
     return value
   }
 
-  /// A number of bytes: digits with an optional `K`, `M`, `G` or `T` (powers of 1,024; `KiB` and `KB` mean the same).
+  /// A number of bytes: digits with an optional `K`, `M`, `G` or `T` (powers of 1,024; `KiB` and `KB` mean
+  /// the same).
   package func byteCount(_ key: String, in range: ClosedRange<Int>) throws(SettingsError) -> Int? {
     guard let text = try string(key) else { return nil }
     guard let value = Self.byteCount(text), range.contains(value) else {

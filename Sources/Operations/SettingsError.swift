@@ -1,5 +1,5 @@
-/// A setting that the process cannot start with. The executables print ``description`` as their one line and exit
-/// with ``exitCode``.
+/// A setting that the process cannot start with. The executables print ``description`` as their one line and
+/// exit with ``exitCode``.
 package struct SettingsError: Error, Equatable, CustomStringConvertible {
   /// `EX_CONFIG` of sysexits.h.
   package static let exitCode: Int32 = 78

@@ -236,12 +236,15 @@ extension ShardState {
   ) throws(Refusal) {
     var next = UInt32(rows.rowCount)
     var joining: [String: MemberOrdinal] = [:]
+    /// As this command leaves them: a user may be named twice.
+    var roles: [UInt32: String] = [:]
     for member in members {
       let current =
         joining[member.user] ?? (leaving.contains(member.user) ? nil : row(of: member.user, in: rows))
       if let current {
-        let isNew = Int(current.rawValue) >= rows.rowCount
-        if !member.role.isEmpty, isNew || rows.roles[current.rawValue] != member.role {
+        let role = roles[current.rawValue] ?? rows.roles[current.rawValue] ?? ""
+        if !member.role.isEmpty, role != member.role {
+          roles[current.rawValue] = member.role
           effects.append(.roleAssigned(number, current, role: member.role))
         }
         continue
@@ -261,6 +264,7 @@ extension ShardState {
       )
       effects.append(.rowAssigned(number, MemberOrdinal(next), record))
       joining[member.user] = MemberOrdinal(next)
+      roles[next] = member.role
       next += 1
     }
   }

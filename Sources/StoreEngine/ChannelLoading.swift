@@ -105,7 +105,9 @@ extension ShardEngine {
     }
     var bytes = ByteBuffer()
     bytes.writeRaw(payload)
-    loads[reference]!.waiting.append(ChannelLoad.Waiting(header: header, payload: bytes, lane: lane, counter: counter))
+    loads[reference]!.waiting.append(
+      ChannelLoad.Waiting(header: header, payload: bytes, lane: lane, counter: counter)
+    )
   }
 
   /// Refuses a request that was not looked at; sent again it is taken up.
@@ -189,6 +191,8 @@ extension ShardEngine {
     _ stored: StoredChannel?,
     _ reference: ChannelReference
   ) throws(StorageError) -> ChannelSlot? {
+    // A channel of the tail that was asked for by name meanwhile, and is in memory with its tail.
+    if case .number(let asked) = reference, tail.effects(of: asked).isEmpty { return nil }
     var number: ChannelNumber
     if let stored {
       number = stored.number
@@ -205,7 +209,9 @@ extension ShardEngine {
     for (page, bytes) in stored?.pages ?? [] {
       let content = try Self.page(bytes, "\(place), page \(page)")
       guard content.index <= closed else {
-        throw .corrupt("\(place), page \(page): of log index \(content.index.rawValue), which is not written yet")
+        throw .corrupt(
+          "\(place), page \(page): of log index \(content.index.rawValue), which is not written yet"
+        )
       }
       pages.append((page, content))
     }

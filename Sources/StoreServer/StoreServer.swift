@@ -125,7 +125,6 @@ package final class StoreServer: Sendable {
     }
     try? await listener?.close()
     // A reload is not left alone with a storage that is closed under it.
-    reload?.cancel()
     await reload?.value
     for channel in registry.channels {
       var buffer = ByteBuffer()
@@ -246,18 +245,20 @@ package final class StoreServer: Sendable {
 
   /// Reads everything again from storage, as often as it takes.
   private func reload() async {
-    var delay: UInt64 = 100_000_000
+    let isStopping = { [shared] in shared.state.withLockedValue { $0.isStopping } }
+    var pauses = 2
     while true {
       await takeDown()
-      guard !shared.state.withLockedValue({ $0.isStopping }) else { return }
+      guard !isStopping() else { return }
       do {
         let storage = try await supervisor.runIfActive { [source] in try source.open() }
         if try await bring(up: storage) { return }
       } catch {
         logger.error("storage cannot be opened yet; trying again", metadata: ["error": "\(error)"])
       }
-      try? await Task.sleep(nanoseconds: delay)
-      delay = min(delay * 2, 2_000_000_000)
+      // In short pauses rather than one that is cancelled: cancelling could lose a storage that is just opened.
+      for _ in 0..<pauses where !isStopping() { try? await Task.sleep(nanoseconds: 50_000_000) }
+      pauses = min(pauses * 2, 40)
     }
   }
 

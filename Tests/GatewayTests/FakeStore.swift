@@ -3,8 +3,8 @@ import NIOPosix
 import ReceiptModel
 import ReceiptWire
 
-/// A store for tests of the gateway: it speaks the frame protocol over TCP, without secrets, and keeps what it is told in
-/// dictionaries. It knows just enough of the rules to answer; the real store has its own tests.
+/// A store for tests of the gateway: it speaks the frame protocol over TCP, without secrets, and keeps what
+/// it is told in dictionaries. It knows just enough of the rules to answer; the real store has its own tests.
 final class FakeStore: Sendable {
   /// How it answers requests.
   enum Mode: Sendable {

@@ -290,7 +290,8 @@ import Testing
     }
   }
 
-  /// A text with a byte changed is taken by both or by neither, but for what Foundation is known to be lenient about.
+  /// A text with a byte changed is taken by both or by neither, but for what Foundation is known to be
+  /// lenient about.
   @Test func agreesWithFoundationOnBrokenTexts() throws {
     let seed = UInt64.random(in: 0...UInt64.max)
     var generator = SeededGenerator(seed: seed)

@@ -80,7 +80,9 @@ struct NaiveShard {
       guard let place = channel.places[id] else { return .refused(Code.messageNotFound) }
       return Outcome(answer: .sequence(place + 1))
     case .put(let cid, _, _):
-      return Outcome(answer: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: false))
+      return Outcome(
+        answer: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: false)
+      )
     case .change(let cid, _, _):
       return Outcome(answer: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: nil))
     case .patchType(let name, _), .assignType(let name, _, _):
@@ -124,7 +126,8 @@ struct NaiveShard {
     }
   }
 
-  private mutating func put(_ cid: String, _ change: OptionChange, _ seats: [Seat], _ time: Int64) -> Outcome {
+  private mutating func put(_ cid: String, _ change: OptionChange, _ seats: [Seat], _ time: Int64) -> Outcome
+  {
     if seats.contains(where: { $0.user.contains(" ") }) { return .refused(Code.invalidField) }
     let isNew = channels[cid] == nil
     if isNew { channels[cid] = Channel(created: time, own: OptionChange()) }
@@ -235,7 +238,8 @@ struct NaiveShard {
     return Outcome(answer: ownRow(cid, row), hasChanged: hasChanged)
   }
 
-  private mutating func delivered(_ cid: String, _ user: String, _ message: String, _ time: Int64) -> Outcome {
+  private mutating func delivered(_ cid: String, _ user: String, _ message: String, _ time: Int64) -> Outcome
+  {
     guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
     guard let target = position(cid, message) else { return .refused(Code.messageNotFound) }
     let hasChanged = target > channels[cid]!.rows[row].delivered
@@ -246,7 +250,8 @@ struct NaiveShard {
     return Outcome(answer: ownRow(cid, row), hasChanged: hasChanged)
   }
 
-  private mutating func unread(_ cid: String, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome {
+  private mutating func unread(_ cid: String, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome
+  {
     guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
     if options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
     guard let place = channels[cid]!.places[message] else { return .refused(Code.messageNotFound) }

@@ -34,7 +34,9 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     switch step {
     case .batch(let batch):
       if batch.index.rawValue != last[batch.shard, default: 0] + 1 {
-        faults.append("shard \(batch.shard.rawValue): batch \(batch.index.rawValue) after \(last[batch.shard] ?? 0)")
+        faults.append(
+          "shard \(batch.shard.rawValue): batch \(batch.index.rawValue) after \(last[batch.shard] ?? 0)"
+        )
       }
       last[batch.shard] = batch.index.rawValue
       log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes

@@ -105,7 +105,12 @@ struct AskGenerator {
       let viewer = random.oneIn(3) ? "" : user()
       let isServer = viewer.isEmpty || random.oneIn(2)
       return .readState(
-        cid: cid, viewer: viewer, isServer: isServer, limit: 1 + random.below(20), cursor: cursor)
+        cid: cid,
+        viewer: viewer,
+        isServer: isServer,
+        limit: 1 + random.below(20),
+        cursor: cursor
+      )
     case 91..<97: return .statuses(cid: cid, ids: (0...random.below(6)).map { _ in message(cid) })
     case 97: return .getType(random.pick(Self.types))
     case 98: return .listTypes
@@ -146,11 +151,15 @@ struct AskGenerator {
 
   private mutating func epoch() -> UInt32? { random.oneIn(3) ? UInt32(random.below(6)) : nil }
 
+  /// No user twice: which role wins then is not said.
   private mutating func seats(_ most: Int) -> [Seat] {
-    (0..<random.below(most + 1)).map { _ in
+    var seats: [Seat] = []
+    for _ in 0..<random.below(most + 1) {
       let user = random.oneIn(100) ? "no body" : random.pick(users)
-      return Seat(user: user, role: random.oneIn(3) ? random.pick(["admin", "guest"]) : "")
+      let role = random.oneIn(3) ? random.pick(["admin", "guest"]) : ""
+      if !seats.contains(where: { $0.user == user }) { seats.append(Seat(user: user, role: role)) }
     }
+    return seats
   }
 
   private mutating func options() -> OptionChange {

@@ -7,7 +7,9 @@ struct SimulationFault: Error, CustomStringConvertible {
   var step: Int
   var text: String
 
-  var description: String { "step \(step): \(text)\nreplay with TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(step)" }
+  var description: String {
+    "step \(step): \(text)\nreplay with TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(step)"
+  }
 }
 
 extension Simulation {

@@ -96,7 +96,8 @@ final class Simulation {
     case 74..<84: answerLoad(random.pick(loops))
     case 84..<92: readReplies(random.below(8) + 1)
     case 92..<95: tick(random.pick(loops))
-    case 95..<97: if let gateway = gateways.indices.filter({ gateways[$0].connection == nil }).first { connect(gateway) }
+    case 95..<97:
+      if let gateway = gateways.indices.filter({ gateways[$0].connection == nil }).first { connect(gateway) }
     case 97:
       let gateway = random.below(gateways.count)
       if !isCalm, gateways[gateway].connection != nil, random.oneIn(3) { cut(gateway) }
@@ -230,7 +231,9 @@ final class Simulation {
       guard let (request, isResend) = connection.wire.popFirst() else { break }
       connection.inboxes[request.shard % Self.loopCount].append(.request(request, isResend: isResend))
     }
-    if connection.isCut, connection.wire.isEmpty, !connection.isEnded, isCalm || random.oneIn(3) { end(connection) }
+    if connection.isCut, connection.wire.isEmpty, !connection.isEnded, isCalm || random.oneIn(3) {
+      end(connection)
+    }
   }
 
   private func pick(_ isWanted: (Connection) -> Bool) -> Connection? {
@@ -327,7 +330,11 @@ final class Simulation {
     }
     // Behind a request of its connection that does not parse, in the same queue.
     if isEnding.contains(connection.serial) { return }
-    let (answer, needs) = oracles[request.shard].decide(request, session: connection.session, clock: target.clock)
+    let (answer, needs) = oracles[request.shard].decide(
+      request,
+      session: connection.session,
+      clock: target.clock
+    )
     let key = CommandKey(session: connection.session, counter: request.counter)
     if refused.contains(key), oracles[request.shard].taken[key] != nil {
       faults.append("\(request) is applied after its gateway was told that it is refused")
@@ -348,7 +355,9 @@ final class Simulation {
     for shard in 0..<Self.shardCount where shard % Self.loopCount == target.number {
       let batch = group.batches.first { Int($0.shard.rawValue) == shard }
       if (batch != nil) != oracles[shard].hasOpen {
-        faults.append("shard \(shard): \(batch == nil ? "a change is in no batch" : "a batch without a change")")
+        faults.append(
+          "shard \(shard): \(batch == nil ? "a change is in no batch" : "a batch without a change")"
+        )
       }
       guard let batch else { continue }
       oracles[shard].closed(batch.index.rawValue)
@@ -451,7 +460,9 @@ final class Simulation {
       faults.append("\(header): the model says \(expected.answer), the store \(answer)")
     }
     if expected.needs > oracles[expected.shard].durablePlace {
-      faults.append("\(header): left before what it tells of was on storage: \(answer)")
+      faults.append(
+        "\(header): left before what it tells of was on storage (\(expected.needs), storage has \(oracles[expected.shard].durablePlace)): \(answer)"
+      )
     }
     count("replies")
     if !connection.isCut, !connection.isEnded { connection.back.append((header.correlation, answer)) }
@@ -500,7 +511,9 @@ final class Simulation {
         gateway.outstanding.filter { $0.counter > 0 && $0.shard == shard && isOwn($0) }
           .map { CommandKey(session: gateway.session, counter: $0.counter) }
       }
-      if let fault = oracles[shard].restart(sessions, time: time, unanswered: unanswered) { faults.append(fault) }
+      if let fault = oracles[shard].restart(sessions, time: time, unanswered: unanswered) {
+        faults.append(fault)
+      }
     }
     start()
     enlarge()
@@ -542,12 +555,19 @@ final class Simulation {
         for first in stride(from: channel.rows.count, to: 0, by: -100) {
           let cursor = first == channel.rows.count ? nil : UInt32(first)
           issue(
-            .readState(cid: cid, viewer: "", isServer: true, limit: 100, cursor: cursor), to: shard, by: auditor)
+            .readState(cid: cid, viewer: "", isServer: true, limit: 100, cursor: cursor),
+            to: shard,
+            by: auditor
+          )
           if !isComplete { break }
         }
         let ids = channel.messages.map(\.id)
         for first in stride(from: 0, to: ids.count, by: 100) where isComplete {
-          issue(.statuses(cid: cid, ids: Array(ids[first..<min(first + 100, ids.count)])), to: shard, by: auditor)
+          issue(
+            .statuses(cid: cid, ids: Array(ids[first..<min(first + 100, ids.count)])),
+            to: shard,
+            by: auditor
+          )
         }
         if !isComplete, !ids.isEmpty {
           issue(.statuses(cid: cid, ids: (0..<5).map { _ in random.pick(ids) }), to: shard, by: auditor)

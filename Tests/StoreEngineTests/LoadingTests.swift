@@ -197,6 +197,30 @@ struct LoadingTests {
     #expect(gateway.take() == ["1 channel of 3", "2 channel of 2"])
   }
 
+  @Test(
+    "a channel of the tail that was taken in by name: the read by number comes to nothing, whatever pages there are"
+  )
+  func tailTwice() throws {
+    let world = try restarted(isCheckpointed: false)
+    // A crash between two pages: rows are on storage, the head is in the log only.
+    var rows: [Effect] = []
+    for (_, bytes) in world.storage.log[ShardID(0)]!.sorted(by: { $0.key < $1.key }) {
+      rows += try LogBatch(bytes.readableBytesSpan).effects.filter {
+        $0.channel == ChannelNumber(1) && $0.page == .rows(0)
+      }
+    }
+    var page = ByteBuffer()
+    Page(index: LogIndex(1), effects: rows).write(into: &page)
+    world.storage.pages[PageKey(shard: ShardID(0), channel: ChannelNumber(1), page: .rows(0))] = page
+    let gateway = world.connect()
+    gateway.look("team:a")
+    world.loop.tick()
+    try world.answerLoad(a)
+    try world.answerLoads()
+    #expect(gateway.take() == ["1 channel of 2"] && world.reports == [])
+    #expect(world.loop.gauges.tailChannels == 0)
+  }
+
   @Test("a channel of the tail that cannot be read is tried again, and the log is cut then")
   func tailRetry() throws {
     let world = try restarted(isCheckpointed: false) { $0.tailRetryMilliseconds = 5_000 }

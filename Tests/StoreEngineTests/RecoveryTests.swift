@@ -105,7 +105,9 @@ struct RecoveryTests {
       storage.pages[head] = rewrite(storage.pages[head]!) { $0.removeLast() }
     },
     Damage("the types page holds another page", "shard 0, types page") { $0.pages[types] = $0.pages[head] },
-    Damage("the head page holds a channel's", "shard 0, head page") { $0.pages[head] = $0.pages[page(.rows(0))] },
+    Damage("the head page holds a channel's", "shard 0, head page") {
+      $0.pages[head] = $0.pages[page(.rows(0))]
+    },
   ]
 
   @Test("a damaged shard is refused, and the place is named", arguments: shardDamages)
@@ -126,7 +128,9 @@ struct RecoveryTests {
     Damage("a row page is missing", "channel 1, page rows(0)") { $0.pages[page(.rows(0))] = nil },
     Damage("the last row page is missing", "channel 1, page rows(1)") { $0.pages[page(.rows(1))] = nil },
     Damage("a segment is missing", "channel 1, page segment(1)") { $0.pages[page(.segment(0))] = nil },
-    Damage("the last segment is missing", "channel 1: a row names message 300") { $0.pages[page(.segment(1))] = nil },
+    Damage("the last segment is missing", "channel 1: a row names message 300") {
+      $0.pages[page(.segment(1))] = nil
+    },
     Damage("a page is cut short", "channel 1, page segment(0)") { storage in
       storage.pages[page(.segment(0))] = rewrite(storage.pages[page(.segment(0))]!) { $0.removeLast() }
     },
@@ -147,13 +151,21 @@ struct RecoveryTests {
     },
     Damage("the directory leads to another channel", "another cid") { storage in
       var bytes = ByteBuffer()
-      let effect = Effect.channelAssigned(ChannelNumber(1), cid: "team:other", created: .none, own: OptionPatch())
+      let effect = Effect.channelAssigned(
+        ChannelNumber(1),
+        cid: "team:other",
+        created: .none,
+        own: OptionPatch()
+      )
       Page(index: LogIndex(1), effects: [effect]).write(into: &bytes)
       storage.pages[page(.head)] = bytes
     },
   ]
 
-  @Test("a damaged channel is unavailable, the place is reported, and the others are served", arguments: channelDamages)
+  @Test(
+    "a damaged channel is unavailable, the place is reported, and the others are served",
+    arguments: channelDamages
+  )
   func damagedChannel(_ damage: Damage) throws {
     let storage = try storage()
     damage.make(storage)

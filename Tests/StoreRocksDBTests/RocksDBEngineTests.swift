@@ -8,7 +8,9 @@ import Testing
 
 @Suite("RocksDB engine")
 struct RocksDBEngineTests {
-  private func page(_ shard: UInt16, _ channel: UInt64, _ page: PageID, cid: String? = nil) -> CommitGroup.PageWrite {
+  private func page(_ shard: UInt16, _ channel: UInt64, _ page: PageID, cid: String? = nil)
+    -> CommitGroup.PageWrite
+  {
     CommitGroup.PageWrite(
       key: PageKey(shard: ShardID(shard), channel: ChannelNumber(channel), page: page),
       cid: cid.map { Array($0.utf8) },
@@ -59,9 +61,15 @@ struct RocksDBEngineTests {
     let indices: [UInt64] = [1, 2, 9, 10, 255, 256, 257, 65_535, 65_536, 1 << 40]
     for index in indices.reversed() {
       group.batches.append(
-        CommitGroup.Batch(shard: ShardID(0), index: LogIndex(index), bytes: CommitGroup.content(0, index, 40)))
+        CommitGroup.Batch(shard: ShardID(0), index: LogIndex(index), bytes: CommitGroup.content(0, index, 40))
+      )
       group.batches.append(
-        CommitGroup.Batch(shard: ShardID(256), index: LogIndex(index), bytes: CommitGroup.content(256, index, 40)))
+        CommitGroup.Batch(
+          shard: ShardID(256),
+          index: LogIndex(index),
+          bytes: CommitGroup.content(256, index, 40)
+        )
+      )
     }
     let pages: [PageID] = [
       .head, .rows(0), .rows(1), .rows(255), .rows(256), .rows(65_535), .segment(0), .segment(300),

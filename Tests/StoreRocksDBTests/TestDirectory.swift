@@ -58,11 +58,7 @@ extension CommitGroup {
     var buffer = ByteBuffer()
     buffer.writeInteger(UInt64(shard))
     buffer.writeInteger(index)
-    var word = index &* 0x9E37_79B9_7F4A_7C15
-    while buffer.readableBytes < bytes {
-      word = word &* 6_364_136_223_846_793_005 &+ 1
-      buffer.writeInteger(word)
-    }
+    buffer.writeRepeatingByte(UInt8(truncatingIfNeeded: index &* 167), count: bytes - buffer.readableBytes)
     return buffer
   }
 }

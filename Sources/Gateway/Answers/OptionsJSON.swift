@@ -1,12 +1,13 @@
 package import NIOCore
 package import ReceiptModel
 
-/// The twelve options of a channel type (API.md, "Set-up"), of which this build has four. The others are known by name and
-/// range, so that a default may be sent and anything else is refused rather than forgotten.
+/// The twelve options of a channel type (API.md, "Set-up"), of which this build has four. The others are
+/// known by name and range, so that a default may be sent and anything else is refused rather than forgotten.
 package enum OptionsJSON {
   /// Reads `{option: value…}`.
   ///
-  /// - Throws: `unknown_option`, `invalid_option`, or `not_implemented` for a value that needs more than this build has.
+  /// - Throws: `unknown_option`, `invalid_option`, or `not_implemented` for a value that needs more than this
+  ///   build has.
   package static func patch(_ options: JSONValue) throws(Problem) -> OptionPatch {
     var patch = OptionPatch()
     var members = options.members

@@ -4,7 +4,8 @@ package import NIOCore
 /// An answer other than the one hoped for: `application/problem+json` (RFC 9457).
 package struct Problem: Error, Equatable {
   package var code: ProblemCode
-  /// The code's own, but where a route has another: a deleted message has no status (404) and cannot be registered (409).
+  /// The code's own, but where a route has another: a deleted message has no status (404) and cannot be
+  /// registered (409).
   package var status: Int
   /// What is wrong in this occurrence; empty where the title says it all.
   package var detail: String

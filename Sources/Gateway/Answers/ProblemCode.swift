@@ -1,5 +1,5 @@
-/// Every `code` that an answer can carry, with the status and the title that go with it. Codes are stable: they may be
-/// added to, not renamed. Documentation is made from this table.
+/// Every `code` that an answer can carry, with the status and the title that go with it. Codes are stable:
+/// they may be added to, not renamed. Documentation is made from this table.
 package enum ProblemCode: String, CaseIterable, Sendable {
   // 400
   case invalidJSON = "invalid_json"
@@ -47,7 +47,8 @@ package enum ProblemCode: String, CaseIterable, Sendable {
   case outcomeUnknown = "outcome_unknown"
   case authenticationBusy = "authentication_busy"
 
-  /// The HTTP status that an answer with this code has. Where a code stands in a batch entry, the batch has its own.
+  /// The HTTP status that an answer with this code has. Where a code stands in a batch entry, the batch has
+  /// its own.
   package var status: Int {
     switch self {
     case .invalidJSON, .invalidField, .invalidCID, .invalidMessageID, .invalidUserID, .invalidChannelType,

@@ -1,5 +1,5 @@
-/// Names requests in answers and logs: the caller's `x-request-id` where it is a sane one, else one of ours, which is
-/// unique among all gateways with high probability and short enough to be read out.
+/// Names requests in answers and logs: the caller's `x-request-id` where it is a sane one, else one of ours,
+/// which is unique among all gateways with high probability and short enough to be read out.
 struct RequestIDs {
   /// A longer one is not taken over.
   static let byteCountMax = 64

@@ -5,7 +5,8 @@ extension Problem {
   /// What a failed request to the store means to the caller.
   ///
   /// - Parameters:
-  ///   - isServer: a server that named a user who is not a member is told so as 404, a user who is none as 403.
+  ///   - isServer: a server that named a user who is not a member is told so as 404, a user who is none as
+  ///     403.
   init(_ failure: StoreFailure, route: Route, isServer: Bool) {
     switch failure {
     case .busy: self.init(.storeBusy)

@@ -10,8 +10,8 @@ package struct ParkedRequest: Sendable {
 
 /// One event loop's authentication: the cache, and the verifications that are under way.
 ///
-/// A token that is in the cache is answered at once. Another one parks the requests that carry it, only these, while it
-/// is verified once.
+/// A token that is in the cache is answered at once. Another one parks the requests that carry it, only
+/// these, while it is verified once.
 package final class Authenticator {
   /// What is known of a credential.
   package enum Verdict {
@@ -46,8 +46,8 @@ package final class Authenticator {
   /// Tokens in the cache.
   package var cachedCount: Int { cache.count }
 
-  /// The token of an `authorization` header, as in `Bearer eyJ…` (RFC 6750 section 2.1; the scheme's case does not
-  /// matter, RFC 9110 section 11.1).
+  /// The token of an `authorization` header, as in `Bearer eyJ…` (RFC 6750 section 2.1; the scheme's case
+  /// does not matter, RFC 9110 section 11.1).
   @_lifetime(copy header)
   package static func token(of header: RawSpan) throws(Problem) -> RawSpan {
     let scheme: StaticString = "bearer "
@@ -75,8 +75,8 @@ package final class Authenticator {
     return .caller(caller)
   }
 
-  /// Has a token verified and calls `finished` for the request then, on the event loop. Requests with a token that is
-  /// being verified already wait with it.
+  /// Has a token verified and calls `finished` for the request then, on the event loop. Requests with a token
+  /// that is being verified already wait with it.
   ///
   /// - Throws: `authentication_busy` where too many requests wait.
   package func park(

@@ -1,4 +1,5 @@
-/// Who a verified token speaks for. Immutable and shared: the token cache, connections and parked requests refer to it.
+/// Who a verified token speaks for. Immutable and shared: the token cache, connections and parked requests
+/// refer to it.
 package final class Caller: Sendable {
   /// The user; empty for a server.
   package let userID: [UInt8]
@@ -20,13 +21,15 @@ package final class Caller: Sendable {
   package var user: RawSpan {
     @_lifetime(borrow self)
     get {
-      // The array's bytes are on the heap and never change: they live as long as this object, not as this copy.
+      // The array's bytes are on the heap and never change: they live as long as this object, not as this
+      // copy.
       let bytes = userID
       return _overrideLifetime(bytes.span.bytes, borrowing: self)
     }
   }
 
-  /// Why the token may not be used at `now`; nil if it may. RFC 7519 sections 4.1.4 and 4.1.5, without leeway.
+  /// Why the token may not be used at `now`; nil if it may. RFC 7519 sections 4.1.4 and 4.1.5, without
+  /// leeway.
   package func refusal(at now: Int64) -> ProblemCode? {
     if now >= expiresAt { return .tokenExpired }
     if now < notBefore { return .tokenNotYetValid }

@@ -1,8 +1,8 @@
 /// The verified tokens of one event loop: token bytes to caller, bounded.
 ///
-/// Four-way set associative: a token can stand in four places that its hash chooses, so finding is four comparisons of
-/// a hash and nothing grows. A full set gives up the entry that was used longest ago. Only verified tokens get in,
-/// so nobody without a key can push others out.
+/// Four-way set associative: a token can stand in four places that its hash chooses, so finding is four
+/// comparisons of a hash and nothing grows. A full set gives up the entry that was used longest ago. Only
+/// verified tokens get in, so nobody without a key can push others out.
 package struct TokenCache {
   private static let wayCount = 4
 
@@ -13,7 +13,8 @@ package struct TokenCache {
   }
 
   private var entries: [Entry?]
-  /// The hashes of the entries, apart from them so that looking for one touches no other; 0 where there is none.
+  /// The hashes of the entries, apart from them so that looking for one touches no other; 0 where there is
+  /// none.
   private var hashes: [UInt64]
   private let setMask: UInt64
   private let seed: UInt64
@@ -45,7 +46,8 @@ package struct TokenCache {
     return nil
   }
 
-  /// Puts in a verified token, in the place of itself, of an empty or expired entry, or of the one used longest ago.
+  /// Puts in a verified token, in the place of itself, of an empty or expired entry, or of the one used
+  /// longest ago.
   package mutating func insert(_ token: [UInt8], _ caller: Caller, now: Int64) {
     let hash = Self.hash(token.span.bytes, seed: seed)
     let first = Int(hash & setMask) * Self.wayCount

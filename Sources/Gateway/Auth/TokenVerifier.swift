@@ -15,14 +15,15 @@ package struct TokenKeys: Sendable {
   }
 }
 
-/// Verifies tokens through jwt-kit. Each verification takes some 13 µs and a hop to an actor, so it is done once per
-/// token and event loop: see ``TokenCache``.
+/// Verifies tokens through jwt-kit. Each verification takes some 13 µs and a hop to an actor, so it is done
+/// once per token and event loop: see ``TokenCache``.
 package struct TokenVerifier: Sendable {
   /// A longer token is refused before anything is done with it.
   package static let byteCountMax = 4 * 1024
 
-  /// Shared secrets and public keys are apart, so that a public key can never be taken for a secret whatever the token's
-  /// header says. Collections for HS256 hold one secret each: jwt-kit would hide which of several had failed.
+  /// Shared secrets and public keys are apart, so that a public key can never be taken for a secret whatever
+  /// the token's header says. Collections for HS256 hold one secret each: jwt-kit would hide which of several
+  /// had failed.
   private let secrets: [JWTKeyCollection]
   private let publicKeys: JWTKeyCollection?
 

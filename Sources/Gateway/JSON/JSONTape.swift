@@ -35,7 +35,8 @@ package enum JSONSyntaxError: Error, Equatable {
   }
 }
 
-/// The one JSON decoder of the gateway: parses a text into a flat tape whose memory is used again by the next parse.
+/// The one JSON decoder of the gateway: parses a text into a flat tape whose memory is used again by the next
+/// parse.
 ///
 /// One per event loop. A parse allocates nothing once the buffers have grown to the traffic's bodies.
 package final class JSONTape {
@@ -70,7 +71,8 @@ package final class JSONTape {
     return _overrideLifetime(value, borrowing: self)
   }
 
-  /// Gives back what a large body made the buffers grow to. Called between bodies, not while a value is in use.
+  /// Gives back what a large body made the buffers grow to. Called between bodies, not while a value is in
+  /// use.
   package func shrink() {
     tm_json_shrink(parser, keptByteMax)
   }

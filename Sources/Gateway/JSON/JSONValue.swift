@@ -68,7 +68,8 @@ package struct JSONValue: ~Escapable {
     }
   }
 
-  /// The number of elements of an array or members of an object, equal keys counted each; 0 for anything else.
+  /// The number of elements of an array or members of an object, equal keys counted each; 0 for anything
+  /// else.
   package var count: Int {
     switch tm_json_kind(token.kind) {
     case TM_JSON_ARRAY, TM_JSON_OBJECT: Int(token.payload)
@@ -134,8 +135,8 @@ package struct JSONValue: ~Escapable {
     return true
   }
 
-  /// Where this value stands in its text, as in `members[3].role`; empty for the root. Walks the tape from the
-  /// root, so it is for messages only.
+  /// Where this value stands in its text, as in `members[3].role`; empty for the root. Walks the tape from
+  /// the root, so it is for messages only.
   package var path: String {
     var path = ""
     var container: UInt32 = 0

@@ -1,7 +1,8 @@
 /// Writing JSON straight into a buffer's spare room.
 ///
-/// The caller reserves room for the whole answer, or for one row of it, with `ByteBuffer.writeWithOutputRawSpan` and
-/// the bounds below; writing past it traps, it never corrupts. Text that is not known to be ASCII has to be UTF-8.
+/// The caller reserves room for the whole answer, or for one row of it, with
+/// `ByteBuffer.writeWithOutputRawSpan` and the bounds below; writing past it traps, it never corrupts. Text
+/// that is not known to be ASCII has to be UTF-8.
 extension OutputRawSpan {
   /// The most bytes that a string of `byteCount` bytes takes: every byte as `\u00XX`, and the quotes.
   package static func jsonStringByteMax(_ byteCount: Int) -> Int { 6 * byteCount + 2 }
@@ -80,7 +81,8 @@ extension OutputRawSpan {
 
   /// Appends a time in quotes: RFC 3339, UTC, milliseconds, as in `"2026-02-28T23:59:59.999Z"`.
   ///
-  /// `milliseconds` counts from 1970 and is held to the years 1970 to 9999, which are all that the format can say.
+  /// `milliseconds` counts from 1970 and is held to the years 1970 to 9999, which are all that the format can
+  /// say.
   @_lifetime(self: copy self)
   package mutating func timestamp(milliseconds: Int64) {
     let time = CivilTime(milliseconds: milliseconds)
@@ -112,8 +114,9 @@ extension OutputRawSpan {
     }
   }
 
-  /// Whether no byte has to be escaped: none is below 0x20, a quotation mark or a backslash. Eight at a time: a byte is
-  /// below n where subtracting n borrows into its high bit, and equal to n where XOR with n leaves less than one.
+  /// Whether no byte has to be escaped: none is below 0x20, a quotation mark or a backslash. Eight at a time:
+  /// a byte is below n where subtracting n borrows into its high bit, and equal to n where XOR with n leaves
+  /// less than one.
   private static func isClean(_ bytes: UnsafeRawBufferPointer) -> Bool {
     var found: UInt64 = 0
     var at = 0
@@ -134,8 +137,8 @@ extension OutputRawSpan {
   @inline(__always)
   private static func repeated(_ byte: UInt64) -> UInt64 { byte &* 0x0101_0101_0101_0101 }
 
-  /// Non-zero where a byte of `word` is below `bound`, which is at most 0x80. A borrow can make it non-zero for a byte
-  /// above one that is below the bound, never where there is none.
+  /// Non-zero where a byte of `word` is below `bound`, which is at most 0x80. A borrow can make it non-zero
+  /// for a byte above one that is below the bound, never where there is none.
   @inline(__always)
   private static func bytesBelow(_ bound: UInt64, _ word: UInt64) -> UInt64 {
     (word &- repeated(bound)) & ~word & repeated(0x80)

@@ -7,8 +7,8 @@ struct ConnectionTable {
     var connection: HTTP2ServerConnection<GatewayLoop>?
     /// Has answers that were given outside its own read and are not flushed.
     var isDirty = false
-    /// The credential that was looked at last: HTTP/2 gives equal headers of one connection equal numbers, so the next
-    /// request with it needs no look at the token's bytes.
+    /// The credential that was looked at last: HTTP/2 gives equal headers of one connection equal numbers, so
+    /// the next request with it needs no look at the token's bytes.
     var identity: UInt32 = 0
     /// The caller of that credential, whose times are still checked; nil where it was refused for good.
     var caller: Caller?
@@ -38,7 +38,8 @@ struct ConnectionTable {
     connection.userToken = UInt64(index)
   }
 
-  /// Forgets a connection that has closed. Its number may be given again: a stream's handle tells the two apart.
+  /// Forgets a connection that has closed. Its number may be given again: a stream's handle tells the two
+  /// apart.
   mutating func remove(_ connection: HTTP2ServerConnection<GatewayLoop>) {
     let index = Int(connection.userToken)
     guard index < entries.count, entries[index].connection === connection else { return }

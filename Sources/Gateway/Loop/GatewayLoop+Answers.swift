@@ -112,7 +112,8 @@ extension GatewayLoop: StoreClientDelegate {
     return buffer
   }
 
-  /// The request's bytes are there until it is answered, so ids are read from it once more instead of being kept.
+  /// The request's bytes are there until it is answered, so ids are read from it once more instead of being
+  /// kept.
   private func respondWithMessage(
     _ request: PendingRequest,
     _ connection: HTTP2ServerConnection<GatewayLoop>,

@@ -12,12 +12,12 @@ package import StoreClient
   internal import Musl
 #endif
 
-/// Everything that one event loop of the gateway has: its connections, its way to the store, its tokens, and the requests
-/// that wait. Nothing is shared between loops.
+/// Everything that one event loop of the gateway has: its connections, its way to the store, its tokens, and
+/// the requests that wait. Nothing is shared between loops.
 ///
-/// The way of a request: `http2RequestReceived` → route → caller → a frame in the store client's buffer; at the end of
-/// the HTTP/2 read one flush to the store. Back: `storeReplied` → the answer in the stream's own buffer; at the end of
-/// the store's read one flush per connection that got answers.
+/// The way of a request: `http2RequestReceived` → route → caller → a frame in the store client's buffer; at
+/// the end of the loop's turn one flush to the store. Back: `storeReplied` → the answer in the stream's own
+/// buffer; at the end of the store's read one flush per connection that got answers.
 package final class GatewayLoop {
   let eventLoop: any EventLoop
   let logger: Logger
@@ -102,17 +102,17 @@ package final class GatewayLoop {
   /// Ends the way to the store; what still waits is answered 503.
   func close() -> EventLoopFuture<Void> { store.close() }
 
-  /// The wall clock, in milliseconds since 1970. Read anew each time, some 20 ns: a time kept for the turn would let a
-  /// token live on after a turn that did not end as it should.
+  /// The wall clock, in milliseconds since 1970. Read anew each time, some 20 ns: a time kept for the turn
+  /// would let a token live on after a turn that did not end as it should.
   var now: Int64 {
     var time = timespec()
     clock_gettime(CLOCK_REALTIME, &time)
     return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
   }
 
-  /// Ends the turn when all sockets that became readable together have been read: NIO runs a loop's tasks after its
-  /// input, so their requests leave in one write. With one stream on each of many connections that is the difference
-  /// between a write to the store per request and one per turn.
+  /// Ends the turn when all sockets that became readable together have been read: NIO runs a loop's tasks
+  /// after its input, so their requests leave in one write. With one stream on each of many connections that
+  /// is the difference between a write to the store per request and one per turn.
   private func endTurnSoon() {
     if isTurnEnding { return }
     isTurnEnding = true
@@ -225,7 +225,8 @@ extension GatewayLoop: HTTP2ServerDelegate {
     return connection
   }
 
-  /// The checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 403, 413, 501.
+  /// The checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 403, 413,
+  /// 501.
   ///
   /// - Parameter caller: known already where the request was parked for its token.
   private func receive(

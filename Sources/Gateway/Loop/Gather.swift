@@ -1,7 +1,8 @@
 internal import HTTP2Session
 internal import ReceiptModel
 
-/// A request that takes several to the store: its entries' results come in any order and are answered together.
+/// A request that takes several to the store: its entries' results come in any order and are answered
+/// together.
 final class Gather {
   /// What came of one entry.
   struct Result {
@@ -17,7 +18,8 @@ final class Gather {
   let isServer: Bool
   /// In the order of the request.
   var results: [Result] = []
-  /// Entries without a result, and one for the sending itself: replies that come while it goes on do not end it.
+  /// Entries without a result, and one for the sending itself: replies that come while it goes on do not end
+  /// it.
   var waiting = 1
   /// Channel types found, the newest version of each.
   var records: [String: ChannelTypeRecord] = [:]

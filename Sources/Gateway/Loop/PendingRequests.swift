@@ -37,8 +37,8 @@ struct PendingRequest {
   var sentAt: UInt64 = 0
 }
 
-/// The requests that wait for the store, in slots that are used again; a token for the store client is slot and
-/// generation, so a token that comes twice, or late, is noticed.
+/// The requests that wait for the store, in slots that are used again; a token for the store client is slot
+/// and generation, so a token that comes twice, or late, is noticed.
 struct PendingRequests: ~Copyable {
   private struct Slot {
     var request: PendingRequest

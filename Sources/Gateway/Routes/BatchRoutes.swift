@@ -4,9 +4,9 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Routes with many positions in one request: each is a frame of its own, pipelined, and one bad entry does not fail the
-/// rest. The bodies are looked through twice: first whole, so that a malformed one changes nothing, then to send; and
-/// once more for the answer, as the request's bytes stay until then.
+/// Routes with many positions in one request: each is a frame of its own, pipelined, and one bad entry does
+/// not fail the rest. The bodies are looked through twice: first whole, so that a malformed one changes
+/// nothing, then to send; and once more for the answer, as the request's bytes stay until then.
 extension GatewayLoop {
   /// `POST /v1/channels/delivered` (R3).
   func markDelivered(

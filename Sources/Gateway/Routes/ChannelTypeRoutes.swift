@@ -4,8 +4,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Channel types: versioned values that every shard holds a copy of. A type's home shard decides about changes; the result
-/// is assigned to all others, and the answer waits for the last of them.
+/// Channel types: versioned values that every shard holds a copy of. A type's home shard decides about
+/// changes; the result is assigned to all others, and the answer waits for the last of them.
 extension GatewayLoop {
   /// `PUT /v1/channel-types/{type}`.
   func putChannelType(
@@ -32,7 +32,8 @@ extension GatewayLoop {
     }
   }
 
-  /// `GET /v1/channel-types`: all shards are asked, as one that was away during a PUT may lack the newest value.
+  /// `GET /v1/channel-types`: all shards are asked, as one that was away during a PUT may lack the newest
+  /// value.
   func listChannelTypes(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     guard store.shardCount > 0 else { throw Problem(.storeUnavailable) }
     let gather = beginGather(context, match.route, count: store.shardCount)

@@ -2,8 +2,8 @@ internal import HTTP2Session
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// `POST /v1/channels/{cid}/read` and `…/unread`: one position of one user (R2, R4). The first of them is the busiest route
-/// of all: nothing here makes a string, an array or a closure that escapes.
+/// `POST /v1/channels/{cid}/read` and `…/unread`: one position of one user (R2, R4). The first of them is the
+/// busiest route of all: nothing here makes a string, an array or a closure that escapes.
 extension GatewayLoop {
   func markRead(
     _ match: borrowing RouteMatch,

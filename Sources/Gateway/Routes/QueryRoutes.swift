@@ -3,7 +3,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Read states and statuses (R10, R12). A user sees what a member sees; a server everything, and need not name a user.
+/// Read states and statuses (R10, R12). A user sees what a member sees; a server everything, and need not
+/// name a user.
 extension GatewayLoop {
   /// `GET /v1/channels/{cid}/read-state?limit=&cursor=`.
   func readState(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {

@@ -6,8 +6,8 @@ internal import ReceiptModel
   internal import Musl
 #endif
 
-/// A route with the parts of the path that it names, percent-decoded and checked. Valid as long as the path is, and
-/// until the same ``PathScratch`` serves the next path.
+/// A route with the parts of the path that it names, percent-decoded and checked. Valid as long as the path
+/// is, and until the same ``PathScratch`` serves the next path.
 package struct RouteMatch: ~Escapable {
   package let route: Route
   /// The cid, the channel type or the user that the path names; empty if it names none.

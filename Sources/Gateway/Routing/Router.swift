@@ -1,8 +1,8 @@
 package import HTTP2Session
 internal import ReceiptModel
 
-/// Finds the route of a method and a path. The table below is API.md's list, in the order in which it is looked through:
-/// busy routes first.
+/// Finds the route of a method and a path. The table below is API.md's list, in the order in which it is
+/// looked through: busy routes first.
 package struct Router {
   private enum Part {
     case literal(StaticString)
@@ -98,7 +98,8 @@ package struct Router {
 
   /// The route of a request.
   ///
-  /// - Throws: `route_not_found`, `method_not_allowed`, or the code of a part that is not of its form, in this order.
+  /// - Throws: `route_not_found`, `method_not_allowed`, or the code of a part that is not of its form, in
+  ///   this order.
   @_lifetime(copy path)
   package func match(
     _ method: HTTP2Method,

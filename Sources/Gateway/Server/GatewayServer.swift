@@ -162,8 +162,8 @@ package final class GatewayServer: Service {
     }
   }
 
-  /// Serves until the group shuts down, then ends in order: not ready, no new connections, GOAWAY, the streams, the
-  /// way to the store.
+  /// Serves until the group shuts down, then ends in order: not ready, no new connections, GOAWAY, the
+  /// streams, the way to the store.
   package func run() async throws {
     await withTaskCancellationOrGracefulShutdownHandler {
       try? await listener.closeFuture.get()

@@ -1,4 +1,5 @@
-/// Counts of values by fixed buckets: plain integers for use within one event loop, summed over loops at scrape time.
+/// Counts of values by fixed buckets: plain integers for use within one event loop, summed over loops at
+/// scrape time.
 package struct Histogram: Sendable, Equatable {
   /// Upper bounds, inclusive and rising; what lies above the last is counted in `+Inf` only.
   package let bounds: [Double]

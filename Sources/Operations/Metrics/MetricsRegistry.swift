@@ -2,10 +2,11 @@ package import CoreMetrics
 package import NIOCore
 internal import Synchronization
 
-/// The metrics of a process: a backend for swift-metrics, and the collectors of event loops that count for themselves.
+/// The metrics of a process: a backend for swift-metrics, and the collectors of event loops that count for
+/// themselves.
 ///
-/// An atomic per request is more than a hot path pays for a number, so a loop keeps plain integers and registers a
-/// collector, which runs on that loop at scrape time.
+/// An atomic per request is more than a hot path pays for a number, so a loop keeps plain integers and
+/// registers a collector, which runs on that loop at scrape time.
 package final class MetricsRegistry: MetricsFactory, Sendable {
   private struct State {
     var counters: [Series: CounterCell] = [:]

@@ -6,8 +6,8 @@ internal import Foundation
   internal import Musl
 #endif
 
-/// What the Prometheus client libraries tell about every process, under the names that they use. Read from `/proc`;
-/// where there is none the values are left out.
+/// What the Prometheus client libraries tell about every process, under the names that they use. Read from
+/// `/proc`; where there is none the values are left out.
 enum ProcessMetrics {
   static func add(to samples: inout MetricSamples) {
     var usage = rusage()
@@ -45,7 +45,8 @@ enum ProcessMetrics {
     )
   }
 
-  /// The first look at it is when the registry is first scraped or, through `noteStart`, when the process starts.
+  /// The first look at it is when the registry is first scraped or, through `noteStart`, when the process
+  /// starts.
   private static let startTime = (Date().timeIntervalSince1970 * 1_000).rounded() / 1_000
 
   /// Remembers now as the time of the start.
