@@ -10,6 +10,7 @@ package enum Refusal: Error, Hashable, Sendable {
   /// The limits that a caller can meet.
   package enum StaticLimit: String, Sendable {
     case membersPerChannel = "members of a channel: at most 16777216 rows, those who left included"
+    case channelTypes = "channel types of a store: at most 1024"
     case messagesPerChannel = "messages of a channel: their ids have at most 4 GiB together"
   }
 }

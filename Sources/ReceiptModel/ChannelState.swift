@@ -127,7 +127,9 @@ package struct ChannelState: Sendable {
     guard sequence.rawValue <= rows.read[position], rows.marker(row) != marker, !isStale(epoch, row) else {
       return
     }
-    effects.append(.markerAssigned(number, row, marker: marker, epoch: rows.epochs[position] + 1))
+    // Four billion changes by one member: from there on a stale device is not told from a current one.
+    let epoch = rows.epochs[position] == .max ? .max : rows.epochs[position] + 1
+    effects.append(.markerAssigned(number, row, marker: marker, epoch: epoch))
   }
 
   /// A read or unread with an older epoch than the row's comes from a device that has not seen the latest choice (R4).

@@ -147,7 +147,8 @@ package struct SessionRecord: Hashable, Sendable {
   package var session: SessionID
   /// The highest counter taken up.
   package var highest: UInt64
-  /// Counters below `highest` that wait for a channel to load, rising.
+  /// Counters at or below `highest` that are open, rising: their commands wait for a channel to load, or were refused. Sent again, they are
+  /// decided.
   package var waiting: [UInt64]
   package var lastWritten: Timestamp
 

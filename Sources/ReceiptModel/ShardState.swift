@@ -88,6 +88,12 @@ package struct ShardState: Sendable {
     types[self[slot].type].options.applying(self[slot].ownOptions)
   }
 
+  /// Channel types that a store may have set: all of them travel in one frame when they are listed.
+  package static let typesMax = 1_024
+
+  /// Whether a type that was never set may be set.
+  package var hasRoomForType: Bool { types.count { $0.version > 0 } < Self.typesMax }
+
   /// The record of a channel type; of one never set, version 0 and the defaults.
   package func channelType(_ name: String) -> ChannelTypeRecord {
     typePositions[name].map { types[$0] } ?? ChannelTypeRecord(name: name)

@@ -172,7 +172,7 @@ package struct Ready: Hashable, Sendable {
     }
   }
 
-  /// The store knew the session.
+  /// The gateway came back with a session whose lifetime is not over.
   package var isResumed: Bool
   package var sessionLifetimeMilliseconds: UInt64
   package var shards: [ShardRange]

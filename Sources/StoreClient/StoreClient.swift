@@ -416,7 +416,7 @@ extension StoreClient {
       let level = isRepeated ? Logger.Level.debug : .error
       return logger.log(
         level: level,
-        "The store does not prove that it holds the shared secret; it is not used",
+        "The store does not prove that it holds the shared secret, so it is not used: compare --secret-file on both sides",
         metadata: metadata
       )
     case .refused(let error):

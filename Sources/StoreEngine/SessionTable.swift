@@ -6,8 +6,9 @@ import ReceiptModel
 /// A counter at or below a record's `highest` counts as applied unless it stands in `waiting`: there stand commands that wait for a channel, and those
 /// that were refused. A refusal may be lost with its connection; if its counter counted as applied, the resend would be answered as if it had been.
 struct SessionTable {
-  /// Refused commands that a session keeps as not applied; the oldest give way, their answers have arrived long since.
-  static let refusedMax = 1_024
+  /// Refused commands that a session keeps as not applied; the oldest give way, their answers have arrived long since. They stand in every
+  /// batch that the session writes, so they are few.
+  static let refusedMax = 128
 
   private struct Entry {
     var record: SessionRecord

@@ -400,6 +400,9 @@ extension ShardEngine {
         let patch = try reader.optionPatch()
         try reader.end()
         let command = takeUp(counter, lane)
+        guard state.channelType(name).version > 0 || state.hasRoomForType else {
+          return refuse(header, .limitReached(.channelTypes), nil, lane, command)
+        }
         state.decidePatch(type: name, patch, into: &effects)
         finish(nil, command)
       } else {

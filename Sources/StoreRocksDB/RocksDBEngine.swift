@@ -319,8 +319,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     rocksdb_options_set_create_if_missing(options, 1)
     rocksdb_options_set_create_missing_column_families(options, 1)
     rocksdb_options_set_write_buffer_size(options, writeBufferBytes)
-    // Point in time: recovery ends at the first record that is not whole, and keeps everything before it.
-    rocksdb_options_set_wal_recovery_mode(options, 2)
+    // A record that ends before it is whole, at the end of the log, was never acknowledged and is dropped. Anything else that is wrong stops the start:
+    // what stands behind it was acknowledged, and point-in-time recovery (2) would drop it without a word.
+    rocksdb_options_set_wal_recovery_mode(options, 0)
     rocksdb_options_set_max_total_wal_size(options, 512 << 20)
     rocksdb_options_set_info_log_level(options, 2)
     rocksdb_options_set_keep_log_file_num(options, 2)

@@ -21,6 +21,8 @@ final class FrameServerHandler: ChannelInboundHandler {
   private var context: ChannelHandlerContext?
   private var openingTimeout: Scheduled<Void>?
   private var session: SessionID?
+  /// Until a gateway has proved itself, no more is taken than a hello and a proof need.
+  private static let openingFrameLengthMax: UInt32 = 4_096
   private var isClosing = false
   private var unanswered = 0
   private var serial: UInt64 = 0
@@ -47,7 +49,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     self.registry = registry
     self.counters = counters
     self.logger = logger
-    self.decoder = FrameDecoder(lengthLimit: terms.frameLengthMax)
+    self.decoder = FrameDecoder(lengthLimit: Self.openingFrameLengthMax)
     self.opening = ServerOpening(terms: terms)
   }
 
@@ -195,6 +197,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     guard let context else { return }
     openingTimeout?.cancel()
     opening = nil
+    decoder.lengthLimit = terms.frameLengthMax
     self.session = session
     logger[metadataKey: "gateway"] = "\(name)"
     // Before the runtime is looked at: who takes it down ends the connections that are noted then, and this one may not keep routes into it.
@@ -251,7 +254,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   private func refuse(_ error: WireError) {
     switch error {
     case .lengthTooLarge(let length):
-      end(.frameTooLarge, "length \(length), at most \(terms.frameLengthMax)")
+      end(.frameTooLarge, "length \(length), at most \(decoder.lengthLimit)")
     case .unknownKind(let kind):
       end(.unknownKind, "kind \(kind)")
     case .truncated, .trailingBytes, .badVarint, .badValue, .lengthTooSmall, .badFlags:

@@ -92,6 +92,8 @@ package final class StoreServer: Sendable {
       .serverChannelOption(.backlog, value: 1024)
       .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
       .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
+      // A gateway whose machine has gone says nothing any more: the kernel finds out.
+      .childChannelOption(.socketOption(.so_keepalive), value: 1)
       .childChannelOption(
         .recvAllocator,
         value: AdaptiveRecvByteBufferAllocator(minimum: 4096, initial: 65536, maximum: 262_144)

@@ -57,12 +57,14 @@ struct DamageTests {
     }
   }
 
-  @Test("a bit wrong anywhere: a prefix or a refusal, never half a group")
+  /// What is behind the wrong bit was acknowledged, so it may not be dropped in silence. Only a length that points past the end of the file looks like a log
+  /// that was cut short.
+  @Test("a bit wrong anywhere: a refusal that names the directory, never half a group")
   func flipped() throws {
     let source = try killed()
     let original = try Data(contentsOf: URL(fileURLWithPath: try source.newestLog))
     var random = Random(seed: 12)
-    var opened = 0
+    var refused = 0
     for _ in 0..<24 {
       let directory = try source.copy()
       var bytes = original
@@ -73,12 +75,12 @@ struct DamageTests {
         let engine = try directory.open(shards: nil)
         _ = try check(engine, "byte \(place)")
         engine.close()
-        opened += 1
       } catch let error as StorageError {
         #expect(error.description.contains(directory.path), "byte \(place): \(error)")
+        refused += 1
       }
     }
-    #expect(opened > 0)
+    #expect(refused >= 20, "\(refused) of 24 were refused")
   }
 
   private struct Random {

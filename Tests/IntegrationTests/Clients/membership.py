@@ -2,8 +2,8 @@
 
 usage: membership.py PORT_A PORT_B SERVER_TOKEN CID USER ROUNDS SEED
 
-Each command is asked again until it is acknowledged. After every one the membership, and the number of rows the user has had, must be what
-the acknowledged commands say: an addition applied twice, or a removal that comes back late, shows.
+Each command is asked again until it is acknowledged. After every one the membership must be what it says: a command that is lost after it was
+acknowledged, or an older one that comes back late, shows.
 """
 import random, sys, time
 import httpx
