@@ -2,8 +2,9 @@
 # Reads a log of `swift test` and closes with one line, `N passed, N failed`; fails unless tests ran and all of them passed.
 set -euo pipefail
 log=$1
-passed=$(grep -cE '^✔ Test .* passed after' "$log" || true)
-failed=$(grep -cE '^✘ Test .* failed after' "$log" || true)
+count() { grep -E "^$1 Test .* $2 after" "$log" | grep -cvE "^$1 Test run with " || true; }
+passed=$(count ✔ passed)
+failed=$(count ✘ failed)
 if ! grep -qE '^✔ Test run with [0-9]+ tests?.* passed after' "$log" && [ "$failed" = 0 ]; then
   # The run stopped before its end: a crash is a failure, whatever was counted.
   failed=1
