@@ -20,6 +20,19 @@ package struct HTTP2Limits: Sendable {
   /// once with ``HTTP2Request/bodyTooLarge``.
   package var maxBodyBytes: Int = 1024 * 1024
 
+  /// What a client may go on sending of a body after the answer is complete, in bytes; it is read and dropped. Past it the
+  /// stream is reset with NO_ERROR (RFC 9113 section 8.1). curl, for one, takes such a reset in the middle of an upload for
+  /// a failure and forgets the answer, so a body of ordinary size is let come.
+  package var maxDroppedBodyBytes: Int = 16 * 1024 * 1024
+
+  /// Bytes of request bodies that a connection holds until their streams close, 0 to 2^31-1; streamed ones do
+  /// not count. Where bodies under way pass it, one stream goes on, and others are reset with
+  /// ENHANCE_YOUR_CALM at their next DATA, unless they are within ``maxKeptBufferBytes``. Where complete ones
+  /// pass it, the connection's window is not given back until they are answered. So a connection holds at most
+  /// this, one ``maxBodyBytes``, one ``connectionWindowSize``, and ``maxKeptBufferBytes`` for each stream; in
+  /// buffers that may be twice as large.
+  package var maxBufferedBodyBytes: Int = 4 * 1024 * 1024
+
   /// Bytes that may wait in one streaming response before ``HTTP2ServerConnection/write(_:_:)`` refuses more.
   package var maxStreamQueueBytes: Int = 256 * 1024
 
@@ -71,16 +84,23 @@ package struct HTTP2Limits: Sendable {
 
   // MARK: Time
 
+  // One timer per connection looks after all of these, every shortest of the last four but linger: what
+  // happens past a limit may happen so much later, and twice that for an answer that does not move.
+
   /// From the start of the connection until the client's preface and SETTINGS have arrived.
   package var prefaceTimeout: TimeAmount = .seconds(10)
 
   /// From a stream's HEADERS until its request is complete. Past it the stream is reset with CANCEL.
   package var requestTimeout: TimeAmount = .seconds(30)
 
-  /// Without a byte from the peer and without an open stream. Past it the connection is closed gracefully.
+  /// Without a byte from the peer and without an open stream. Past it the connection is closed gracefully. A
+  /// stream counts as open for as long as the application holds its request or streams its answer.
   package var idleTimeout: TimeAmount = .seconds(180)
 
-  /// With output waiting that the peer does not take. Past it the connection is closed.
+  /// With output waiting that the peer does not take. Where the socket takes nothing, the connection is closed
+  /// past it. Where HTTP/2's windows hold an answer back, its stream is reset with CANCEL past it: if not a
+  /// byte of it has left and its own window is used up, or no answer of the connection has moved. A streaming
+  /// answer that is not finished is the application's to end; its queue is bounded by ``maxStreamQueueBytes``.
   package var writeTimeout: TimeAmount = .seconds(30)
 
   /// How long a closed output waits for the peer to close its side before the socket is closed.
@@ -95,6 +115,7 @@ package struct HTTP2Limits: Sendable {
     precondition(maxConcurrentStreams >= 1 && maxConcurrentStreams <= UInt32(Int32.max))
     precondition(maxHeaderListBytes >= 1 && maxHeaderListBytes <= 65_535)
     precondition(maxBodyBytes >= 0 && maxBodyBytes <= Int(Int32.max))
+    precondition(maxBufferedBodyBytes >= 0 && maxBufferedBodyBytes <= Int(Int32.max))
     precondition(initialWindowSize <= UInt32(Int32.max) && connectionWindowSize >= 65_535)
     precondition(maxFrameSize >= 16_384 && maxFrameSize < 1 << 24)
     precondition(maxWriteBytes >= 1 && maxStreamQueueBytes >= 1 && maxKeptBufferBytes >= 0)

@@ -26,7 +26,7 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// `:authority`.
   package var authority: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.authority) } }
 
-  /// `authorization`.
+  /// `authorization`. A request with more than one never gets here: its stream is reset with PROTOCOL_ERROR.
   package var authorization: RawSpan {
     @_lifetime(borrow self) get { span(slot.pointee.fields.authorization) }
   }

@@ -34,6 +34,9 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   private var lastActivity = NIODeadline.uptimeNanoseconds(0)
   /// Since when the channel has taken nothing; nil while it does.
   private var blockedSince: NIODeadline?
+  /// What ``ServerCore/answerBytes`` was when the timer last saw it grow, and when that was.
+  private var movedBytes: UInt64 = 0
+  private var movedAt = NIODeadline.uptimeNanoseconds(0)
 
   /// A connection to be added to a channel's pipeline. Resources belong to that channel's event loop.
   package init(delegate: Delegate, resources: HTTP2ServerResources) {
@@ -49,6 +52,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         maxBodyBytes: resources.limits.maxBodyBytes,
         streamedContentTypes: resources.streamedContentTypes,
         now: now,
+        bodies: BodyBudget(limits: resources.limits),
         controlFrames: ControlFrameBudget(limits: resources.limits, now: now)
       )
     )
@@ -66,6 +70,9 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
 
   /// What has been counted so far.
   package var counters: HTTP2Counters { core.pointee.counters }
+
+  /// Bytes of request bodies held now, see ``HTTP2Limits/maxBufferedBodyBytes``.
+  package var bufferedBodyBytes: Int { core.pointee.bodies.total }
 
   /// Streams open now.
   package var openStreams: Int { core.pointee.openCount }
@@ -339,6 +346,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       guard let slot = core.pointee.pool.pointee.find(handle) else { return true }
       if slot.pointee.flags.contains(.remoteEnded) { return true }
       guard slot.pointee.flags.contains(.localEnded), blockedSince == nil else { return false }
+      let isOver = slot.pointee.droppedBodyBytes >= resources.limits.maxDroppedBodyBytes
+      guard isOver || slot.pointee.flags.contains(.bodyStreams) else { return false }
       _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, HTTP2ErrorCode.noError.rawValue)
       isDirty = true
       return true
@@ -397,15 +406,31 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     }
   }
 
-  /// Streams whose request has not been completed in time. Oldest first, so the walk ends at the first young
-  /// one.
+  /// Streams whose request is not complete in time, or whose answer the peer's windows hold back. Looks at all
+  /// of them, at most maxConcurrentStreams, once per period of the timer.
   private func resetStalled(_ now: NIODeadline) {
     guard let session = core.pointee.session else { return }
+    let limits = resources.limits
+    if core.pointee.answerBytes != movedBytes {
+      movedBytes = core.pointee.answerBytes
+      movedAt = now
+    }
+    let hasMoved = now - movedAt < limits.writeTimeout
     var index = core.pointee.oldest
     while index != StreamSlot.none {
       let slot = core.pointee.pool.pointee.pointer(index)
-      guard now - slot.pointee.openedAt >= resources.limits.requestTimeout else { break }
-      if slot.pointee.phase == .receiving {
+      let isStalled =
+        switch slot.pointee.phase {
+        case .receiving: now - slot.pointee.openedAt >= limits.requestTimeout
+        case .answered where slot.pointee.flags.contains(.localEnded):
+          // What is left is the rest of a body that nobody needs.
+          now - slot.pointee.openedAt >= limits.requestTimeout
+        case .answered: isAnswerStalled(slot, session, hasMoved, now)
+        case .streaming where slot.pointee.flags.contains(.finished):
+          isAnswerStalled(slot, session, hasMoved, now)
+        case .free, .ready, .delivered, .streaming, .aborted: false
+        }
+      if isStalled {
         core.pointee.counters.limitsHit += 1
         _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, HTTP2ErrorCode.cancel.rawValue)
         isDirty = true
@@ -413,5 +438,24 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       index = slot.pointee.next
     }
     flushIfNeeded()
+  }
+
+  /// An answer that only waits its turn behind others of a slow connection is none.
+  private func isAnswerStalled(
+    _ slot: UnsafeMutablePointer<StreamSlot>,
+    _ session: OpaquePointer,
+    _ hasMoved: Bool,
+    _ now: NIODeadline
+  ) -> Bool {
+    // While the channel takes nothing, that is the peer's fault at large.
+    guard blockedSince == nil, !slot.pointee.flags.contains(.localEnded) else { return false }
+    let unsent = slot.pointee.response.readableBytes
+    if unsent != slot.pointee.unsentBytes {
+      slot.pointee.unsentBytes = unsent
+      slot.pointee.unsentSince = now
+      return false
+    }
+    guard now - slot.pointee.unsentSince >= resources.limits.writeTimeout else { return false }
+    return !hasMoved || nghttp2_session_get_stream_remote_window_size(session, slot.pointee.streamID) <= 0
   }
 }

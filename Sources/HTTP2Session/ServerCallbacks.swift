@@ -25,6 +25,7 @@ func makeServerCallbacks() -> OpaquePointer {
 /// Bytes of an answer into nghttp2's frame buffer.
 let readResponse: nghttp2_data_source_read_callback = { _, _, buffer, length, dataFlags, source, _ in
   let slot = source.unsafelyUnwrapped.pointee.ptr.assumingMemoryBound(to: StreamSlot.self)
+  let core = slot.pointee.core.unsafelyUnwrapped
   let available = slot.pointee.response.readableBytes
   let streaming = slot.pointee.phase == .streaming
   if available == 0 && streaming && !slot.pointee.flags.contains(.finished) {
@@ -38,6 +39,7 @@ let readResponse: nghttp2_data_source_read_callback = { _, _, buffer, length, da
         .copyMemory(from: bytes.baseAddress.unsafelyUnwrapped, byteCount: count)
     }
     slot.pointee.response.moveReaderIndex(forwardBy: count)
+    core.pointee.answerBytes &+= UInt64(count)
   }
   if count == available {
     if !streaming || slot.pointee.flags.contains(.finished) {
@@ -45,7 +47,7 @@ let readResponse: nghttp2_data_source_read_callback = { _, _, buffer, length, da
       slot.pointee.flags.insert(.localEnded)
     } else {
       slot.pointee.response.clear()
-      if slot.pointee.flags.contains(.wantsDrain) { slot.pointee.core.unsafelyUnwrapped.pointee.wait(slot) }
+      if slot.pointee.flags.contains(.wantsDrain) { core.pointee.wait(slot) }
     }
   }
   return count
@@ -82,12 +84,18 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
     slot.pointee.flags.insert(.headersTooLarge)
     return 0
   }
-  slot.pointee.storeField(name, nameCount, value, valueCount)
-  if nameCount == 13 && slot.pointee.fields.authorization.count == UInt32(valueCount)
-    && isBytes(name, nameCount, "authorization")
-  {
+  if nameCount == 13 && isBytes(name, nameCount, "authorization") {
+    // It is no list (RFC 9110 section 11.6.2): which of two would count is nothing to guess at.
+    guard !slot.pointee.flags.contains(.hasAuthorization) else {
+      core.pointee.decoding = nil
+      core.pointee.counters.protocolErrors += 1
+      core.pointee.abandon(slot, .protocolError)
+      return 0
+    }
+    slot.pointee.flags.insert(.hasAuthorization)
     slot.pointee.authorizationIdentity = core.pointee.identities.identity(value, valueCount)
   }
+  slot.pointee.storeField(name, nameCount, value, valueCount)
   return 0
 }
 
@@ -164,17 +172,18 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     core.pointee.wait(slot)
     return 0
   }
-  // These only fail for lack of memory.
-  _ = nghttp2_session_consume(session, streamID, length)
-  // Past a limit, or answered already: the rest is read and dropped.
-  guard slot.pointee.phase == .receiving else { return 0 }
-  if slot.pointee.count - slot.pointee.headerEnd + length > core.pointee.maxBodyBytes {
-    slot.pointee.flags.insert(.bodyTooLarge)
-    core.pointee.deliver(slot)
+  let isReceiving = slot.pointee.phase == .receiving
+  if isReceiving && slot.pointee.heldBodyBytes + length <= core.pointee.maxBodyBytes {
+    core.pointee.storeBody(slot, data.unsafelyUnwrapped, length)
     return 0
   }
-  slot.pointee.reserve(length)
-  _ = slot.pointee.append(data.unsafelyUnwrapped, length)
+  // Past a limit, or answered already: the rest is read and dropped. This only fails for lack of memory.
+  _ = nghttp2_session_consume(session, streamID, length)
+  slot.pointee.droppedBodyBytes += length
+  if isReceiving {
+    slot.pointee.flags.insert(.bodyTooLarge)
+    core.pointee.deliver(slot)
+  }
   return 0
 }
 
@@ -182,6 +191,7 @@ extension ServerCore {
   @inline(__always)
   fileprivate mutating func deliver(_ slot: UnsafeMutablePointer<StreamSlot>) {
     guard slot.pointee.phase == .receiving else { return }
+    bodyCompleted(slot)
     slot.pointee.phase = .ready
     wait(slot)
   }

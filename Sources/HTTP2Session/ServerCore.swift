@@ -34,6 +34,10 @@ struct ServerCore {
   /// Answered before the request was complete: reset once the answer is out (RFC 9113 section 8.1).
   var answeredEarly: [HTTP2StreamHandle] = []
 
+  /// Bytes of answers' bodies that nghttp2 has taken: while it grows, the peer takes what it is sent.
+  var answerBytes: UInt64 = 0
+
+  var bodies: BodyBudget
   var identities = AuthorizationIdentities()
   var history = StreamHistory()
   var controlFrames: ControlFrameBudget
@@ -104,6 +108,9 @@ struct ServerCore {
     slot.pointee.headerEnd = 0
     slot.pointee.headerListBytes = 0
     slot.pointee.declaredBodyBytes = 0
+    slot.pointee.heldBodyBytes = 0
+    slot.pointee.droppedBodyBytes = 0
+    slot.pointee.unsentBytes = -1
     slot.pointee.fields = StreamSlot.Fields()
     slot.pointee.previous = newest
     slot.pointee.next = StreamSlot.none
@@ -169,6 +176,8 @@ struct ServerCore {
   /// The stream is no more: its slot is free, unless the application has yet to hear of it.
   mutating func close(_ slot: UnsafeMutablePointer<StreamSlot>) {
     unlink(slot)
+    if slot.pointee.phase == .receiving { bodyCompleted(slot) }
+    bodyReleased(slot)
     switch slot.pointee.phase {
     case .free, .aborted: break
     case .receiving, .answered: release(slot)

@@ -34,6 +34,8 @@ struct StreamSlot {
     static let bodyStreams = Flags(rawValue: 256)
     /// The application has seen the end of such a body.
     static let bodyEndSeen = Flags(rawValue: 512)
+    /// There was an authorization header, be it empty.
+    static let hasAuthorization = Flags(rawValue: 1024)
   }
 
   /// "No slot" in the lists below.
@@ -65,6 +67,10 @@ struct StreamSlot {
   var headerListBytes: Int = 0
   /// Its content-length, 0 if it has none.
   var declaredBodyBytes: Int = 0
+  /// What ``BodyBudget`` counts for it.
+  var heldBodyBytes: Int = 0
+  /// Of the body, after the request was delivered.
+  var droppedBodyBytes: Int = 0
   var fields = Fields()
 
   /// A client's: the status of the answer, 0 until it is known, and what the caller knows the request by.
@@ -73,6 +79,10 @@ struct StreamSlot {
 
   // What is sent: a server's answer, a client's request body.
   var response: ByteBuffer
+  /// Of a server's answer: what waited when the timer last saw it move, -1 if it has not looked yet; and when
+  /// that was.
+  var unsentBytes: Int = -1
+  var unsentSince: NIODeadline = .uptimeNanoseconds(0)
   /// Decimal digits of the answer's content-length, at the end of these 20 bytes: nghttp2 reads them when it
   /// sends the headers.
   var lengthDigits: (UInt64, UInt64, UInt32) = (0, 0, 0)

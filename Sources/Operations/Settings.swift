@@ -14,7 +14,8 @@ package struct Settings: Sendable {
   ///
   /// - Parameters:
   ///   - flags: the flags that were given, by key; `true` for a switch.
-  ///   - keys: all keys of this process. A key of the file that is not among them is refused.
+  ///   - keys: all keys of this process. A key of the file and a `TIDEMARK_…` variable that is not among them
+  ///     are refused.
   ///   - environment: as in `ProcessInfo.processInfo.environment`.
   package init(
     flags: [String: String],
@@ -23,6 +24,7 @@ package struct Settings: Sendable {
   ) async throws(SettingsError) {
     let given = flags.filter { !$0.value.isEmpty }
     let variables = environment.filter { $0.key.hasPrefix("TIDEMARK_") && !$0.value.isEmpty }
+    try Self.check(variables, keys)
     let file = given["config"] ?? variables["TIDEMARK_CONFIG"]
     var layers: [any ConfigProvider] = [
       InMemoryProvider(
@@ -53,6 +55,33 @@ package struct Settings: Sendable {
       }
     }
     self.layers = layers
+  }
+
+  /// Variables that only our tests read, which they may leave to the processes that they start.
+  private static let testVariables: Set<String> = [
+    "TIDEMARK_SEED", "TIDEMARK_STEPS", "TIDEMARK_SEEDS", "TIDEMARK_BIN",
+  ]
+
+  /// Kubernetes puts such variables into every pod beside a Service called `tidemark-…`: `TIDEMARK_STORE_SERVICE_HOST`,
+  /// `TIDEMARK_STORE_PORT`, `TIDEMARK_STORE_PORT_7410_TCP_ADDR`.
+  private static func isServiceLink(_ name: String) -> Bool {
+    name.contains("_SERVICE_") || name.hasSuffix("_PORT") || name.contains("_PORT_")
+  }
+
+  /// A misspelt variable must not be ignored.
+  private static func check(
+    _ variables: [String: String],
+    _ keys: Set<String>
+  ) throws(SettingsError) {
+    let known = keys.map { key in
+      "TIDEMARK_" + String(key.uppercased().map { $0 == "-" ? "_" : $0 })
+    }
+    let unknown = Set(variables.keys).subtracting(known).subtracting(testVariables)
+      .filter { !isServiceLink($0) }
+    guard let name = unknown.min() else { return }
+    throw SettingsError(
+      "\(name) is not a setting of this process; known are \(known.sorted().joined(separator: ", "))"
+    )
   }
 
   /// The text of a setting, nil where it is not set.

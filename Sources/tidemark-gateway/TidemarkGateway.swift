@@ -22,8 +22,8 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var tlsKey: String?
   @Flag(help: "Serve without TLS, by prior knowledge: behind a load balancer.") var h2c = false
   @Option(help: ArgumentHelp("The store, or several with commas.", valueName: "host:port")) var store: String?
-  @Option(help: ArgumentHelp("Secret that store and gateway share.", valueName: "file")) var secretFile:
-    String?
+  @Option(help: ArgumentHelp("Secret that store and gateway share, at least 16 bytes.", valueName: "file"))
+  var secretFile: String?
   @Option(help: ArgumentHelp("Secret of HS256 tokens, at least 32 bytes.", valueName: "file"))
   var jwtSecretFile: String?
   @Option(help: ArgumentHelp("Public keys of ES256 and EdDSA tokens, a JSON Web Key Set.", valueName: "file"))
@@ -82,7 +82,7 @@ struct TidemarkGateway: AsyncParsableCommand {
     ProcessRunner.bootstrap(logLevel: configuration.logLevel, metrics: metrics)
     let logger = Logger(label: "tidemark-gateway")
     for warning in warnings {
-      logger.warning("A secret is readable by all", metadata: ["setting": "\(warning)"])
+      logger.warning("\(warning)")
     }
     let group = MultiThreadedEventLoopGroup(numberOfThreads: configuration.loopCount)
     let readiness = Readiness()

@@ -26,16 +26,30 @@ import Testing
   }
 
   @Test func readsAllOfIt() async throws {
-    try await withFiles { secret, short in
+    try await withFiles { secret, _ in
       let (configuration, warnings) = try await read([
         "listen": "127.0.0.1:0", "h2c": "true", "store": "127.0.0.1:1,127.0.0.1:2", "jwt-secret-file": secret,
-        "secret-file": short, "admin": "127.0.0.1:3", "loops": "3", "log-level": "DEBUG",
+        "secret-file": secret, "admin": "127.0.0.1:3", "loops": "3", "log-level": "DEBUG",
       ])
       #expect(configuration.stores.map(\.port) == [1, 2] && configuration.admin?.port == 3)
       #expect(configuration.tls == nil && configuration.loopCount == 3 && configuration.logLevel == .debug)
       #expect(configuration.tokenKeys.secrets == [Array(TestTokens.secret.utf8)])
-      #expect(configuration.storeSecrets == [Array("short".utf8)] && warnings.isEmpty)
+      #expect(configuration.storeSecrets == [Array(TestTokens.secret.utf8)] && warnings.isEmpty)
       #expect(GatewayConfiguration.defaultLoopCount >= 1)
+    }
+  }
+
+  @Test func warnsWhereTheStoreNeedNotProveItself() async throws {
+    try await withFiles { secret, _ in
+      let (configuration, warnings) = try await read([
+        "listen": "127.0.0.1:0", "h2c": "true", "store": "127.0.0.1:1", "jwt-secret-file": secret,
+      ])
+      #expect(configuration.storeSecrets.isEmpty)
+      #expect(
+        warnings == [
+          "no --secret-file: any process that answers at this address is believed: 127.0.0.1:1"
+        ]
+      )
     }
   }
 
@@ -50,6 +64,7 @@ import Testing
         (["tls-cert": "c", "tls-key": "k"], "--h2c serves without TLS"),
         (["jwt-secret-file": ""], "--jwt-secret-file is missing"),
         (["jwt-secret-file": short], "too short; give at least 32 bytes"),
+        (["secret-file": short], "too short; give at least 16 bytes"),
         (["jwt-secret-file": "/none"], "--jwt-secret-file /none: "),
         (["loops": "0"], "--loops \"0\""),
         (["log-level": "loud"], "--log-level \"loud\": give one of trace, debug"),

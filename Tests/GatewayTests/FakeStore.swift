@@ -13,6 +13,8 @@ final class FakeStore: Sendable {
     case silent
     /// With this error.
     case refusing(ErrorCode)
+    /// Assignments of channel types with this error, all else as it should be.
+    case refusingAssignments(ErrorCode)
     /// With a payload that does not parse.
     case garbled
   }
@@ -99,6 +101,10 @@ final class FakeModel {
   /// Answers one request frame.
   func answer(_ header: FrameHeader, _ payload: RawSpan, into buffer: inout ByteBuffer) {
     log.append(header.kind)
+    var mode = mode
+    if case .refusingAssignments(let code) = mode {
+      mode = header.kind == .assignChannelType ? .refusing(code) : .normal
+    }
     switch mode {
     case .silent: return
     case .refusing(let code):
@@ -116,7 +122,7 @@ final class FakeModel {
         $0.writeRepeatingByte(0xFF, count: 20)
       }
       return
-    case .normal: break
+    case .normal, .refusingAssignments: break
     }
     var fields = ByteBuffer()
     do {

@@ -89,6 +89,21 @@ import Testing
     try await TestGateway.run(limits: limits) { gateway in
       let answer = try await gateway.client.post(path, nil, token: TestTokens.server)
       #expect(answer.verdict == "503 authentication_busy" && answer.headers["retry-after"] == "1")
+      // What no key could make good takes no place in it.
+      let unsigned = TestTokens.make(#"{"server":true}"#, header: #"{"alg":"none"}"#)
+      for (token, expected) in [
+        ("nonsense", "401 token_malformed"), ("a.b.c", "401 token_malformed"),
+        ("AAAA.AAAA.!!!!", "401 token_malformed"), ("AAAA.AAAA.AAAA", "401 token_malformed"),
+        (unsigned, "401 token_algorithm_not_allowed"),
+      ] {
+        for _ in 0..<2 {
+          #expect(try await gateway.client.post(path, nil, token: token).verdict == expected)
+        }
+      }
+      #expect(
+        try await gateway.client.post(path, nil, token: TestTokens.server).verdict
+          == "503 authentication_busy"
+      )
     }
   }
 

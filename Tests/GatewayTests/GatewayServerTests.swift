@@ -1,4 +1,5 @@
 import Foundation
+import HTTP2Session
 import Logging
 import NIOCore
 import NIOPosix
@@ -61,6 +62,55 @@ import Testing
     await #expect(throws: (any Error).self) {
       _ = try await TestClient.connect(port: server.address.port, on: group.next())
     }
+    try? await store.close()
+    try await loops.shutdownGracefully()
+    try await group.shutdownGracefully()
+  }
+
+  /// A stream that keeps one loop from its end does not keep the other loop's connections open.
+  @Test func allLoopsDrainAtOnce() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+    let loops = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+    let store = try await FakeStore.start(on: group.next())
+    let readiness = Readiness()
+    var configuration = GatewayConfiguration(
+      listen: Endpoint(host: "127.0.0.1", port: 0),
+      stores: [Endpoint(host: "127.0.0.1", port: store.port)],
+      tokenKeys: TokenKeys(secrets: [Array(TestTokens.secret.utf8)])
+    )
+    configuration.limits.shutdownGrace = .milliseconds(50)
+    let server = try await GatewayServer.start(
+      configuration,
+      group: loops,
+      readiness: readiness,
+      metrics: MetricsRegistry(),
+      logger: silent
+    )
+    let services = ServiceGroup(services: [server], logger: silent)
+    let running = Task { try await services.run() }
+    while !readiness.isReady { try await Task.sleep(for: .milliseconds(5)) }
+    // Connections go to the loops in turn: each has one that waits for the store and one that is idle.
+    var clients: [TestClient] = []
+    for _ in 0..<4 {
+      let client = try await TestClient.connect(port: server.address.port, on: group.next())
+      #expect(try await client.get("/v1/channels/a:b").status == 404)
+      clients.append(client)
+    }
+    _ = try await store.takeLog()
+    try await store.set(.silent)
+    for client in clients.prefix(2) {
+      _ = try await client.submit(.get, "/v1/channels/a:b", nil, token: TestTokens.server)
+    }
+    var arrived = 0
+    while arrived < 2 {
+      arrived += try await store.takeLog().count
+      try await Task.sleep(for: .milliseconds(5))
+    }
+    await services.triggerGracefulShutdown()
+    for client in clients.suffix(2) { try await client.isClosed.get() }
+    #expect(clients[0].isOpen && clients[1].isOpen)
+    for client in clients { try await client.close() }
+    try await running.value
     try? await store.close()
     try await loops.shutdownGracefully()
     try await group.shutdownGracefully()

@@ -136,6 +136,7 @@ final class TestClient: Sendable {
 
   func close() async throws { try? await channel.close() }
   var isClosed: EventLoopFuture<Void> { channel.closeFuture }
+  var isOpen: Bool { channel.isActive }
 
   func get(_ path: String, token: String? = TestTokens.server) async throws -> TestAnswer {
     try await request(.get, path, nil, token: token)

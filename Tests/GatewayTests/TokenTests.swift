@@ -147,6 +147,31 @@ enum TestTokens {
     #expect(await verdict(TestTokens.server, verifier) == "server")
   }
 
+  @Test func refusesKeysForOtherAlgorithmsByName() async throws {
+    let good = try #require(ES256PrivateKey().publicKey.parameters)
+    let point = #""x":"\#(good.x)","y":"\#(good.y)""#
+    let usable = #"{"kty":"EC","crv":"P-256","kid":"e1",\#(point)}"#
+    // A key need not say its algorithm: its curve has only one.
+    await #expect(throws: Never.self) {
+      _ = try await TokenVerifier(TokenKeys(keySet: "{\"keys\":[\(usable)]}"))
+    }
+    for other in [
+      #"{"kty":"RSA","alg":"RS256","kid":"k","n":"AQAB","e":"AQAB"}"#,
+      #"{"kty":"EC","crv":"P-384","alg":"ES384","kid":"k",\#(point)}"#,
+      #"{"kty":"EC","crv":"P-384","alg":"ES256","kid":"k",\#(point)}"#,
+      #"{"kty":"EC","crv":"P-256","alg":"ES512","kid":"k",\#(point)}"#,
+      #"{"kty":"EC","alg":"ES256","kid":"k",\#(point)}"#,
+      #"{"kty":"OKP","crv":"Ed25519","alg":"ES256","kid":"k","x":"\#(good.x)"}"#,
+    ] {
+      do {
+        _ = try await TokenVerifier(TokenKeys(keySet: "{\"keys\":[\(usable),\(other)]}"))
+        Issue.record("taken: \(other)")
+      } catch {
+        #expect("\(error)" == "key \"k\" is not for ES256 (EC, P-256) or EdDSA (OKP, Ed25519)")
+      }
+    }
+  }
+
   @Test(arguments: [
     "", "{}", "{\"keys\":[{\"kty\":\"EC\"}]}", "no json",
     "{\"keys\":[{\"kty\":\"oct\",\"k\":\"AAAA\",\"kid\":\"x\"}]}",

@@ -143,6 +143,7 @@ struct LimitTests {
   func bodyTooLarge() throws {
     var limits = HTTP2Limits()
     limits.maxBodyBytes = 10
+    limits.maxDroppedBodyBytes = 0
     let server = try TestServer(limits: limits)
     server.send(post(1), data(1, "12345678", end: false))
     #expect(server.status(1) == nil)
@@ -157,10 +158,30 @@ struct LimitTests {
     #expect(server.connection.openStreams == 0)
   }
 
+  @Test("maxDroppedBodyBytes: after the 413 the rest is read and dropped, and reset only past that")
+  func bodyDropped() throws {
+    var limits = HTTP2Limits()
+    limits.maxBodyBytes = 10
+    limits.maxDroppedBodyBytes = 30
+    let server = try TestServer(limits: limits)
+    server.send(post(1), data(1, "123456789012", end: false))
+    #expect(server.status(1) == 413)
+    server.send(data(1, "1234567890", end: false))
+    #expect(server.frames(.rstStream, stream: 1).isEmpty)
+    server.send(data(1, "12"))
+    #expect(server.frames(.rstStream, stream: 1).isEmpty)
+    #expect(server.connection.openStreams == 0)
+    server.send(post(3), data(3, "123456789012", end: false))
+    #expect(server.isEnded(3))
+    server.send(data(3, "12345678901234567890", end: false))
+    #expect(server.frames(.rstStream, stream: 3).map(\.errorCode) == [0])
+  }
+
   @Test("maxBodyBytes: a content-length beyond it is not waited for")
   func bodyDeclaredTooLarge() throws {
     var limits = HTTP2Limits()
     limits.maxBodyBytes = 10
+    limits.maxDroppedBodyBytes = 0
     let server = try TestServer(limits: limits)
     server.send(post(1, [("content-length", "11")]))
     #expect(server.status(1) == 413)

@@ -77,6 +77,65 @@ struct RequestTests {
     #expect(seen[5] != seen[2])
   }
 
+  /// The token that is good, and others of its length.
+  private static let bob = "Bearer bob-bob-bob"
+  private static let forged = "Bearer xxxxxxxxxxx"
+  private static let other = "Bearer yyyyyyyyyyy"
+
+  @Test(
+    "two authorization headers: reset, and neither's verdict becomes the other's",
+    arguments: [
+      // What was sent, stream by stream, and the answers: 400 stands for a refusal, nil for PROTOCOL_ERROR.
+      ([[forged], [bob, forged], [forged]], [400, nil, 400]),
+      ([[other, bob], [bob]], [nil, 200]),
+      (
+        [[bob], [forged, bob], [bob, bob], ["", bob], [bob, ""], [bob], [forged]],
+        [200, nil, nil, nil, nil, 200, 400]
+      ),
+      ([[""], [bob], [""], []], [400, 200, 400, 400]),
+    ] as [([[String]], [Int?])],
+    [true, false]
+  )
+  func twoAuthorizations(_ sequence: ([[String]], [Int?]), _ inOneRead: Bool) throws {
+    let server = try TestServer()
+    // As the gateway does: the first verdict on an identity is kept beside it.
+    var known: [UInt32: Int] = [:]
+    server.delegate.onRequest = { stream, connection in
+      let status = connection.withRequest(stream) { request in
+        let fresh = text(request.authorization) == RequestTests.bob ? 200 : 400
+        let kept = known[request.authorizationIdentity] ?? fresh
+        known[request.authorizationIdentity] = kept
+        return kept
+      }
+      connection.respond(stream, status: status ?? 500)
+    }
+    let frames = sequence.0.enumerated().map { index, values in
+      get(Int32(index) * 2 + 1, extra: values.map { ("authorization", $0) } + [("x-last", "1")])
+    }
+    if inOneRead { server.send(frames.flatMap(\.bytes)) } else { for frame in frames { server.send(frame) } }
+    for (index, status) in sequence.1.enumerated() {
+      let stream = Int32(index) * 2 + 1
+      #expect(server.status(stream) == status)
+      #expect(server.frames(.rstStream, stream: stream).map(\.errorCode) == (status == nil ? [1] : []))
+    }
+    #expect(server.connection.counters.protocolErrors == sequence.1.filter { $0 == nil }.count)
+    #expect(server.connection.openStreams == 0 && !server.isClosed)
+  }
+
+  @Test("two authorization headers before a body: what follows is dropped")
+  func twoAuthorizationsWithBody() throws {
+    let server = try TestServer(streamedContentTypes: [.frames])
+    let two: Fields = [
+      ("authorization", "a"), ("content-type", "application/vnd.tidemark.frames"), ("authorization", "b"),
+    ]
+    server.send(post(1, two), data(1, end: false), data(1))
+    server.send(post(3, two), data(3, end: false))
+    server.send(data(3), get(5))
+    #expect(server.frames(.rstStream).map(\.errorCode) == [1, 1])
+    #expect(server.delegate.log == ["get / 0"])
+    #expect(server.connection.openStreams == 0 && !server.isClosed)
+  }
+
   @Test("a hundred requests of one read are answered in one write")
   func batch() throws {
     let server = try TestServer()

@@ -62,11 +62,12 @@ final class TestServer {
   init(
     limits: HTTP2Limits = HTTP2Limits(),
     preface: Bool = true,
-    streamedContentTypes: [HTTP2ContentType] = []
+    streamedContentTypes: [HTTP2ContentType] = [],
+    resources: HTTP2ServerResources? = nil
   ) throws {
     connection = HTTP2ServerConnection(
       delegate: delegate,
-      resources: HTTP2ServerResources(limits: limits, streamedContentTypes: streamedContentTypes)
+      resources: resources ?? HTTP2ServerResources(limits: limits, streamedContentTypes: streamedContentTypes)
     )
     try channel.pipeline.syncOperations.addHandler(connection)
     channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)

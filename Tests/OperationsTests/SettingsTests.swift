@@ -121,6 +121,20 @@ import Testing
     }
   }
 
+  @Test func aMisspeltVariableIsNamed() async throws {
+    let found = await problem {
+      _ = try await settings(environment: ["TIDEMARK_LITSEN": "a:1", "TIDEMARK_STORE": "b:1"])
+    }
+    #expect(found.hasPrefix("TIDEMARK_LITSEN is not a setting of this process; known are "))
+    #expect(found.contains("TIDEMARK_CONFIG, TIDEMARK_CORS_ORIGIN, ") && !found.contains("\n"))
+    // What our tests leave to their children, what is empty and what is not ours are no settings.
+    let others = try await settings(environment: [
+      "TIDEMARK_SEED": "1", "TIDEMARK_STEPS": "2", "TIDEMARK_SEEDS": "3", "TIDEMARK_BIN": "4",
+      "TIDEMARK_LITSEN": "", "LITSEN": "a:1", "TIDEMARK_JWT_SECRET_FILE": "f",
+    ])
+    #expect(try others.string("jwt-secret-file") == "f")
+  }
+
   @Test(arguments: [
     ("liten: a:1\n", "unknown key \"liten\""),
     (#"{"listen": "a:1", "stor": "b:1"}"#, "unknown key \"stor\""),

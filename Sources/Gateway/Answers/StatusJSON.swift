@@ -42,38 +42,49 @@ package enum StatusJSON {
     }
   }
 
-  /// Writes `{"message_id", "code"}` in a status's place.
-  package static func write(_ code: ProblemCode, message: RawSpan, into buffer: inout ByteBuffer) {
+  /// Writes `{"message_id", "code"}` in a status's place; what is no string is no message id to name.
+  package static func write(_ code: ProblemCode, message: RawSpan?, into buffer: inout ByteBuffer) {
     let code = Array(code.rawValue.utf8)
-    buffer.writeWithOutputRawSpan(minimumWritableBytes: 64 + code.count + 6 * message.byteCount) { out in
-      out.literal("{\"message_id\":")
-      out.jsonString(message)
-      out.literal(",\"code\":\"")
+    let byteMax = 64 + code.count + 6 * (message?.byteCount ?? 0)
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
+      out.literal("{")
+      if let message {
+        out.literal("\"message_id\":")
+        out.jsonString(message)
+        out.literal(",")
+      }
+      out.literal("\"code\":\"")
       out.bytes(code.span.bytes)
       out.literal("\"}")
     }
   }
 
-  /// Writes `{"cid","id"?,"ok":true}` or `{"cid","id"?,"ok":false,"code"}`; an empty id is left out.
+  /// Writes `{"cid","id"?,"ok":true}` or `{"cid","id"?,"ok":false,"code"}`. An empty id is left out, as is
+  /// what the entry did not have as a string.
   package static func writeEntry(
-    cid: RawSpan,
-    id: RawSpan,
+    cid: RawSpan?,
+    id: RawSpan?,
     code: ProblemCode?,
     into buffer: inout ByteBuffer
   ) {
     let codeBytes = code.map { Array($0.rawValue.utf8) } ?? []
-    let byteMax = 64 + codeBytes.count + 6 * (cid.byteCount + id.byteCount)
+    let byteMax = 64 + codeBytes.count + 6 * ((cid?.byteCount ?? 0) + (id?.byteCount ?? 0))
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
-      out.literal("{\"cid\":")
-      out.jsonString(cid)
-      if !id.isEmpty {
-        out.literal(",\"id\":")
+      out.literal("{")
+      if let cid {
+        out.literal("\"cid\":")
+        out.jsonString(cid)
+        out.literal(",")
+      }
+      if let id, !id.isEmpty {
+        out.literal("\"id\":")
         out.jsonString(id)
+        out.literal(",")
       }
       if codeBytes.isEmpty {
-        out.literal(",\"ok\":true}")
+        out.literal("\"ok\":true}")
       } else {
-        out.literal(",\"ok\":false,\"code\":\"")
+        out.literal("\"ok\":false,\"code\":\"")
         out.bytes(codeBytes.span.bytes)
         out.literal("\"}")
       }

@@ -68,9 +68,12 @@ package final class Authenticator {
     return token
   }
 
-  /// What is known of a token at `now`, in milliseconds since 1970.
+  /// What is known of a token at `now`, in milliseconds since 1970. One that no key could make good is
+  /// refused here, so that it takes no place among those that wait.
   package func verdict(of token: RawSpan, now: Int64) -> Verdict {
-    guard let caller = cache.find(token) else { return .unknown }
+    guard let caller = cache.find(token) else {
+      return verifier.refusal(ofForm: token).map { .refused($0) } ?? .unknown
+    }
     if let refusal = caller.refusal(at: now) { return .refused(refusal) }
     return .caller(caller)
   }

@@ -38,10 +38,38 @@ package struct TokenVerifier: Sendable {
     self.secrets = secrets
     if let keySet = keys.keySet {
       let collection = JWTKeyCollection()
-      try await collection.add(jwksJSON: keySet)
+      try await collection.add(jwks: try Self.checked(keySet))
       self.publicKeys = collection
     } else {
       self.publicKeys = nil
+    }
+  }
+
+  /// The key set, each key with its algorithm, so that jwt-kit makes and checks all of them at once.
+  private static func checked(_ keySet: String) throws -> JWKS {
+    var keys = try JSONDecoder().decode(JWKS.self, from: Data(keySet.utf8))
+    for index in keys.keys.indices {
+      let key = keys.keys[index]
+      let algorithm: JWK.Algorithm
+      switch (key.keyType, key.curve) {
+      case (.ecdsa, .ecdsa(.p256)): algorithm = .es256
+      case (.octetKeyPair, .eddsa(.ed25519)): algorithm = .eddsa
+      default: throw KeyRefusal(key)
+      }
+      guard key.algorithm == nil || key.algorithm == algorithm else { throw KeyRefusal(key) }
+      keys.keys[index].algorithm = algorithm
+    }
+    return keys
+  }
+
+  /// Why a token need not be verified: it is not of the form of a JWT, or its algorithm is not among those
+  /// that there are keys for. Nil: its signature and its claims decide.
+  package func refusal(ofForm token: RawSpan) -> ProblemCode? {
+    do {
+      _ = try candidates(Self.header(of: token.withUnsafeBytes { Array($0) }))
+      return nil
+    } catch {
+      return error.code
     }
   }
 
@@ -59,7 +87,8 @@ package struct TokenVerifier: Sendable {
     }
   }
 
-  private func verified(_ token: [UInt8], _ header: TokenHeader) async throws -> TokenClaims {
+  /// The collections one of which has to hold the token's key.
+  private func candidates(_ header: TokenHeader) throws(TokenRefusal) -> [JWTKeyCollection] {
     let candidates: [JWTKeyCollection]
     switch header.alg {
     case "HS256": candidates = secrets
@@ -67,7 +96,11 @@ package struct TokenVerifier: Sendable {
     default: candidates = []
     }
     guard !candidates.isEmpty else { throw TokenRefusal(.tokenAlgorithmNotAllowed) }
-    for keys in candidates {
+    return candidates
+  }
+
+  private func verified(_ token: [UInt8], _ header: TokenHeader) async throws -> TokenClaims {
+    for keys in try candidates(header) {
       do {
         return try await keys.verify(token, as: TokenClaims.self)
       } catch let error as JWTError where error.errorType == .malformedToken {
@@ -100,30 +133,39 @@ package struct TokenVerifier: Sendable {
   }
 
   /// jwt-kit checks a signature with the key that it has whatever `alg` says, so `alg` is looked at first.
-  private static func header(of token: [UInt8]) throws -> TokenHeader {
+  private static func header(of token: [UInt8]) throws(TokenRefusal) -> TokenHeader {
     let parts = token.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
-    guard parts.count == 3, let data = base64URLDecoded(parts[0]), base64URLDecoded(parts[1]) != nil,
-      base64URLDecoded(parts[2]) != nil, let header = try? JSONDecoder().decode(TokenHeader.self, from: data)
+    guard parts.count == 3, parts.allSatisfy(isBase64URL), let data = base64URLDecoded(parts[0]),
+      let header = try? JSONDecoder().decode(TokenHeader.self, from: data)
     else { throw TokenRefusal(.tokenMalformed) }
     // RFC 7515 section 4.1.11: an extension that must be understood and is not refuses the token.
     guard header.crit == nil else { throw TokenRefusal(.tokenMalformed) }
     return header
   }
 
-  private static func base64URLDecoded(_ bytes: ArraySlice<UInt8>) -> Data? {
-    guard
-      bytes.allSatisfy({ byte in
+  /// Whether these are the characters of base64url without padding, and as many as bytes give.
+  private static func isBase64URL(_ bytes: ArraySlice<UInt8>) -> Bool {
+    bytes.count % 4 != 1
+      && bytes.allSatisfy { byte in
         switch byte {
         case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
           UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
           true
         default: false
         }
-      })
-    else { return nil }
-    var text = String(decoding: bytes, as: UTF8.self)
-      .replacing("-", with: "+").replacing("_", with: "/")
-    text += String(repeating: "=", count: (4 - text.utf8.count % 4) % 4)
+      }
+  }
+
+  private static func base64URLDecoded(_ bytes: ArraySlice<UInt8>) -> Data? {
+    var text = Data(capacity: bytes.count + 3)
+    for byte in bytes {
+      switch byte {
+      case UInt8(ascii: "-"): text.append(UInt8(ascii: "+"))
+      case UInt8(ascii: "_"): text.append(UInt8(ascii: "/"))
+      default: text.append(byte)
+      }
+    }
+    while text.count % 4 != 0 { text.append(UInt8(ascii: "=")) }
     return Data(base64Encoded: text)
   }
 }
@@ -132,6 +174,16 @@ package struct TokenVerifier: Sendable {
 package struct TokenRefusal: Error, Equatable, Sendable {
   package let code: ProblemCode
   package init(_ code: ProblemCode) { self.code = code }
+}
+
+/// A key of the set that no token may be signed with.
+private struct KeyRefusal: Error, CustomStringConvertible {
+  let description: String
+
+  init(_ key: JWK) {
+    let name = key.keyIdentifier.map { "key \"\($0.string)\"" } ?? "a key without a kid"
+    description = "\(name) is not for ES256 (EC, P-256) or EdDSA (OKP, Ed25519)"
+  }
 }
 
 private struct TokenHeader: Decodable {

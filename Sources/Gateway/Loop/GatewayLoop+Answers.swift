@@ -202,19 +202,34 @@ extension GatewayLoop: StoreClientDelegate {
       }
       return
     }
-    buffer.writeStaticString("{\"statuses\":[")
     let tape = self.tape
-    if let messages = (try? tape.parse(received.body))?.member("message_ids") {
-      var elements = messages.elements
-      var isFirst = true
-      for entry in found {
-        guard let message = elements.next()?.string else { break }
-        if !isFirst { buffer.writeStaticString(",") }
-        isFirst = false
-        if let status = entry.status {
-          StatusJSON.write(status, message: message, cid: match.subject, into: &buffer)
+    guard let messages = (try? tape.parse(received.body))?.member("message_ids") else { return }
+    Self.writeStatuses(found, cid: match.subject, messages, into: &buffer)
+  }
+
+  /// Writes `{"statuses": […]}` in the order of the request: what the store has found, in the places of the
+  /// ids that it was sent.
+  static func writeStatuses(
+    _ found: [(code: ProblemCode?, status: StatusAnswer?)],
+    cid: RawSpan,
+    _ messages: JSONValue,
+    into buffer: inout ByteBuffer
+  ) {
+    var found = found.makeIterator()
+    buffer.writeStaticString("{\"statuses\":[")
+    var elements = messages.elements
+    var isFirst = true
+    while let message = elements.next() {
+      if !isFirst { buffer.writeStaticString(",") }
+      isFirst = false
+      if let code = refusal(of: message) {
+        StatusJSON.write(code, message: message.string, into: &buffer)
+      } else if let id = message.string {
+        let entry = found.next()
+        if let status = entry?.status {
+          StatusJSON.write(status, message: id, cid: cid, into: &buffer)
         } else {
-          StatusJSON.write(entry.code ?? .messageNotFound, message: message, into: &buffer)
+          StatusJSON.write(entry?.code ?? .messageNotFound, message: id, into: &buffer)
         }
       }
     }

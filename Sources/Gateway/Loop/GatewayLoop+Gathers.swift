@@ -40,6 +40,7 @@ extension GatewayLoop {
       gather.results[Int(request.entry)].status = status
     case .patchChannelTypeReply:
       let record = try reader.channelTypeRecord()
+      gather.isChanged = true
       gather.note(record)
       assignEverywhere(record, gather, request.gather)
     case .assignChannelTypeReply:
@@ -98,11 +99,14 @@ extension GatewayLoop {
     if let entries = body.member("latest_delivered_messages") {
       var elements = entries.elements
       for index in gather.results.indices {
-        guard let entry = elements.next(), let cid = entry.member("cid")?.string,
-          let id = entry.member("id")?.string
-        else { break }
+        guard let entry = elements.next() else { break }
         if index > 0 { buffer.writeStaticString(",") }
-        StatusJSON.writeEntry(cid: cid, id: id, code: gather.results[index].code, into: &buffer)
+        StatusJSON.writeEntry(
+          cid: entry.member("cid")?.string,
+          id: entry.member("id")?.string,
+          code: gather.results[index].code,
+          into: &buffer
+        )
       }
     }
     buffer.writeStaticString("]}")
@@ -149,11 +153,17 @@ extension GatewayLoop {
     buffer.writeStaticString("]}")
   }
 
+  /// Not a code whose title says that nothing was changed.
+  private static var partlyChanged: Problem {
+    Problem(.outcomeUnknown, "the type was changed and not every shard has it yet; repeat the request")
+  }
+
   private func answerChannelTypes(_ gather: Gather, _ connection: HTTP2ServerConnection<GatewayLoop>) {
     let route = gather.route.rawValue
     if let code = gather.results.lazy.compactMap(\.code).first {
       // A PUT whose value reached its home shard and not all others is finished by repeating it.
-      return answer(gather.problem ?? Problem(code), route, gather.stream, connection)
+      let problem = gather.isChanged ? Self.partlyChanged : gather.problem ?? Problem(code)
+      return answer(problem, route, gather.stream, connection)
     }
     let records = gather.records.values.sorted { $0.name < $1.name }
     if gather.route == .putChannelType {

@@ -284,6 +284,10 @@ extension GatewayLoop: HTTP2ServerDelegate {
       connections.remember(index, identity: identity, .success(caller))
       return caller
     case .refused(let code):
+      // As in `verified`: only this one may turn out otherwise.
+      if code != .tokenNotYetValid {
+        connections.remember(index, identity: identity, .failure(TokenRefusal(code)))
+      }
       counters.tokenRefusals &+= 1
       throw Problem(code)
     case .unknown:

@@ -23,6 +23,8 @@ final class Gather {
   var waiting = 1
   /// Channel types found, the newest version of each.
   var records: [String: ChannelTypeRecord] = [:]
+  /// Whether a channel type's home shard has made the change: it stands, whatever the other shards say.
+  var isChanged = false
   /// Why the whole request failed.
   var problem: Problem?
 

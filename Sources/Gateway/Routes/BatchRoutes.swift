@@ -17,31 +17,29 @@ extension GatewayLoop {
     let parameters = try PositionParameters(match.query, scratch)
     let body = try object(request)
     let entries = try body.requiredArray("latest_delivered_messages", countMax: limits.entriesPerRequest)
-    var checked = entries.elements
-    while let entry = checked.next() {
-      let fields = try entry.object()
-      _ = try fields.requiredString("cid")
-      _ = try fields.requiredString("id")
-      _ = try fields.optionalString("parent_id")
-    }
     let user = try actingUser(body, parameters, context)
     let gather = beginGather(context, match.route, count: entries.count)
     var position = 0
     var sent = entries.elements
     while let entry = sent.next() {
-      let cid = try entry.requiredString("cid")
-      let message = try entry.requiredString("id")
-      if entry.optional("parent_id") != nil {
-        finishEntry(gather, position, .notImplemented)
-      } else if !Identifier.isCID(cid) {
-        finishEntry(gather, position, .invalidCID)
-      } else if !Identifier.isMessage(message) {
-        finishEntry(gather, position, .invalidMessageID)
-      } else {
-        sendEntry(.markDelivered, cid: cid, context, match.route, gather, position) { buffer in
-          buffer.writeField(user)
-          buffer.writeField(message)
+      let parent = entry.optional("parent_id")
+      if let cid = entry.member("cid")?.string, let message = entry.member("id")?.string,
+        parent == nil || parent?.kind == .string
+      {
+        if parent != nil {
+          finishEntry(gather, position, .notImplemented)
+        } else if !Identifier.isCID(cid) {
+          finishEntry(gather, position, .invalidCID)
+        } else if !Identifier.isMessage(message) {
+          finishEntry(gather, position, .invalidMessageID)
+        } else {
+          sendEntry(.markDelivered, cid: cid, context, match.route, gather, position) { buffer in
+            buffer.writeField(user)
+            buffer.writeField(message)
+          }
         }
+      } else {
+        finishEntry(gather, position, .invalidField)
       }
       position += 1
     }

@@ -64,11 +64,11 @@ extension GatewayLoop {
   }
 }
 
-/// The query parameters that position routes take.
+/// The query parameters that position routes take. An empty value counts as absent, for each of them.
 struct PositionParameters: ~Escapable {
-  /// Empty for none, as is an empty value.
+  /// Empty for none.
   let message: RawSpan
-  /// Empty for none, as is an empty value.
+  /// Empty for none.
   let user: RawSpan
   let hasThread: Bool
   let wantsTotals: Bool
@@ -87,9 +87,12 @@ struct PositionParameters: ~Escapable {
         } else if parameter.name.equals("user_id") {
           user = parameter.value
         } else if parameter.name.equals("thread_id") {
-          hasThread = true
+          hasThread = !parameter.value.isEmpty
         } else if parameter.name.equals("totals") {
           wantsTotals = parameter.value.equals("true")
+          guard wantsTotals || parameter.value.isEmpty || parameter.value.equals("false") else {
+            throw Problem(.invalidQuery, "totals has to be true or false")
+          }
         }
       }
     }

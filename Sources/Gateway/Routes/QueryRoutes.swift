@@ -13,6 +13,8 @@ extension GatewayLoop {
     var user = match.query.extracting(0..<0)
     var reader = QueryReader(match.query, scratch)
     while let parameter = try reader.next() {
+      // An empty value counts as absent.
+      if parameter.value.isEmpty { continue }
       if parameter.name.equals("limit") {
         guard let value = parameter.value.decimal, (1...UInt64(limits.rowsPerPage)).contains(value) else {
           throw Problem(.invalidQuery, "limit has to be a whole number from 1 to \(limits.rowsPerPage)")
@@ -23,7 +25,7 @@ extension GatewayLoop {
         cursor = UInt64(row)
       } else if parameter.name.equals("user_id") {
         user = parameter.value
-        if !user.isEmpty { try Self.check(user, context) }
+        try Self.check(user, context)
       }
     }
     let viewer = Self.viewingUser(user, context)
@@ -58,13 +60,11 @@ extension GatewayLoop {
     let parameters = try PositionParameters(match.query, scratch)
     let body = try object(request)
     let messages = try body.requiredArray("message_ids", countMax: limits.entriesPerRequest)
+    var count = 0
     var checked = messages.elements
     while let message = checked.next() {
-      guard Identifier.isMessage(try message.asString()) else {
-        throw message.error("is not a message id", .invalidMessageID)
-      }
+      if Self.refusal(of: message) == nil { count += 1 }
     }
-    guard messages.count > 0 else { throw messages.error("may not be empty") }
     var user = parameters.user
     if !user.isEmpty { try Self.check(user, context) }
     if let named = try body.optionalString("user_id") {
@@ -73,14 +73,35 @@ extension GatewayLoop {
     }
     let viewer = Self.viewingUser(user, context)
     let isServer = context.caller.isServer
+    // The store takes a question about one message at least.
+    guard count > 0 else { return answerWithoutStore(match, context, messages) }
     try send(.statuses, cid: match.subject, context, match.route, .statuses) { buffer in
       buffer.writeViewer(viewer, isServer: isServer)
-      buffer.writeVarint(messages.count)
+      buffer.writeVarint(count)
       var written = messages.elements
       while let message = written.next() {
-        if let id = message.string { buffer.writeField(id) }
+        if Self.refusal(of: message) == nil, let id = message.string { buffer.writeField(id) }
       }
     }
+  }
+
+  /// Why an entry of `message_ids` is not sent to the store.
+  static func refusal(of message: JSONValue) -> ProblemCode? {
+    guard let id = message.string else { return .invalidField }
+    return Identifier.isMessage(id) ? nil : .invalidMessageID
+  }
+
+  private func answerWithoutStore(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ messages: JSONValue
+  ) {
+    guard let connection = connections.connection(context.connection) else { return }
+    var body = ByteBuffer()
+    Self.writeStatuses([], cid: match.subject, messages, into: &body)
+    connections.markDirty(context.connection)
+    connection.respond(context.stream, status: 200, body: body)
+    counters.answered(match.route.rawValue, status: 200)
   }
 }
 

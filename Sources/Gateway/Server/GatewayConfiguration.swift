@@ -54,7 +54,10 @@ package struct GatewayConfiguration: Sendable {
     self.init(listen: listen, stores: stores, tokenKeys: try Self.tokenKeys(settings, warn))
     self.tls = try Self.tls(settings)
     if let path = try settings.string("secret-file") {
-      storeSecrets = try SecretFile.load(path, key: "secret-file", warn: warn).all
+      storeSecrets = try SecretFile.load(path, key: "secret-file", byteCountMin: 16, warn: warn).all
+    } else {
+      let addresses = stores.map(\.description).joined(separator: ", ")
+      warn("no --secret-file: any process that answers at this address is believed: \(addresses)")
     }
     admin = try settings.endpoint("admin")
     loopCount = try settings.integer("loops", in: 1...256) ?? Self.defaultLoopCount

@@ -172,12 +172,15 @@ package final class GatewayServer: Service {
       self.listener.close(promise: nil)
     }
     logger.info("Draining")
-    for (loop, eventLoop) in zip(loops, eventLoops) {
-      try? await eventLoop.flatSubmit { loop.value.drain() }.get()
+    // All at once: a loop whose streams take their time must not keep another's GOAWAY back.
+    let drains = zip(loops, eventLoops).map { loop, eventLoop in
+      eventLoop.flatSubmit { loop.value.drain() }
     }
-    for (loop, eventLoop) in zip(loops, eventLoops) {
-      try? await eventLoop.flatSubmit { loop.value.close() }.get()
+    for drained in drains { try? await drained.get() }
+    let closings = zip(loops, eventLoops).map { loop, eventLoop in
+      eventLoop.flatSubmit { loop.value.close() }
     }
+    for closed in closings { try? await closed.get() }
   }
 }
 
