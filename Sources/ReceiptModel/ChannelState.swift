@@ -20,6 +20,17 @@ package struct ChannelState: Sendable {
     self.type = type
   }
 
+  /// What stands in a slot that is free: no channel has the number 0.
+  static let vacant = ChannelState(
+    number: ChannelNumber(0),
+    cid: [],
+    created: .none,
+    ownOptions: OptionPatch(),
+    type: 0
+  )
+
+  func hasCID(_ other: RawSpan) -> Bool { cid.span.bytes.isEqual(to: other) }
+
   mutating func assignHead(created: Timestamp, ownOptions: OptionPatch) {
     self.created = created
     self.ownOptions = ownOptions

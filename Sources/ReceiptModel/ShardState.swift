@@ -16,7 +16,8 @@ package struct ShardState: Sendable {
   package private(set) var types: [ChannelTypeRecord] = []
   private var typePositions: [String: Int] = [:]
   var users = UserTable()
-  private(set) var channels: [ChannelState?] = []
+  /// Slots; one that is free holds ``ChannelState/vacant``, not nil: looking at a channel inside an optional would copy it.
+  private(set) var channels: [ChannelState] = []
   private var freeSlots: [UInt32] = []
   private var directory = HashIndex()
 
@@ -38,16 +39,15 @@ package struct ShardState: Sendable {
   /// The slot of a loaded channel.
   package func slot(of cid: RawSpan) -> ChannelSlot? {
     directory.find(StableHash.hash(cid)) { slot in
-      guard let channel = channels[Int(slot)] else { return false }
-      return channel.cid.span.bytes.isEqual(to: cid)
+      channels[Int(slot)].hasCID(cid)
     }
     .map(ChannelSlot.init)
   }
 
   /// A loaded channel.
   package subscript(slot: ChannelSlot) -> ChannelState {
-    _read { yield channels[Int(slot.rawValue)]! }
-    _modify { yield &channels[Int(slot.rawValue)]! }
+    _read { yield channels[Int(slot.rawValue)] }
+    _modify { yield &channels[Int(slot.rawValue)] }
   }
 
   /// Puts a channel with nothing but its head into memory, as its `channelAssigned` effect says.
@@ -79,7 +79,7 @@ package struct ShardState: Sendable {
   package mutating func remove(_ slot: ChannelSlot) {
     let cid = self[slot].cid
     directory.remove(StableHash.hash(cid.span.bytes), slot.rawValue)
-    channels[Int(slot.rawValue)] = nil
+    channels[Int(slot.rawValue)] = .vacant
     freeSlots.append(slot.rawValue)
   }
 
@@ -111,7 +111,7 @@ package struct ShardState: Sendable {
 
   /// Assigns an effect addressed to a channel in memory.
   package mutating func assign(_ effect: Effect, to slot: ChannelSlot) {
-    channels[Int(slot.rawValue)]!.assign(effect, users: &users)
+    channels[Int(slot.rawValue)].assign(effect, users: &users)
   }
 
   /// Assigns an effect addressed to the shard's own pages.
@@ -148,7 +148,7 @@ package struct ShardState: Sendable {
     _ sequence: SequenceNumber,
     _ body: (RawSpan) -> Result
   ) -> Result {
-    channels[Int(slot.rawValue)]!.messages.withID(sequence, body)
+    channels[Int(slot.rawValue)].messages.withID(sequence, body)
   }
 
   // MARK: Pages
