@@ -91,8 +91,11 @@ package struct ShardState: Sendable {
   /// Channel types that a store may have set: all of them travel in one frame when they are listed.
   package static let typesMax = 1_024
 
+  /// The types that were set; the others have the defaults and are known only because a channel is of them.
+  package var typesSet: [ChannelTypeRecord] { types.filter { $0.version > 0 } }
+
   /// Whether a type that was never set may be set.
-  package var hasRoomForType: Bool { types.count { $0.version > 0 } < Self.typesMax }
+  package var hasRoomForType: Bool { typesSet.count < Self.typesMax }
 
   /// The record of a channel type; of one never set, version 0 and the defaults.
   package func channelType(_ name: String) -> ChannelTypeRecord {
@@ -187,7 +190,7 @@ package struct ShardState: Sendable {
   }
 
   /// The effects that make the types page.
-  package var typeEffects: [Effect] { types.filter { $0.version > 0 }.map { .channelTypeAssigned($0) } }
+  package var typeEffects: [Effect] { typesSet.map { .channelTypeAssigned($0) } }
 
   private func record(of row: MemberOrdinal, in channel: ChannelState) -> RowRecord {
     let rows = channel.rows

@@ -383,7 +383,7 @@ extension ShardEngine {
     var reader = FieldReader(payload)
     if header.kind == .listChannelTypes {
       try reader.end()
-      let records = state.types.filter { $0.version > 0 }.sorted { $0.name < $1.name }
+      let records = state.typesSet.sorted { $0.name < $1.name }
       reply(header, departure(dirty.typesLast), lane) { buffer in
         buffer.writeVarint(records.count)
         for record in records { buffer.writeChannelTypeRecord(record) }

@@ -80,6 +80,9 @@ final class ShardEngine {
           dirty.insert(slot!)
         } else {
           state.assign(effect, to: slot!)
+          #if DEBUG
+            state[slot!].assertInvariants(touchedBy: effect)
+          #endif
         }
         touch(slot, effect.page, index)
       }

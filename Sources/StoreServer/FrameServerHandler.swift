@@ -186,7 +186,7 @@ final class FrameServerHandler: ChannelInboundHandler {
       var buffer = ByteBuffer()
       challenge.write(into: &buffer)
       write(buffer)
-    case .open(let ready, let session, let name, _):
+    case .open(let ready, let session, let name):
       open(ready, session: session, name: name)
     case .refuse(let code, let detail):
       end(code, detail)

@@ -32,7 +32,7 @@ struct ServerOpening {
   enum Action {
     case send(Challenge)
     /// The connection is open for this session; the ready frame goes out, then requests are taken.
-    case open(Ready, session: SessionID, name: String, gatewayFrameLengthMax: UInt32)
+    case open(Ready, session: SessionID, name: String)
     /// An error frame, then close.
     case refuse(ErrorCode, detail: String)
   }
@@ -115,8 +115,7 @@ struct ServerOpening {
     return .open(
       ready,
       session: hello.session,
-      name: hello.name,
-      gatewayFrameLengthMax: hello.frameLengthMax
+      name: hello.name
     )
   }
 }
