@@ -8,7 +8,8 @@ LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev
 TOOLS := curl openssl nghttp2-client nghttp2-server python3 python3-httpx python3-h2 strace xxhash
 
 BUILD := .build
-SWIFT_BUILD := swift build --scratch-path $(BUILD)
+# A module that is used but not declared builds or not by the luck of the order: refused here, not found on another machine.
+SWIFT_BUILD := swift build --scratch-path $(BUILD) --explicit-target-dependency-import-check=error
 # Optimised across modules: frames and rows are read and written by small functions of other targets. Exclusive access is checked while it runs
 # in debug builds, where the tests are; here the checks cost a tenth of a mark.
 RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-exclusivity=unchecked

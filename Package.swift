@@ -25,6 +25,7 @@ let lifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "
 let signals: Target.Dependency = .product(name: "UnixSignals", package: "swift-service-lifecycle")
 let jwt: Target.Dependency = .product(name: "JWTKit", package: "jwt-kit")
 let x509: Target.Dependency = .product(name: "X509", package: "swift-certificates")
+let asn1: Target.Dependency = .product(name: "SwiftASN1", package: "swift-asn1")
 let histogram: Target.Dependency = .product(name: "Histogram", package: "hdrhistogram-swift")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 
@@ -51,6 +52,7 @@ let package = Package(
     .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
     .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", from: "0.2.0"),
     .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
+    .package(url: "https://github.com/apple/swift-asn1", from: "1.7.0"),
     .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.0"),
   ],
   targets: [
@@ -116,7 +118,7 @@ let package = Package(
     .target(
       name: "LocalStack",
       dependencies: [
-        "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix, crypto, jwt, x509, signals,
+        "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix, crypto, jwt, x509, asn1, signals,
       ],
       swiftSettings: strict
     ),
@@ -125,7 +127,11 @@ let package = Package(
       dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix, histogram],
       swiftSettings: strict
     ),
-    .target(name: "Demo", dependencies: ["LocalStack", nioCore], swiftSettings: strict),
+    .target(
+      name: "Demo",
+      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations"],
+      swiftSettings: strict
+    ),
     .target(
       name: "Probe",
       dependencies: ["ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, arguments],
@@ -151,7 +157,9 @@ let package = Package(
     ),
     .testTarget(
       name: "StoreClientTests",
-      dependencies: ["StoreClient", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging],
+      dependencies: [
+        "StoreClient", "ReceiptModel", "ReceiptWire", nioCore, nioEmbedded, nioPosix, crypto, logging,
+      ],
       swiftSettings: strict
     ),
     .testTarget(
@@ -185,7 +193,7 @@ let package = Package(
     ),
     .testTarget(
       name: "LocalStackTests",
-      dependencies: ["LocalStack", "Operations", "TLSSession", nioCore, nioPosix, jwt],
+      dependencies: ["LocalStack", "HTTP2Session", "Operations", "TLSSession", nioCore, nioPosix, jwt],
       swiftSettings: strict
     ),
     .testTarget(
@@ -193,7 +201,11 @@ let package = Package(
       dependencies: ["LoadGenerator", "LocalStack", "HTTP2Session", "Operations", nioCore, nioPosix],
       swiftSettings: strict
     ),
-    .testTarget(name: "DemoTests", dependencies: ["Demo", "LocalStack"], swiftSettings: strict),
+    .testTarget(
+      name: "DemoTests",
+      dependencies: ["Demo", "LocalStack", "Operations"],
+      swiftSettings: strict
+    ),
     .testTarget(
       name: "StoreEngineTests",
       dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", nioCore],
