@@ -59,7 +59,11 @@ let package = Package(
     .systemLibrary(name: "CNghttp2", pkgConfig: "libnghttp2", providers: [.apt(["libnghttp2-dev"])]),
     .systemLibrary(name: "COpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
     .systemLibrary(name: "CRocksDB", pkgConfig: "rocksdb", providers: [.apt(["librocksdb-dev"])]),
-    .target(name: "ReceiptModel", swiftSettings: strict),
+    .target(
+      name: "ReceiptModel",
+      dependencies: [.product(name: "BasicContainers", package: "swift-collections")],
+      swiftSettings: strict
+    ),
     .target(name: "ReceiptWire", dependencies: ["ReceiptModel", nioCore], swiftSettings: strict),
     .target(
       name: "StoreEngine",

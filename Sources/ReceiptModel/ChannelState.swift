@@ -1,6 +1,9 @@
 /// One incarnation of a channel in memory: its read vector and its messages. Everything here follows from the effects that were
 /// assigned to it.
-package struct ChannelState: Sendable {
+///
+/// Not copyable, like all tables of a shard: looking at a channel in place costs nothing, a copy would be a reference count for each of its columns, for
+/// every mark.
+package struct ChannelState: ~Copyable, Sendable {
   package let number: ChannelNumber
   /// `type:id`, its bytes.
   package let cid: [UInt8]
@@ -20,14 +23,13 @@ package struct ChannelState: Sendable {
     self.type = type
   }
 
-  /// What stands in a slot that is free: no channel has the number 0.
-  static let vacant = ChannelState(
-    number: ChannelNumber(0),
-    cid: [],
-    created: .none,
-    ownOptions: OptionPatch(),
-    type: 0
-  )
+  /// What stands in a slot that is free.
+  static func vacant() -> ChannelState {
+    ChannelState(number: vacantNumber, cid: [], created: .none, ownOptions: OptionPatch(), type: 0)
+  }
+
+  /// No channel has the number 0.
+  static let vacantNumber = ChannelNumber(0)
 
   func hasCID(_ other: RawSpan) -> Bool { cid.span.bytes.isEqual(to: other) }
 

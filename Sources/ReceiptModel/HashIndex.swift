@@ -2,7 +2,7 @@
 /// the numbers. One structure finds channels, users, messages and members.
 ///
 /// Nothing iterates it, so the order in memory can never reach an effect (DESIGN.md section 3).
-struct HashIndex: Sendable {
+struct HashIndex: ~Copyable, Sendable {
   /// Upper half: the hash's fragment; lower half: the number + 1; all zero: empty.
   private var entries: [UInt64] = []
   private(set) var count = 0

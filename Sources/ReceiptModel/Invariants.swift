@@ -1,3 +1,5 @@
+internal import BasicContainers
+
 extension ChannelState {
   /// To be called after an effect that was decided just now was assigned, and not while pages and log are read back: a row may then
   /// name a message whose segment is still to come. Does nothing in release builds.
@@ -19,19 +21,18 @@ extension ChannelState {
     /// All of this shard's memory, channel by channel. Slow: every message is looked up by its id.
     package func checkInvariants() -> String? {
       var loaded = 0
-      for position in channels.indices {
-        let channel = channels[position]
-        if channel.number == ChannelState.vacant.number { continue }
+      for position in 0..<channels.count {
+        let slot = ChannelSlot(UInt32(position))
+        if self[slot].number == ChannelState.vacantNumber { continue }
         loaded += 1
-        let cid = String(decoding: channel.cid, as: UTF8.self)
-        if slot(of: channel.cid.span.bytes) != ChannelSlot(UInt32(position)) {
+        let cid = String(decoding: self[slot].cid, as: UTF8.self)
+        if self.slot(of: self[slot].cid.span.bytes) != slot {
           return "\(cid): the directory does not lead to its slot"
         }
-        if channel.number >= nextChannel { return "\(cid): its number was not given yet" }
-        if types[channel.type].name != String(cid.prefix { $0 != ":" }) {
-          return "\(cid): its type is \(types[channel.type].name)"
-        }
-        if let fault = channel.checkInvariants() { return "\(cid): \(fault)" }
+        if self[slot].number >= nextChannel { return "\(cid): its number was not given yet" }
+        let type = types[self[slot].type].name
+        if type != String(cid.prefix { $0 != ":" }) { return "\(cid): its type is \(type)" }
+        if let fault = self[slot].checkInvariants() { return "\(cid): \(fault)" }
       }
       return loaded == loadedCount ? nil : "\(loaded) channels in memory, \(loadedCount) in the directory"
     }

@@ -1,6 +1,6 @@
 /// A channel's messages: what a receipt needs to know of them, and which of them count as unread. Columns over the whole channel; 256 messages
 /// make a segment, the unit of a page and of the counts.
-package struct MessageTable: Sendable {
+package struct MessageTable: ~Copyable, Sendable {
   /// All ids of a channel together, in bytes: with ids of ordinary length room for some hundred million messages.
   static let idBytesMax = Int(UInt32.max) - Identifier.messageLengthMax
   /// Bits of a segment are four words.

@@ -2,7 +2,7 @@
 /// has read message n is one pass over integers.
 ///
 /// Row numbers are never reused. The row of a member who left keeps its place with all positions at 0, so that no count sees it.
-package struct ReadVector: Sendable {
+package struct ReadVector: ~Copyable, Sendable {
   /// At most this many rows, those who left included.
   package static let rowsMax = 1 << 24
   /// In ``markers``: no marker is set, so that the own position is `min(read, marker)` without a branch.

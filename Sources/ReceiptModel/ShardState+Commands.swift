@@ -176,18 +176,18 @@ extension ShardState {
     into effects: inout [Effect]
   ) throws(Refusal) {
     let start = effects.count
-    let channel = self[slot]
-    let merged = channel.ownOptions.merging(options)
-    if merged != channel.ownOptions {
-      let cid = String(decoding: channel.cid, as: UTF8.self)
-      effects.append(.channelAssigned(channel.number, cid: cid, created: channel.created, own: merged))
+    let number = self[slot].number
+    let merged = self[slot].ownOptions.merging(options)
+    if merged != self[slot].ownOptions {
+      let cid = String(decoding: self[slot].cid, as: UTF8.self)
+      effects.append(.channelAssigned(number, cid: cid, created: self[slot].created, own: merged))
     }
-    let history = types[channel.type].options.applying(merged).history
+    let history = types[self[slot].type].options.applying(merged).history
     try decideJoin(
-      channel.number,
+      number,
       members,
-      rows: channel.rows,
-      newest: channel.messages.newest,
+      rows: self[slot].rows,
+      newest: self[slot].messages.newest,
       history: history,
       at: time,
       undoingTo: start,
@@ -204,17 +204,17 @@ extension ShardState {
     into effects: inout [Effect]
   ) throws(Refusal) {
     let start = effects.count
-    let channel = self[slot]
+    let number = self[slot].number
     var removed: Set<String> = []
     for user in remove where removed.insert(user).inserted {
-      if let row = row(of: user, in: channel.rows) { effects.append(.rowLeft(channel.number, row, at: time)) }
+      if let row = row(of: user, in: self[slot].rows) { effects.append(.rowLeft(number, row, at: time)) }
     }
     try decideJoin(
-      channel.number,
+      number,
       add,
-      rows: channel.rows,
+      rows: self[slot].rows,
       leaving: removed,
-      newest: channel.messages.newest,
+      newest: self[slot].messages.newest,
       history: options(slot).history,
       at: time,
       undoingTo: start,
@@ -226,7 +226,7 @@ extension ShardState {
   private func decideJoin(
     _ number: ChannelNumber,
     _ members: [NewMember],
-    rows: ReadVector,
+    rows: borrowing ReadVector,
     leaving: Set<String> = [],
     newest: SequenceNumber,
     history: HistoryOption,
@@ -269,9 +269,10 @@ extension ShardState {
     }
   }
 
-  private func row(of user: String, in rows: ReadVector) -> MemberOrdinal? {
+  private func row(of user: String, in rows: borrowing ReadVector) -> MemberOrdinal? {
     var user = user
-    return user.withUTF8 { users.find($0.span.bytes) }.flatMap { rows.row(of: $0) }
+    guard let number = user.withUTF8({ users.find($0.span.bytes) }) else { return nil }
+    return rows.row(of: number)
   }
 
   // MARK: Channel types

@@ -4,11 +4,13 @@ package struct ChannelSlot: Hashable, Sendable {
   package init(_ rawValue: UInt32) { self.rawValue = rawValue }
 }
 
+internal import BasicContainers
+
 /// One shard: a deterministic state machine (DESIGN.md section 3). It reads no clock, draws no random number and touches no I/O.
 ///
 /// A command is *decided* into effects (`ShardState+Commands.swift`), and effects are *assigned* (here), by the same function
 /// whether they were decided just now or are read back from the log or a page.
-package struct ShardState: Sendable {
+package struct ShardState: ~Copyable, Sendable {
   package let id: ShardID
   /// The last time logged; a shard's time never falls (R20).
   package private(set) var time = Timestamp.none
@@ -16,8 +18,8 @@ package struct ShardState: Sendable {
   package private(set) var types: [ChannelTypeRecord] = []
   private var typePositions: [String: Int] = [:]
   var users = UserTable()
-  /// Slots; one that is free holds ``ChannelState/vacant``, not nil: looking at a channel inside an optional would copy it.
-  private(set) var channels: [ChannelState] = []
+  /// Slots; one that is free holds ``ChannelState/vacant()``.
+  private(set) var channels = UniqueArray<ChannelState>()
   private var freeSlots: [UInt32] = []
   private var directory = HashIndex()
 
@@ -66,20 +68,19 @@ package struct ShardState: Sendable {
     let slot: UInt32
     if let free = freeSlots.popLast() {
       slot = free
-      channels[Int(free)] = channel
     } else {
       slot = UInt32(channels.count)
-      channels.append(channel)
+      channels.append(.vacant())
     }
+    channels[Int(slot)] = channel
     directory.insert(StableHash.hash(bytes.span.bytes), slot)
     return ChannelSlot(slot)
   }
 
   /// Lets a channel go from memory.
   package mutating func remove(_ slot: ChannelSlot) {
-    let cid = self[slot].cid
-    directory.remove(StableHash.hash(cid.span.bytes), slot.rawValue)
-    channels[Int(slot.rawValue)] = .vacant
+    directory.remove(StableHash.hash(self[slot].cid.span.bytes), slot.rawValue)
+    channels[Int(slot.rawValue)] = .vacant()
     freeSlots.append(slot.rawValue)
   }
 
@@ -158,32 +159,40 @@ package struct ShardState: Sendable {
 
   /// The effects that make a page as it is now; empty where there is nothing on it.
   package func effects(of page: PageID, in slot: ChannelSlot) -> [Effect] {
-    let channel = self[slot]
+    effects(of: page, in: self[slot])
+  }
+
+  private func effects(of page: PageID, in channel: borrowing ChannelState) -> [Effect] {
+    let number = channel.number
     switch page {
     case .head:
       return [
         .channelAssigned(
-          channel.number,
+          number,
           cid: String(decoding: channel.cid, as: UTF8.self),
           created: channel.created,
           own: channel.ownOptions
         )
       ]
-    case .rows(let number):
-      let first = Int(number * PageID.rowsPerPage)
+    case .rows(let page):
+      let first = Int(page * PageID.rowsPerPage)
       let end = min(first + Int(PageID.rowsPerPage), channel.rows.rowCount)
-      return (first..<max(first, end)).map { position in
+      var effects: [Effect] = []
+      for position in first..<max(first, end) {
         let row = MemberOrdinal(UInt32(position))
-        return .rowAssigned(channel.number, row, record(of: row, in: channel))
+        effects.append(.rowAssigned(number, row, record(of: row, in: channel.rows)))
       }
-    case .segment(let number):
-      guard Int(number) < channel.messages.segmentCount else { return [] }
-      let first = number * PageID.messagesPerSegment + 1
+      return effects
+    case .segment(let page):
+      guard Int(page) < channel.messages.segmentCount else { return [] }
+      let first = page * PageID.messagesPerSegment + 1
       let last = min(first + PageID.messagesPerSegment - 1, channel.messages.newest.rawValue)
-      return (first...last).map { raw in
+      var effects: [Effect] = []
+      for raw in first...last {
         let sequence = SequenceNumber(raw)
-        return .messageAssigned(channel.number, sequence, record(of: sequence, in: channel))
+        effects.append(.messageAssigned(number, sequence, record(of: sequence, in: channel.messages)))
       }
+      return effects
     case .types, .shardHead:
       preconditionFailure("pages of the shard")
     }
@@ -192,8 +201,7 @@ package struct ShardState: Sendable {
   /// The effects that make the types page.
   package var typeEffects: [Effect] { typesSet.map { .channelTypeAssigned($0) } }
 
-  private func record(of row: MemberOrdinal, in channel: ChannelState) -> RowRecord {
-    let rows = channel.rows
+  private func record(of row: MemberOrdinal, in rows: borrowing ReadVector) -> RowRecord {
     let position = Int(row.rawValue)
     return RowRecord(
       user: users.text(rows.user(row)),
@@ -211,8 +219,7 @@ package struct ShardState: Sendable {
     )
   }
 
-  private func record(of sequence: SequenceNumber, in channel: ChannelState) -> MessageRecord {
-    let messages = channel.messages
+  private func record(of sequence: SequenceNumber, in messages: borrowing MessageTable) -> MessageRecord {
     let registered = messages.registeredAt(sequence)
     let created = messages.createdAt(sequence)
     return MessageRecord(

@@ -7,7 +7,7 @@ package struct UserNumber: Hashable, Sendable {
 }
 
 /// Users' ids of one shard, each kept once.
-struct UserTable: Sendable {
+struct UserTable: ~Copyable, Sendable {
   private var bytes: [UInt8] = []
   /// Where each id ends; the id of number n is at n−1.
   private var ends: [Int] = []

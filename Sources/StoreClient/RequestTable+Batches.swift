@@ -4,6 +4,9 @@ internal import ReceiptWire
 
 /// The bytes: batches, what a flush writes, what is written again.
 extension RequestTable {
+  /// Bytes of the open batch.
+  var queuedBytes: Int { openBatch == Self.none ? 0 : open.writerIndex }
+
   /// The next bytes to write, or nil. Called until it gives nil.
   ///
   /// On the usual way this is the open batch, whole and uncopied. After a lost connection, or beyond the

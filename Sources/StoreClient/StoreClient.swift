@@ -140,6 +140,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     }
   }
 
+  /// Bytes that wait for a flush.
+  package var queuedBytes: Int { table.queuedBytes }
+
   /// Writes what was queued since the last flush.
   package func flush() {
     guard isReady, let connection else { return }

@@ -24,7 +24,7 @@ package struct LoadRequest: Hashable, Sendable {
 }
 
 /// The effects of the log's tail whose channels are not in memory: indexed at recovery, applied as their channels load.
-struct LogTail {
+struct LogTail: ~Copyable {
   private var effects: [ChannelNumber: [(index: LogIndex, effect: Effect)]] = [:]
   /// Channels created in the tail are not found on storage by their cid yet.
   private var numbers: [[UInt8]: ChannelNumber] = [:]

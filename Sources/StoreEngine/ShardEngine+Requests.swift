@@ -12,7 +12,7 @@ extension ShardEngine {
     default:
       var reader = FieldReader(payload)
       let cid = try reader.string()
-      if let slot = Self.slot(of: cid, in: &state) {
+      if let slot = state.slot(of: cid) {
         try perform(header, &reader, slot, lane)
       } else if !Identifier.isCID(cid) {
         refuse(
@@ -33,7 +33,7 @@ extension ShardEngine {
   func perform(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
     var reader = FieldReader(payload)
     let cid = try reader.string()
-    if let slot = Self.slot(of: cid, in: &state) {
+    if let slot = state.slot(of: cid) {
       try perform(header, &reader, slot, lane)
     } else if header.kind == .putChannel {
       try putChannel(header, &reader, cid: cid, nil, lane)
@@ -57,7 +57,7 @@ extension ShardEngine {
     case .changeMembers: try changeMembers(header, &reader, slot, lane)
     case .getChannel:
       try reader.end()
-      reply(header, departure(slot), lane) { $0.writeChannel(slot, of: self) }
+      reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
     case .readState: try readState(header, &reader, slot, lane)
     case .statuses: try statuses(header, &reader, slot, lane)
     default: throw .unknownKind(header.kind.rawValue)
@@ -80,49 +80,27 @@ extension ShardEngine {
     let command = takeUp(counter, lane)
     let row: MemberOrdinal
     do throws(Refusal) {
-      row = try Self.decideMark(
-        header.kind,
-        slot,
-        user: user,
-        message: message,
-        epoch: epoch,
-        clock: loop.clock,
-        state: &state,
-        into: &effects
-      )
+      let time = state.advance(clock: loop.clock)
+      switch header.kind {
+      case .markRead:
+        row = try state.decideRead(
+          slot,
+          user: user,
+          message: message,
+          epoch: epoch,
+          at: time,
+          into: &effects
+        )
+      case .markDelivered:
+        row = try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
+      default:
+        row = try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
+      }
     } catch {
       return refuse(header, error, slot, lane, command)
     }
     finish(slot, command)
-    reply(header, departure(slot), lane) { $0.writeOwnRow(row, slot, in: &state) }
-  }
-
-  // What a mark asks of the state goes through these, which are handed it in place: a method called on a property of this class would be handed
-  // a copy, a reference count up and down for each of the state's tables.
-
-  private static func slot(of cid: RawSpan, in state: inout ShardState) -> ChannelSlot? {
-    state.slot(of: cid)
-  }
-
-  private static func decideMark(
-    _ kind: FrameKind,
-    _ slot: ChannelSlot,
-    user: RawSpan,
-    message: RawSpan,
-    epoch: UInt32?,
-    clock: Timestamp,
-    state: inout ShardState,
-    into effects: inout [Effect]
-  ) throws(Refusal) -> MemberOrdinal {
-    let time = state.advance(clock: clock)
-    switch kind {
-    case .markRead:
-      return try state.decideRead(slot, user: user, message: message, epoch: epoch, at: time, into: &effects)
-    case .markDelivered:
-      return try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
-    default:
-      return try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
-    }
+    reply(header, departure(slot), lane) { $0.writeRow(state.ownRow(slot, row), slot, in: state) }
   }
 
   // MARK: Messages
@@ -245,7 +223,7 @@ extension ShardEngine {
     guard let slot else { preconditionFailure("a created channel has a slot") }
     reply(header, departure(slot), lane) { buffer in
       buffer.writeInteger(UInt8(isNew ? 1 : 0))
-      buffer.writeChannel(slot, of: self)
+      buffer.writeChannel(slot, in: state)
     }
   }
 
@@ -277,7 +255,7 @@ extension ShardEngine {
       return refuse(header, error, slot, lane, command)
     }
     finish(slot, command)
-    reply(header, departure(slot), lane) { $0.writeChannel(slot, of: self) }
+    reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
   }
 
   private func newMembers(_ reader: inout FieldReader) throws(WireError) -> [ShardState.NewMember] {
@@ -333,7 +311,7 @@ extension ShardEngine {
     }
     reply(header, departure(slot), lane) { buffer in
       buffer.writeVarint(page.rows.count)
-      for row in page.rows { buffer.writeRow(row, slot, in: &state) }
+      for row in page.rows { buffer.writeRow(row, slot, in: state) }
       buffer.writeOptional(page.next.map(UInt64.init))
     }
   }
@@ -551,13 +529,8 @@ extension ShardEngine {
 }
 
 extension ByteBuffer {
-  fileprivate mutating func writeOwnRow(_ row: MemberOrdinal, _ slot: ChannelSlot, in state: inout ShardState)
-  {
-    writeRow(state.ownRow(slot, row), slot, in: &state)
-  }
-
   /// *row* of Proto/frames.md, in one stretch: the answer to every mark is one of these.
-  fileprivate mutating func writeRow(_ row: RowAnswer, _ slot: ChannelSlot, in state: inout ShardState) {
+  fileprivate mutating func writeRow(_ row: RowAnswer, _ slot: ChannelSlot, in state: borrowing ShardState) {
     writeFields(byteCountMax: RowFields.byteCountMax) { fields in
       state.withUser(slot, row.row) { fields.string($0) }
       fields.time(row.lastRead)
@@ -575,17 +548,16 @@ extension ByteBuffer {
   }
 
   /// *channel* of Proto/frames.md.
-  fileprivate mutating func writeChannel(_ slot: ChannelSlot, of engine: ShardEngine) {
-    let channel = engine.state[slot]
-    let newest = channel.messages.newest
+  fileprivate mutating func writeChannel(_ slot: ChannelSlot, in state: borrowing ShardState) {
+    let newest = state[slot].messages.newest
     ChannelFields(
-      cid: String(decoding: channel.cid, as: UTF8.self),
-      created: channel.created,
-      options: engine.state.options(slot),
-      memberCount: UInt32(channel.rows.activeCount),
+      cid: String(decoding: state[slot].cid, as: UTF8.self),
+      created: state[slot].created,
+      options: state.options(slot),
+      memberCount: UInt32(state[slot].rows.activeCount),
       newest: newest,
-      newestMessage: channel.messages.text(newest),
-      newestRegistered: newest == .zero ? .none : channel.messages.registeredAt(newest)
+      newestMessage: state[slot].messages.text(newest),
+      newestRegistered: newest == .zero ? .none : state[slot].messages.registeredAt(newest)
     )
     .write(into: &self)
   }

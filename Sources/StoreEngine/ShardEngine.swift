@@ -10,7 +10,8 @@ final class ShardEngine {
   /// The shard's place among those of its loop.
   let position: Int
   let configuration: StoreLoopConfiguration
-  unowned let loop: StoreLoop
+  /// Unchecked: the loop owns its shards, and every request looks at it several times.
+  unowned(unsafe) let loop: StoreLoop
 
   // The log
   /// Batches up to here are durable.

@@ -75,6 +75,9 @@ package struct CommitGroup: Sendable {
 
   package init() {}
 
+  /// Bytes of all batches.
+  package var logBytes: Int { batches.reduce(0) { $0 + $1.bytes.readableBytes } }
+
   package var isEmpty: Bool { batches.isEmpty && pages.isEmpty && cuts.isEmpty }
 }
 

@@ -114,11 +114,12 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 
   // MARK: StoreLoopDriver
 
-  /// Commits on this loop while that is quick, else on a thread. On the loop it costs no wake-up, and what comes in meanwhile waits in its socket, to be
-  /// taken up all at once; a disk that is slow would hold up what needs no commit, so it gets the thread until it is quick again.
+  /// Commits on this loop where that is quick and the group small, else on a thread. On the loop it costs no wake-up, and what comes in meanwhile waits in
+  /// its socket, to be taken up all at once. A large group means that more is waiting already, and a slow disk would hold up what needs no commit: both get
+  /// the thread, and the loop goes on.
   func commit(_ group: CommitGroup) {
     underWay += 1
-    if pace.isQuick {
+    if pace.isQuick, group.logBytes < CommitPace.smallBytes {
       let (result, duration) = Self.perform(group, storage)
       // Not within the call that asked for it: the loop's turn ends first.
       eventLoop.execute { self.committed(result, duration) }
@@ -178,6 +179,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 struct CommitPace {
   /// A commit on a disk with a fast sync takes a tenth to a quarter of this.
   static let quickMicroseconds: Double = 1_000
+  /// Some 150 marks: fewer leave a loop that has nothing else to do.
+  static let smallBytes = 4_096
   private var meanMicroseconds: Double = 0
 
   var isQuick: Bool { meanMicroseconds < Self.quickMicroseconds }

@@ -94,9 +94,10 @@ package final class StoreServer: Sendable {
       .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
       // A gateway whose machine has gone says nothing any more: the kernel finds out.
       .childChannelOption(.socketOption(.so_keepalive), value: 1)
+      // Some 400 marks at most in one turn, so that replies leave and the next ones come in while these are worked on.
       .childChannelOption(
         .recvAllocator,
-        value: AdaptiveRecvByteBufferAllocator(minimum: 4096, initial: 65536, maximum: 262_144)
+        value: AdaptiveRecvByteBufferAllocator(minimum: 4096, initial: 32_768, maximum: 32_768)
       )
       .childChannelOption(.writeBufferWaterMark, value: .init(low: 2 << 20, high: 8 << 20))
       .childChannelInitializer { [serving, registry, counters, logger] channel in

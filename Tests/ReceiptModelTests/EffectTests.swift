@@ -109,7 +109,7 @@ struct EffectTests {
   @Test("row pages may come in any order, with the index built on the way", arguments: [1, 2, 3] as [UInt64])
   func rowPagesInAnyOrder(seed: UInt64) {
     var random = SplitMix64(seed: seed)
-    var story = TestShard()
+    let story = TestShard()
     let users = (0..<700).map { Seat(user: "u\($0)") }
     _ = story.perform(.put(cid: "team:x", settings: [:], members: Array(users[..<300])), clock: 1)
     _ = story.perform(.post(cid: "team:x", id: "m1", sender: "u0", created: 0, isSilent: false), clock: 2)

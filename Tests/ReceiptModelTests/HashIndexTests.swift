@@ -37,7 +37,7 @@ struct HashIndexTests {
     // The number at which each key stands; the keys are kept by number, as owners of an index do.
     var numbers: [UInt32: UInt32] = [:]
     var keys: [UInt32] = []
-    func found(_ index: HashIndex, _ key: UInt32) -> UInt32? {
+    func found(_ index: borrowing HashIndex, _ key: UInt32) -> UInt32? {
       index.find(spread.hash(key)) { keys[Int($0)] == key }
     }
     let world = 120

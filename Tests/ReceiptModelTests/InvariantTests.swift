@@ -8,8 +8,13 @@ import Testing
   struct InvariantTests {
     private static let channel = ChannelNumber(1)
 
+    private struct Shard: ~Copyable {
+      var state: ShardState
+      let slot: ChannelSlot
+    }
+
     /// Two messages, and alice in row 0, who has read and received the first.
-    private static func channel(_ effects: [Effect] = []) -> (state: ShardState, slot: ChannelSlot) {
+    private static func channel(_ effects: [Effect] = []) -> Shard {
       var state = ShardState(id: ShardID(0))
       state.assign(.countersAssigned(nextChannel: ChannelNumber(2), time: time(1)))
       let slot = state.insert(channel, cid: "team:room", created: time(1), own: OptionPatch())
@@ -19,7 +24,7 @@ import Testing
       }
       state.assign(.rowAssigned(channel, MemberOrdinal(0), alice), to: slot)
       for effect in effects { state.assign(effect, to: slot) }
-      return (state, slot)
+      return Shard(state: state, slot: slot)
     }
 
     private static let alice = RowRecord(
@@ -94,17 +99,17 @@ import Testing
 
     @Test("a channel number that was not given yet")
     func channelNumber() {
-      var (state, _) = Self.channel()
-      _ = state.insert(ChannelNumber(2), cid: "team:other", created: Self.time(1), own: OptionPatch())
-      #expect(state.checkInvariants()?.contains("not given") == true)
+      var shard = Self.channel()
+      _ = shard.state.insert(ChannelNumber(2), cid: "team:other", created: Self.time(1), own: OptionPatch())
+      #expect(shard.state.checkInvariants()?.contains("not given") == true)
     }
 
     @Test("a message that is not there")
     func message() {
-      let (state, slot) = Self.channel()
+      let shard = Self.channel()
       for number in [UInt32(0), 3] {
         let effect = Effect.messageDeleted(Self.channel, SequenceNumber(number), at: Self.time(1))
-        #expect(state[slot].checkInvariants(touchedBy: effect) != nil, "\(number)")
+        #expect(shard.state[shard.slot].checkInvariants(touchedBy: effect) != nil, "\(number)")
       }
     }
   }

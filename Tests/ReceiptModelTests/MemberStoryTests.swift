@@ -197,7 +197,7 @@ struct MemberStoryTests {
 
   @Test("R12: every limit, around a hundred members and more", arguments: [1, 2, 99, 100, 101, 102, 300])
   func limits(count: Int) throws {
-    var shard = TestShard()
+    let shard = TestShard()
     var model = NaiveModel()
     let members = (1...count).map { Seat(user: "u\($0)") }
     for command in [

@@ -178,9 +178,9 @@ struct HistoryFault: Error, CustomStringConvertible {
 
 /// One history: random commands to the real shard and to the naive model, which have to agree on every result, and on every query at
 /// random moments. Meanwhile pages are written, channels are let go and loaded, and the shard crashes and recovers.
-struct RandomHistory: Sendable {
+struct RandomHistory {
   let seed: UInt64
-  private(set) var shard = TestShard()
+  let shard = TestShard()
   private(set) var model = NaiveModel()
   private(set) var step = 0
   /// How often something was done, to see that a history does not run idle.

@@ -25,7 +25,7 @@ import Testing
 /// An own row's facts: `seq` and `last` (number and id of the last read message), `at`, `delivered` and `dat` (last delivered and when),
 /// `unread`, `first` (first unread message's id or `-`), `epoch`, `marker` (its number or `-`). `m1…m300` is a run of names.
 struct Story {
-  private var shard = TestShard()
+  private let shard = TestShard()
   private var model = NaiveModel()
   private var clock = 1000
   private var cid = "team:room"
@@ -162,8 +162,8 @@ struct Story {
       guard let row = try? shard.state.member(Array(user.utf8).span.bytes, in: slot) else {
         throw Fault(text: "no such member")
       }
-      let channel = shard.state[slot]
-      let answer = channel.shownRow(row, options: shard.state.options(slot), withOwnDetails: false)
+      let options = shard.state.options(slot)
+      let answer = shard.state[slot].shownRow(row, options: options, withOwnDetails: false)
       let shown = shard.view(slot, answer)
       try agree(shown, model.answers(cid).shownRow(user, hasOwn: false))
       return rowAnswer("shown", shown)

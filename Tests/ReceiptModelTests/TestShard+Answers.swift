@@ -85,7 +85,7 @@ struct ShardDigest: Equatable {
   var types: [String: ChannelTypeRecord]
   var channels: [ChannelNumber: Channel] = [:]
 
-  init(_ state: ShardState, _ slots: [ChannelNumber: ChannelSlot]) {
+  init(_ state: borrowing ShardState, _ slots: [ChannelNumber: ChannelSlot]) {
     nextChannel = state.nextChannel
     let set = state.types.filter { $0.version > 0 }
     types = Dictionary(uniqueKeysWithValues: set.map { ($0.name, $0) })
@@ -113,16 +113,15 @@ struct ShardDigest: Equatable {
 }
 
 extension ShardDigest.Channel {
-  init(_ state: ShardState, _ slot: ChannelSlot) {
-    let channel = state[slot]
+  init(_ state: borrowing ShardState, _ slot: ChannelSlot) {
     let options = state.options(slot)
-    cid = String(decoding: channel.cid, as: UTF8.self)
-    created = channel.created
-    own = channel.ownOptions
+    cid = String(decoding: state[slot].cid, as: UTF8.self)
+    created = state[slot].created
+    own = state[slot].ownOptions
     self.options = options
-    members = channel.rows.activeCount
-    rowCount = channel.rows.rowCount
-    newest = channel.messages.newest
+    members = state[slot].rows.activeCount
+    rowCount = state[slot].rows.rowCount
+    newest = state[slot].messages.newest
     roles = []
     ownRows = []
     shownRows = []
@@ -131,15 +130,15 @@ extension ShardDigest.Channel {
     rows = []
     for position in 0..<rowCount {
       let row = MemberOrdinal(UInt32(position))
-      roles.append(channel.rows.roles[row.rawValue] ?? "")
-      guard channel.rows.isActive(row) else { continue }
-      ownRows.append(state.view(slot, channel.ownRow(row)))
+      roles.append(state[slot].rows.roles[row.rawValue] ?? "")
+      guard state[slot].rows.isActive(row) else { continue }
+      ownRows.append(state.view(slot, state[slot].ownRow(row)))
       shownRows.append(
-        state.view(slot, channel.shownRow(row, options: options, withOwnDetails: true))
+        state.view(slot, state[slot].shownRow(row, options: options, withOwnDetails: true))
       )
     }
     for page in 0..<(rowCount + 255) / 256 { rows += state.effects(of: .rows(UInt32(page)), in: slot) }
-    for number in 0..<UInt32(channel.messages.segmentCount) {
+    for number in 0..<UInt32(state[slot].messages.segmentCount) {
       for case .messageAssigned(_, _, let record) in state.effects(of: .segment(number), in: slot) {
         messages.append(record)
         statuses.append(state.statusResult(slot, record.id))

@@ -2,7 +2,7 @@
 
 /// A real ``ShardState`` driven by plain ``Command``s as a store drives it: decide, assign each effect, keep a log of batches, take
 /// pages, and rebuild from pages and log.
-struct TestShard: Sendable {
+final class TestShard {
   /// What one durable append would hold.
   struct Batch: Sendable {
     var index: LogIndex
@@ -37,7 +37,7 @@ struct TestShard: Sendable {
 
   // MARK: Commands
 
-  mutating func perform(_ command: Command, clock: Int) -> Outcome {
+  func perform(_ command: Command, clock: Int) -> Outcome {
     let time = state.advance(clock: Timestamp(milliseconds: Int64(clock)))
     var effects: [Effect] = []
     do throws(Refusal) {
@@ -74,11 +74,11 @@ struct TestShard: Sendable {
       let record = state.channelType(name)
       return .type(version: Int(record.version), settings: record.options.settings)
     case .put(let cid, _, _), .change(let cid, _, _):
-      let channel = state[slot(cid)!]
+      let slot = slot(cid)!
       return .channel(
         isNew: isNew,
-        members: channel.rows.activeCount,
-        newest: Int(channel.messages.newest.rawValue)
+        members: state[slot].rows.activeCount,
+        newest: Int(state[slot].messages.newest.rawValue)
       )
     default:
       preconditionFailure("answered above")
@@ -177,7 +177,7 @@ struct TestShard: Sendable {
     }
   }
 
-  private mutating func apply(_ effects: [Effect]) {
+  private func apply(_ effects: [Effect]) {
     for effect in effects {
       state.assign(addressed: effect, slots: &slots)
       check(touchedBy: effect)
@@ -189,7 +189,7 @@ struct TestShard: Sendable {
 
   // MARK: Invariants (STYLE.md, habit 10)
 
-  private mutating func check(touchedBy effect: Effect) {
+  private func check(touchedBy effect: Effect) {
     #if DEBUG
       guard let number = effect.channel else { return }
       if let fault = state[slots[number]!].checkInvariants(touchedBy: effect) {
@@ -198,7 +198,7 @@ struct TestShard: Sendable {
     #endif
   }
 
-  mutating func checkAll() {
+  func checkAll() {
     #if DEBUG
       if let fault = state.checkInvariants() { faults.append(fault) }
     #endif
@@ -207,7 +207,7 @@ struct TestShard: Sendable {
   // MARK: Log, pages and recovery
 
   /// Ends a batch. Pages are taken only between batches, since an index stands for a whole one.
-  mutating func seal() {
+  func seal() {
     guard !open.isEmpty else { return }
     log.append(Batch(index: (log.last?.index ?? .zero).next, time: state.time, effects: open))
     open = []
@@ -217,35 +217,43 @@ struct TestShard: Sendable {
 
   /// Every page that a channel has now.
   func pageKeys(_ number: ChannelNumber) -> [PageKey] {
-    let channel = state[slots[number]!]
-    let rowPages = (channel.rows.rowCount + 255) / 256
-    let segments = (Int(channel.messages.newest.rawValue) + 255) / 256
+    let slot = slots[number]!
+    let rowPages = (state[slot].rows.rowCount + 255) / 256
+    let segments = (Int(state[slot].messages.newest.rawValue) + 255) / 256
     return [PageKey(channel: number, page: .head)]
       + (0..<rowPages).map { PageKey(channel: number, page: .rows(UInt32($0))) }
       + (0..<segments).map { PageKey(channel: number, page: .segment(UInt32($0))) }
   }
 
   /// Writes one page, as it is now.
-  mutating func checkpoint(_ key: PageKey) {
+  func checkpoint(_ key: PageKey) {
     precondition(isSealed, "a page includes whole batches")
     let index = log.last?.index ?? .zero
     pages[key] = StoredPage(index: index, effects: state.effects(of: key.page, in: slots[key.channel]!))
   }
 
-  mutating func checkpointTypes() {
+  func checkpointTypes() {
     precondition(isSealed, "a page includes whole batches")
     typesPage = StoredPage(index: log.last?.index ?? .zero, effects: state.typeEffects)
   }
 
+  /// Another shard, made from what is stored of this one.
+  struct Copy: ~Copyable {
+    var state: ShardState
+    var slots: [ChannelNumber: ChannelSlot]
+
+    func digest() -> ShardDigest { ShardDigest(state, slots) }
+  }
+
   /// A fresh shard to which every logged effect was assigned in order.
-  func replayed() -> (state: ShardState, slots: [ChannelNumber: ChannelSlot]) {
+  func replayed() -> Copy {
     var fresh = ShardState(id: state.id)
     var slots: [ChannelNumber: ChannelSlot] = [:]
     for batch in log {
       fresh.assign(time: batch.time)
       for effect in batch.effects { fresh.assign(addressed: effect, slots: &slots) }
     }
-    return (fresh, slots)
+    return Copy(state: fresh, slots: slots)
   }
 
   /// A fresh shard from the stored pages, each with its own index, and the log's later effects for each page.
@@ -254,9 +262,7 @@ struct TestShard: Sendable {
   /// whose page is older than the next one's still lacks messages, and messages are assigned without gaps.
   ///
   /// - Parameter shuffle: puts the row pages in any order; segments have to rise.
-  func recovered(shuffle: ([PageID]) -> [PageID] = { $0 }) -> (
-    state: ShardState, slots: [ChannelNumber: ChannelSlot]
-  ) {
+  func recovered(shuffle: ([PageID]) -> [PageID] = { $0 }) -> Copy {
     precondition(isSealed, "what is not in the log is lost")
     var fresh = ShardState(id: state.id)
     var slots: [ChannelNumber: ChannelSlot] = [:]
@@ -287,13 +293,15 @@ struct TestShard: Sendable {
         }
       }
     }
-    return (fresh, slots)
+    return Copy(state: fresh, slots: slots)
   }
 
   /// Goes on from what recovery makes of pages and log, as after a crash.
-  mutating func crash(shuffle: ([PageID]) -> [PageID] = { $0 }) {
+  func crash(shuffle: ([PageID]) -> [PageID] = { $0 }) {
     let clock = state.time
-    (state, slots) = recovered(shuffle: shuffle)
+    let copy = recovered(shuffle: shuffle)
+    slots = copy.slots
+    state = copy.state
     let logged = log.last?.time ?? .none
     if state.time != logged { faults.append("recovered at \(state.time), not at \(logged)") }
     _ = state.advance(clock: clock)
@@ -301,7 +309,7 @@ struct TestShard: Sendable {
   }
 
   /// Lets a channel go, and loads it again from pages as they are now.
-  mutating func evictAndLoad(_ number: ChannelNumber) {
+  func evictAndLoad(_ number: ChannelNumber) {
     let effects = pageKeys(number).flatMap { state.effects(of: $0.page, in: slots[number]!) }
     state.remove(slots[number]!)
     slots[number] = nil

@@ -205,8 +205,18 @@ extension GatewayLoop: HTTP2ServerDelegate {
     }
   }
 
-  /// Has what the read has queued sent to the store.
-  package func http2ReadComplete(on connection: HTTP2ServerConnection<GatewayLoop>) { endTurnSoon() }
+  /// Has what the read has queued sent to the store: with the turn, or now where it is enough to keep the store at work while this loop reads its
+  /// other connections.
+  package func http2ReadComplete(on connection: HTTP2ServerConnection<GatewayLoop>) {
+    if store.queuedBytes >= Self.flushBytes {
+      hasSample = false
+      store.flush()
+    }
+    endTurnSoon()
+  }
+
+  /// Some 100 marks.
+  private static let flushBytes = 8 << 10
 
   /// Forgets the connection; what it waited for finds no stream.
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
