@@ -168,7 +168,7 @@ let package = Package(
     ),
     .testTarget(
       name: "HTTP2SessionTests",
-      dependencies: ["HTTP2Session", "CNghttp2", nioCore, nioEmbedded],
+      dependencies: ["HTTP2Session", nioCore, nioEmbedded],
       swiftSettings: strict
     ),
     .testTarget(

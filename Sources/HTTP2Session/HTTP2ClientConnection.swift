@@ -275,14 +275,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     lifecycle.activated()
     var made: OpaquePointer?
     // The only failure is lack of memory.
-    let result = nghttp2_session_client_new3(
-      &made,
-      resources.callbacks,
-      core,
-      resources.options,
-      resources.memory.table
-    )
-    guard result == 0, let made else {
+    guard nghttp2_session_client_new2(&made, resources.callbacks, core, resources.options) == 0, let made
+    else {
       context.close(promise: nil)
       return
     }

@@ -28,7 +28,6 @@ package final class HTTP2ClientResources {
 
   let callbacks: OpaquePointer
   let options: OpaquePointer
-  let memory = SessionMemory()
   let pool: UnsafeMutablePointer<SlotPool>
   var output = ByteBuffer()
 

@@ -10,7 +10,6 @@ package final class HTTP2ServerResources {
   let streamedContentTypes: [HTTP2ContentType]
   let callbacks: OpaquePointer
   let options: OpaquePointer
-  let memory = SessionMemory()
   let pool: UnsafeMutablePointer<SlotPool>
   let headers: ResponseHeaders
   /// Output of the connection that is flushing; kept between flushes, as the channel has usually let go of it
