@@ -12,6 +12,8 @@ package struct ChannelState: ~Copyable, Sendable {
   package private(set) var ownOptions: OptionPatch
   /// Where its type's record stands in the shard.
   let type: Int
+  /// Members and senders.
+  private(set) var users = UserTable()
   package internal(set) var rows = ReadVector()
   package internal(set) var messages = MessageTable()
 
@@ -30,6 +32,20 @@ package struct ChannelState: ~Copyable, Sendable {
 
   /// No channel has the number 0.
   static let vacantNumber = ChannelNumber(0)
+
+  /// What the channel occupies in memory, in bytes, near enough to hold a budget by.
+  package var byteCount: Int {
+    MemoryLayout<ChannelState>.stride + heapBytes(cid) + users.byteCount + rows.byteCount + messages.byteCount
+  }
+
+  /// The row of a user who is a member now.
+  package func row(of user: RawSpan) -> MemberOrdinal? { users.find(user).flatMap { rows.row(of: $0) } }
+
+  /// The row of a user who is a member now.
+  func row(of user: String) -> MemberOrdinal? {
+    var user = user
+    return user.withUTF8 { row(of: $0.span.bytes) }
+  }
 
   func hasCID(_ other: RawSpan) -> Bool { cid.span.bytes.isEqual(to: other) }
 
@@ -199,7 +215,7 @@ package struct ChannelState: ~Copyable, Sendable {
   // MARK: Assignment
 
   /// Assigns an effect that is addressed to one of this channel's pages.
-  mutating func assign(_ effect: Effect, users: inout UserTable) {
+  mutating func assign(_ effect: Effect) {
     switch effect {
     case .channelAssigned(_, _, let created, let own):
       assignHead(created: created, ownOptions: own)
@@ -222,5 +238,67 @@ package struct ChannelState: ~Copyable, Sendable {
     case .channelTypeAssigned, .countersAssigned, .sessionAssigned:
       preconditionFailure("addressed to the shard, not to a channel")
     }
+  }
+
+  // MARK: Pages
+
+  /// The effects that make a page as it is now; empty where there is nothing on it.
+  func effects(of page: PageID) -> [Effect] {
+    switch page {
+    case .head:
+      let cid = String(decoding: cid, as: UTF8.self)
+      return [.channelAssigned(number, cid: cid, created: created, own: ownOptions)]
+    case .rows(let page):
+      let first = Int(page * PageID.rowsPerPage)
+      let end = min(first + Int(PageID.rowsPerPage), rows.rowCount)
+      var effects: [Effect] = []
+      for position in first..<max(first, end) {
+        let row = MemberOrdinal(UInt32(position))
+        effects.append(.rowAssigned(number, row, record(of: row)))
+      }
+      return effects
+    case .segment(let page):
+      guard Int(page) < messages.segmentCount else { return [] }
+      let first = page * PageID.messagesPerSegment + 1
+      let last = min(first + PageID.messagesPerSegment - 1, messages.newest.rawValue)
+      var effects: [Effect] = []
+      for raw in first...last {
+        let sequence = SequenceNumber(raw)
+        effects.append(.messageAssigned(number, sequence, record(of: sequence)))
+      }
+      return effects
+    case .types, .shardHead:
+      preconditionFailure("pages of the shard")
+    }
+  }
+
+  private func record(of row: MemberOrdinal) -> RowRecord {
+    let position = Int(row.rawValue)
+    return RowRecord(
+      user: users.text(rows.user(row)),
+      role: rows.roles[row.rawValue] ?? "",
+      hasLeft: !rows.isActive(row),
+      hidesHistory: rows.hidesHistory(row),
+      joined: SequenceNumber(rows.joined[position]),
+      joinedAt: Timestamp(milliseconds: rows.joinedAt[position]),
+      read: SequenceNumber(rows.read[position]),
+      readAt: Timestamp(milliseconds: rows.readAt[position]),
+      delivered: SequenceNumber(rows.delivered[position]),
+      deliveredAt: Timestamp(milliseconds: rows.deliveredAt[position]),
+      marker: rows.marker(row),
+      unreadEpoch: rows.epochs[position]
+    )
+  }
+
+  private func record(of sequence: SequenceNumber) -> MessageRecord {
+    let registered = messages.registeredAt(sequence)
+    let created = messages.createdAt(sequence)
+    return MessageRecord(
+      id: messages.text(sequence),
+      sender: users.text(messages.sender(sequence)),
+      flags: messages.flags(sequence),
+      registeredAt: registered,
+      createdAt: created == registered ? .none : created
+    )
   }
 }

@@ -29,6 +29,14 @@ package enum Effect: Hashable, Sendable {
     }
   }
 
+  /// Whether assigning it may make its channel larger in memory.
+  var takesRoom: Bool {
+    switch self {
+    case .rowAssigned, .roleAssigned, .messageAssigned: true
+    default: false
+    }
+  }
+
   /// The page this effect is addressed to.
   package var page: PageID {
     switch self {

@@ -9,6 +9,9 @@ struct HashIndex: ~Copyable, Sendable {
 
   init() {}
 
+  /// What it occupies, in bytes.
+  var byteCount: Int { heapBytes(entries) }
+
   private static func fragment(_ hash: UInt64) -> UInt32 { UInt32(truncatingIfNeeded: hash ^ (hash >> 32)) }
 
   /// The number whose key has this hash and which `matches`.
@@ -74,6 +77,11 @@ struct HashIndex: ~Copyable, Sendable {
     entries = Array(repeating: 0, count: max(8, old.count * 2))
     for entry in old where entry != 0 { place(entry) }
   }
+}
+
+/// What an array has on the heap, in bytes: its elements' room and its own header, as the allocator rounds them.
+func heapBytes<Element>(_ array: [Element]) -> Int {
+  array.capacity == 0 ? 0 : array.capacity * MemoryLayout<Element>.stride + 48
 }
 
 extension RawSpan {

@@ -34,6 +34,11 @@ extension ChannelState {
         if type != String(cid.prefix { $0 != ":" }) { return "\(cid): its type is \(type)" }
         if let fault = self[slot].checkInvariants() { return "\(cid): \(fault)" }
       }
+      var bytes = 0
+      for position in 0..<channels.count where channels[position].number != ChannelState.vacantNumber {
+        bytes += channels[position].byteCount
+      }
+      if bytes != residentBytes { return "\(bytes) bytes are occupied, \(residentBytes) are counted" }
       return loaded == loadedCount ? nil : "\(loaded) channels in memory, \(loadedCount) in the directory"
     }
   }
@@ -67,9 +72,8 @@ extension ChannelState {
         active += 1
         if !seen.insert(rows.users[position]).inserted { return "row \(position): a member has two rows" }
       }
-      if let indexed = rows.indexedCount, indexed != active {
-        return "\(active) rows are active, \(indexed) indexed"
-      }
+      let found = rows.rowOf.count { $0 > 0 }
+      if found != active { return "\(active) rows are active, \(found) are found by their users" }
       return active == rows.activeCount ? nil : "\(active) rows are active, \(rows.activeCount) are counted"
     }
 

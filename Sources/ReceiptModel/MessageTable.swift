@@ -67,6 +67,12 @@ package struct MessageTable: ~Copyable, Sendable {
     return created == 0 ? registeredAt(sequence) : Timestamp(milliseconds: created)
   }
 
+  /// What it occupies, in bytes.
+  var byteCount: Int {
+    heapBytes(ids) + heapBytes(idEnds) + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt)
+      + heapBytes(createdAt) + heapBytes(countable) + heapBytes(countableBefore) + index.byteCount
+  }
+
   private func idRange(_ position: Int) -> Range<Int> {
     (position == 0 ? 0 : Int(idEnds[position - 1]))..<Int(idEnds[position])
   }

@@ -7,8 +7,6 @@ package struct ReadVector: ~Copyable, Sendable {
   package static let rowsMax = 1 << 24
   /// In ``markers``: no marker is set, so that the own position is `min(read, marker)` without a branch.
   static let noMarker = UInt32.max
-  /// Above this many rows, members are found through an index instead of by looking at each.
-  private static let scanMax = 16
 
   private(set) var users: [UInt32] = []
   /// Never falls from row to row, so "joined before message n" is a prefix.
@@ -23,9 +21,8 @@ package struct ReadVector: ~Copyable, Sendable {
   private(set) var deliveredAt: [Int64] = []
   /// Only rows that were given a role.
   private(set) var roles: [UInt32: String] = [:]
-  /// The rows of members who are there, once there are more than ``scanMax`` rows.
-  private var index = HashIndex()
-  private var indexIsBuilt = false
+  /// By user number: 1 + the row of a member who is there, 0 for others.
+  private(set) var rowOf: [UInt32] = []
   /// Members now.
   package private(set) var activeCount = 0
 
@@ -45,17 +42,9 @@ package struct ReadVector: ~Copyable, Sendable {
 
   /// The row of a user who is a member now.
   package func row(of user: UserNumber) -> MemberOrdinal? {
-    if indexIsBuilt {
-      return index.find(Self.hash(user.rawValue)) {
-        users[Int($0)] == user.rawValue && flags[Int($0)] & 1 == 0
-      }
-      .map(MemberOrdinal.init)
-    }
-    for position in 0..<users.count
-    where users[position] == user.rawValue && flags[position] & Self.flagLeft == 0 {
-      return MemberOrdinal(UInt32(position))
-    }
-    return nil
+    let number = Int(user.rawValue)
+    guard number < rowOf.count, rowOf[number] > 0 else { return nil }
+    return MemberOrdinal(rowOf[number] - 1)
   }
 
   /// The own position: where the member's own unread count starts (DESIGN.md section 1).
@@ -77,7 +66,7 @@ package struct ReadVector: ~Copyable, Sendable {
     while users.count <= position { appendVacant() }
     if isActive(row) {
       activeCount -= 1
-      if indexIsBuilt { index.remove(Self.hash(users[position]), row.rawValue) }
+      forget(row)
     }
     users[position] = user.rawValue
     joined[position] = record.joined.rawValue
@@ -93,16 +82,14 @@ package struct ReadVector: ~Copyable, Sendable {
     roles[row.rawValue] = record.role.isEmpty ? nil : record.role
     if !record.hasLeft {
       activeCount += 1
-      if indexIsBuilt { index.insert(Self.hash(user.rawValue), row.rawValue) }
+      remember(row, user)
     }
-    if !indexIsBuilt, users.count > Self.scanMax { buildIndex() }
   }
 
   mutating func leave(_ row: MemberOrdinal) {
     let position = Int(row.rawValue)
     guard flags[position] & Self.flagLeft == 0 else { return }
-    // Out of the index, or a user who joins and leaves all day would make one long run of equal hashes in it.
-    if indexIsBuilt { index.remove(Self.hash(users[position]), row.rawValue) }
+    forget(row)
     flags[position] |= Self.flagLeft
     activeCount -= 1
     read[position] = 0
@@ -229,15 +216,27 @@ package struct ReadVector: ~Copyable, Sendable {
     deliveredAt.append(0)
   }
 
-  /// Rows in the index; nil before it is built.
-  var indexedCount: Int? { indexIsBuilt ? index.count : nil }
-
-  private mutating func buildIndex() {
-    for position in 0..<users.count where flags[position] & Self.flagLeft == 0 {
-      index.insert(Self.hash(users[position]), UInt32(position))
+  private mutating func remember(_ row: MemberOrdinal, _ user: UserNumber) {
+    let number = Int(user.rawValue)
+    if rowOf.count <= number {
+      rowOf.append(contentsOf: repeatElement(0, count: number + 1 - rowOf.count))
     }
-    indexIsBuilt = true
+    // The latest row is the member's, in whatever order pages are read: an older one was left.
+    rowOf[number] = max(rowOf[number], row.rawValue + 1)
   }
 
-  private static func hash(_ user: UInt32) -> UInt64 { UInt64(user) &* 0x9E37_79B9_7F4A_7C15 }
+  private mutating func forget(_ row: MemberOrdinal) {
+    let number = Int(users[Int(row.rawValue)])
+    if number < rowOf.count, rowOf[number] == row.rawValue + 1 { rowOf[number] = 0 }
+  }
+
+  /// What it occupies, in bytes.
+  var byteCount: Int {
+    let narrow =
+      heapBytes(users) + heapBytes(joined) + heapBytes(read) + heapBytes(delivered) + heapBytes(markers)
+      + heapBytes(epochs) + heapBytes(rowOf)
+    let wide = heapBytes(joinedAt) + heapBytes(readAt) + heapBytes(deliveredAt)
+    // A dictionary's entry is its key, a string and their share of empty room.
+    return narrow + wide + heapBytes(flags) + roles.capacity * 64
+  }
 }

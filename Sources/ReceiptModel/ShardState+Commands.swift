@@ -65,7 +65,7 @@ extension ShardState {
 
   /// The row of a user who is a member now.
   package func member(_ user: RawSpan, in slot: ChannelSlot) throws(Refusal) -> MemberOrdinal {
-    guard let number = users.find(user), let row = self[slot].rows.row(of: number) else { throw .notAMember }
+    guard let row = self[slot].row(of: user) else { throw .notAMember }
     return row
   }
 
@@ -116,7 +116,7 @@ extension ShardState {
       createdAt: created
     )
     effects.append(.messageAssigned(number, sequence, record))
-    if !sender.isEmpty, let user = users.find(sender), let row = self[slot].rows.row(of: user) {
+    if !sender.isEmpty, let row = self[slot].row(of: sender) {
       effects.append(.readMoved(number, row, to: sequence, at: time))
       effects.append(.deliveredMoved(number, row, to: sequence, at: time))
       if self[slot].rows.marker(row) != nil {
@@ -158,7 +158,7 @@ extension ShardState {
     try decideJoin(
       nextChannel,
       members,
-      rows: ReadVector(),
+      channel: .vacant(),
       newest: .zero,
       history: inForce.history,
       at: time,
@@ -186,7 +186,7 @@ extension ShardState {
     try decideJoin(
       number,
       members,
-      rows: self[slot].rows,
+      channel: self[slot],
       newest: self[slot].messages.newest,
       history: history,
       at: time,
@@ -207,12 +207,12 @@ extension ShardState {
     let number = self[slot].number
     var removed: Set<String> = []
     for user in remove where removed.insert(user).inserted {
-      if let row = row(of: user, in: self[slot].rows) { effects.append(.rowLeft(number, row, at: time)) }
+      if let row = self[slot].row(of: user) { effects.append(.rowLeft(number, row, at: time)) }
     }
     try decideJoin(
       number,
       add,
-      rows: self[slot].rows,
+      channel: self[slot],
       leaving: removed,
       newest: self[slot].messages.newest,
       history: options(slot).history,
@@ -226,7 +226,7 @@ extension ShardState {
   private func decideJoin(
     _ number: ChannelNumber,
     _ members: [NewMember],
-    rows: borrowing ReadVector,
+    channel: borrowing ChannelState,
     leaving: Set<String> = [],
     newest: SequenceNumber,
     history: HistoryOption,
@@ -234,15 +234,15 @@ extension ShardState {
     undoingTo start: Int,
     into effects: inout [Effect]
   ) throws(Refusal) {
-    var next = UInt32(rows.rowCount)
+    var next = UInt32(channel.rows.rowCount)
     var joining: [String: MemberOrdinal] = [:]
     /// As this command leaves them: a user may be named twice.
     var roles: [UInt32: String] = [:]
     for member in members {
       let current =
-        joining[member.user] ?? (leaving.contains(member.user) ? nil : row(of: member.user, in: rows))
+        joining[member.user] ?? (leaving.contains(member.user) ? nil : channel.row(of: member.user))
       if let current {
-        let role = roles[current.rawValue] ?? rows.roles[current.rawValue] ?? ""
+        let role = roles[current.rawValue] ?? channel.rows.roles[current.rawValue] ?? ""
         if !member.role.isEmpty, role != member.role {
           roles[current.rawValue] = member.role
           effects.append(.roleAssigned(number, current, role: member.role))
@@ -267,12 +267,6 @@ extension ShardState {
       roles[next] = member.role
       next += 1
     }
-  }
-
-  private func row(of user: String, in rows: borrowing ReadVector) -> MemberOrdinal? {
-    var user = user
-    guard let number = user.withUTF8({ users.find($0.span.bytes) }) else { return nil }
-    return rows.row(of: number)
   }
 
   // MARK: Channel types

@@ -17,7 +17,6 @@ package struct ShardState: ~Copyable, Sendable {
   package private(set) var nextChannel = ChannelNumber(1)
   package private(set) var types: [ChannelTypeRecord] = []
   private var typePositions: [String: Int] = [:]
-  var users = UserTable()
   /// Slots; one that is free holds ``ChannelState/vacant()``.
   private(set) var channels = UniqueArray<ChannelState>()
   private var freeSlots: [UInt32] = []
@@ -27,6 +26,8 @@ package struct ShardState: ~Copyable, Sendable {
 
   /// Channels in memory.
   package var loadedCount: Int { directory.count }
+  /// What they occupy, in bytes.
+  package private(set) var residentBytes = 0
 
   // MARK: Time
 
@@ -72,6 +73,7 @@ package struct ShardState: ~Copyable, Sendable {
       slot = UInt32(channels.count)
       channels.append(.vacant())
     }
+    residentBytes += channel.byteCount
     channels[Int(slot)] = channel
     directory.insert(StableHash.hash(bytes.span.bytes), slot)
     return ChannelSlot(slot)
@@ -80,6 +82,7 @@ package struct ShardState: ~Copyable, Sendable {
   /// Lets a channel go from memory.
   package mutating func remove(_ slot: ChannelSlot) {
     directory.remove(StableHash.hash(self[slot].cid.span.bytes), slot.rawValue)
+    residentBytes -= self[slot].byteCount
     channels[Int(slot.rawValue)] = .vacant()
     freeSlots.append(slot.rawValue)
   }
@@ -115,7 +118,10 @@ package struct ShardState: ~Copyable, Sendable {
 
   /// Assigns an effect addressed to a channel in memory.
   package mutating func assign(_ effect: Effect, to slot: ChannelSlot) {
-    channels[Int(slot.rawValue)].assign(effect, users: &users)
+    guard effect.takesRoom else { return channels[Int(slot.rawValue)].assign(effect) }
+    residentBytes -= self[slot].byteCount
+    channels[Int(slot.rawValue)].assign(effect)
+    residentBytes += self[slot].byteCount
   }
 
   /// Assigns an effect addressed to the shard's own pages.
@@ -143,7 +149,7 @@ package struct ShardState: ~Copyable, Sendable {
   package func withUser<Result>(_ slot: ChannelSlot, _ row: MemberOrdinal, _ body: (RawSpan) -> Result)
     -> Result
   {
-    body(users.id(self[slot].rows.user(row)))
+    body(self[slot].users.id(self[slot].rows.user(row)))
   }
 
   /// A message's id, as bytes; empty for position 0.
@@ -158,76 +164,8 @@ package struct ShardState: ~Copyable, Sendable {
   // MARK: Pages
 
   /// The effects that make a page as it is now; empty where there is nothing on it.
-  package func effects(of page: PageID, in slot: ChannelSlot) -> [Effect] {
-    effects(of: page, in: self[slot])
-  }
-
-  private func effects(of page: PageID, in channel: borrowing ChannelState) -> [Effect] {
-    let number = channel.number
-    switch page {
-    case .head:
-      return [
-        .channelAssigned(
-          number,
-          cid: String(decoding: channel.cid, as: UTF8.self),
-          created: channel.created,
-          own: channel.ownOptions
-        )
-      ]
-    case .rows(let page):
-      let first = Int(page * PageID.rowsPerPage)
-      let end = min(first + Int(PageID.rowsPerPage), channel.rows.rowCount)
-      var effects: [Effect] = []
-      for position in first..<max(first, end) {
-        let row = MemberOrdinal(UInt32(position))
-        effects.append(.rowAssigned(number, row, record(of: row, in: channel.rows)))
-      }
-      return effects
-    case .segment(let page):
-      guard Int(page) < channel.messages.segmentCount else { return [] }
-      let first = page * PageID.messagesPerSegment + 1
-      let last = min(first + PageID.messagesPerSegment - 1, channel.messages.newest.rawValue)
-      var effects: [Effect] = []
-      for raw in first...last {
-        let sequence = SequenceNumber(raw)
-        effects.append(.messageAssigned(number, sequence, record(of: sequence, in: channel.messages)))
-      }
-      return effects
-    case .types, .shardHead:
-      preconditionFailure("pages of the shard")
-    }
-  }
+  package func effects(of page: PageID, in slot: ChannelSlot) -> [Effect] { self[slot].effects(of: page) }
 
   /// The effects that make the types page.
   package var typeEffects: [Effect] { typesSet.map { .channelTypeAssigned($0) } }
-
-  private func record(of row: MemberOrdinal, in rows: borrowing ReadVector) -> RowRecord {
-    let position = Int(row.rawValue)
-    return RowRecord(
-      user: users.text(rows.user(row)),
-      role: rows.roles[row.rawValue] ?? "",
-      hasLeft: !rows.isActive(row),
-      hidesHistory: rows.hidesHistory(row),
-      joined: SequenceNumber(rows.joined[position]),
-      joinedAt: Timestamp(milliseconds: rows.joinedAt[position]),
-      read: SequenceNumber(rows.read[position]),
-      readAt: Timestamp(milliseconds: rows.readAt[position]),
-      delivered: SequenceNumber(rows.delivered[position]),
-      deliveredAt: Timestamp(milliseconds: rows.deliveredAt[position]),
-      marker: rows.marker(row),
-      unreadEpoch: rows.epochs[position]
-    )
-  }
-
-  private func record(of sequence: SequenceNumber, in messages: borrowing MessageTable) -> MessageRecord {
-    let registered = messages.registeredAt(sequence)
-    let created = messages.createdAt(sequence)
-    return MessageRecord(
-      id: messages.text(sequence),
-      sender: users.text(messages.sender(sequence)),
-      flags: messages.flags(sequence),
-      registeredAt: registered,
-      createdAt: created == registered ? .none : created
-    )
-  }
 }

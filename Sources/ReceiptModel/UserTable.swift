@@ -1,4 +1,4 @@
-/// A user in one shard's memory, as a number. It is given in order of first sight, means nothing outside this process and is
+/// A user in one channel's memory, as a number. It is given in order of first sight, means nothing outside the channel and is
 /// never logged; pages and effects carry the id. 0 is nobody.
 package struct UserNumber: Hashable, Sendable {
   package var rawValue: UInt32
@@ -6,7 +6,8 @@ package struct UserNumber: Hashable, Sendable {
   package static let nobody = UserNumber(0)
 }
 
-/// Users' ids of one shard, each kept once.
+/// The ids of a channel's users, members and senders, each kept once. They belong to the channel, not to its shard: a channel that leaves memory
+/// leaves nothing behind.
 struct UserTable: ~Copyable, Sendable {
   private var bytes: [UInt8] = []
   /// Where each id ends; the id of number n is at n−1.
@@ -48,6 +49,9 @@ struct UserTable: ~Copyable, Sendable {
   func text(_ number: UserNumber) -> String {
     id(number).withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
   }
+
+  /// What it occupies, in bytes.
+  var byteCount: Int { heapBytes(bytes) + heapBytes(ends) + index.byteCount }
 
   private func start(_ position: Int) -> Int { position == 0 ? 0 : ends[position - 1] }
 

@@ -74,7 +74,7 @@ import Testing
       Break("read watermark below where it joined", row(0) { $0.joined = SequenceNumber(2) }),
       Break("not cleared", row(0) { $0.hasLeft = true }),
       Break("nobody's", row(0) { $0.user = "" }),
-      Break("not found by its user", row(1) { $0.user = "alice" }),
+      Break("not found by its user", row(1) { $0.user = "alice" }, row(0) { _ in }),
       Break(
         "joined before the row before it",
         row(1) {
