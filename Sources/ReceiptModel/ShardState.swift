@@ -39,6 +39,12 @@ package struct ShardState: ~Copyable, Sendable {
 
   // MARK: Channels in memory
 
+  /// Slots, free ones included.
+  package var slotCount: Int { channels.count }
+
+  /// Whether a channel is in this slot.
+  package func isLoaded(_ slot: ChannelSlot) -> Bool { self[slot].number != ChannelState.vacantNumber }
+
   /// The slot of a loaded channel.
   package func slot(of cid: RawSpan) -> ChannelSlot? {
     directory.find(StableHash.hash(cid)) { slot in

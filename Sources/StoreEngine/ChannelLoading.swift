@@ -14,6 +14,9 @@ struct ChannelLoad {
     var counter: UInt64?
   }
 
+  /// The read that was asked for. Another one for the same channel may still be under way, from before it was in memory and let go: what that one brings is
+  /// old, and is passed over.
+  let ticket: UInt32
   var waiting: [Waiting] = []
 }
 
@@ -21,6 +24,8 @@ struct ChannelLoad {
 package struct LoadRequest: Hashable, Sendable {
   package var shard: ShardID
   package var channel: ChannelReference
+  /// Tells reads of one channel apart; handed back with what was read.
+  package var ticket: UInt32
 }
 
 /// The effects of the log's tail whose channels are not in memory: indexed at recovery, applied as their channels load.
@@ -92,8 +97,12 @@ extension ShardEngine {
         refuseUndecided(header, counter, .busy, 100, "too many channels are being loaded", lane)
         return
       }
-      loads[reference] = ChannelLoad()
-      loop.load(LoadRequest(shard: state.id, channel: storageReference(reference)), as: reference)
+      guard loop.hasRoomForLoad else {
+        loop.loadRefused()
+        refuseUndecided(header, counter, .busy, 100, "the memory for channels is taken", lane)
+        return
+      }
+      load(storageReference(reference), as: reference)
     }
     guard loads[reference]!.waiting.count < configuration.waitingPerLoadMax else {
       refuseUndecided(header, counter, .busy, 100, "too many requests wait for this channel", lane)
@@ -108,6 +117,12 @@ extension ShardEngine {
     loads[reference]!.waiting.append(
       ChannelLoad.Waiting(header: header, payload: bytes, lane: lane, counter: counter)
     )
+  }
+
+  private func load(_ channel: ChannelReference, as reference: ChannelReference) {
+    loadTicket &+= 1
+    loads[reference] = ChannelLoad(ticket: loadTicket)
+    loop.load(LoadRequest(shard: state.id, channel: channel, ticket: loadTicket), as: reference)
   }
 
   /// Refuses a request that was not looked at; sent again it is taken up.
@@ -134,14 +149,18 @@ extension ShardEngine {
     if tail.hasPostponed, loop.elapsedMilliseconds >= tailRetryAt { tail.retryPostponed() }
     while tailLoads < inFlightMax, let number = tail.next() {
       tailLoads += 1
-      loads[.number(number)] = ChannelLoad()
-      loop.load(LoadRequest(shard: state.id, channel: .number(number)), as: .number(number))
+      load(.number(number), as: .number(number))
     }
   }
 
   /// Takes a channel in from what was read, then carries out what waited for it.
-  func loaded(_ reference: ChannelReference, _ result: Result<StoredChannel?, StorageError>) {
-    guard let load = loads.removeValue(forKey: reference) else { return }
+  func loaded(
+    _ request: LoadRequest,
+    as reference: ChannelReference,
+    _ result: Result<StoredChannel?, StorageError>
+  ) {
+    guard let load = loads[reference], load.ticket == request.ticket else { return }
+    loads[reference] = nil
     var waiting = load.waiting
     do throws(StorageError) {
       let slot: ChannelSlot?
@@ -232,6 +251,7 @@ extension ShardEngine {
     let content = try LoadedContent(number, pages, tail.effects(of: number), place)
     let slot = state.insert(number, cid: head.cid, created: head.created, own: head.own)
     dirty.insert(slot)
+    clock.insert(slot)
     tail.remove(number, cid: cid)
     for effect in content.effects { state.assign(effect, to: slot) }
     for (page, index) in content.newer {

@@ -21,6 +21,8 @@ struct DirtyPages {
     var segments: [UInt64] = []
     /// The last effect of all.
     var last: UInt64 = 0
+    /// How many of its pages are dirty.
+    var dirtyCount = 0
   }
 
   private var trackers: [Tracker] = []
@@ -40,6 +42,9 @@ struct DirtyPages {
 
   /// The log index of the last effect on a channel.
   func last(_ slot: ChannelSlot) -> LogIndex { LogIndex(trackers[Int(slot.rawValue)].last) }
+
+  /// Whether all of a channel's pages are on storage, or on their way there.
+  func isClean(_ slot: ChannelSlot) -> Bool { trackers[Int(slot.rawValue)].dirtyCount == 0 }
 
   mutating func insert(_ slot: ChannelSlot) {
     while trackers.count <= Int(slot.rawValue) { trackers.append(Tracker()) }
@@ -71,6 +76,7 @@ struct DirtyPages {
     }
     if let slot { trackers[Int(slot.rawValue)].last = max(trackers[Int(slot.rawValue)].last, index.rawValue) }
     guard isNew else { return }
+    if let slot { trackers[Int(slot.rawValue)].dirtyCount += 1 }
     let entry = Entry(slot: slot, page: page, since: index, elapsed: elapsed, loggedBytes: loggedBytes)
     if isRecovered { recovered.append(entry) } else { queue.append(entry) }
   }
@@ -87,6 +93,7 @@ struct DirtyPages {
     } else {
       return nil
     }
+    if let slot = entry.slot { trackers[Int(slot.rawValue)].dirtyCount -= 1 }
     switch entry.page {
     case .rows(let number): trackers[Int(entry.slot!.rawValue)].rows[Int(number)] = 0
     case .segment(let number): trackers[Int(entry.slot!.rawValue)].segments[Int(number)] = 0

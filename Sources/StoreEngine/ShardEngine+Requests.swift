@@ -49,6 +49,7 @@ extension ShardEngine {
     _ slot: ChannelSlot,
     _ lane: ReplyLane
   ) throws(WireError) {
+    clock.touch(slot)
     switch header.kind {
     case .markRead, .markUnread, .markDelivered: try mark(header, &reader, slot, lane)
     case .registerMessage: try register(header, &reader, slot, lane)

@@ -24,9 +24,14 @@ final class ShardEngine {
   private(set) var cut: LogIndex
   var sessions = SessionTable()
   var dirty = DirtyPages()
+  var clock = EvictionClock()
+  /// Channels that were let go, since start.
+  var evictedCount: UInt64 = 0
 
   // Channels on storage
   var loads: [ChannelReference: ChannelLoad] = [:]
+  /// Of the last read that was asked for.
+  var loadTicket: UInt32 = 0
   /// Effects found in the log at recovery whose channel is not in memory yet.
   var tail = LogTail()
   /// Channels of the tail that are being read to get the log cut.
@@ -79,6 +84,7 @@ final class ShardEngine {
         if slot == nil, case .channelAssigned(let number, let cid, let created, let own) = effect {
           slot = state.insert(number, cid: cid, created: created, own: own)
           dirty.insert(slot!)
+          clock.insert(slot!)
         } else {
           state.assign(effect, to: slot!)
           #if DEBUG
@@ -147,6 +153,7 @@ final class ShardEngine {
       let entry = dirty.popDue { entry in
         loop.elapsedMilliseconds - entry.elapsed >= configuration.checkpointAgeMilliseconds
           || loggedBytes - entry.loggedBytes >= configuration.checkpointLogBytes
+          || loop.memory.isPressed
       }
       guard let entry else { break }
       let write = encode(entry)

@@ -10,6 +10,9 @@ package protocol StorageEngine: Sendable {
   /// Throws where that failed or may have failed; what the storage holds is then unknown until ``recover(_:)``.
   func commit(_ group: CommitGroup) throws(StorageError)
 
+  /// Makes durable what earlier commits have left for later; where each commit is synced, nothing.
+  func sync() throws(StorageError)
+
   /// A channel's pages as they are on storage, by name or by number; nil where there is none.
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel?
 
@@ -25,6 +28,16 @@ package protocol ReopenableStorage: Sendable {
   func close(_ storage: any StorageEngine)
   var shardCount: Int { get }
   var store: SessionID { get }
+  /// How often ``StorageEngine/sync()`` has to be called, in milliseconds; nil: never.
+  var syncIntervalMilliseconds: Int? { get }
+}
+
+extension StorageEngine {
+  package func sync() throws(StorageError) {}
+}
+
+extension ReopenableStorage {
+  package var syncIntervalMilliseconds: Int? { nil }
 }
 
 /// How a channel on storage is asked for.

@@ -19,6 +19,10 @@ package struct StoreLoopConfiguration: Sendable {
   package var waitingPerLoadMax = 1_024
   /// Channels of the log's tail that are loaded at once, per shard, to get the log cut.
   package var tailLoadsMax = 8
+  /// Bytes that the channels of this loop may occupy in memory. One channel that is larger is in memory all the same, while it is used.
+  package var residentBytesMax = Int.max
+  /// Channels that are looked at in one turn to find some that can leave memory.
+  package var evictionLooksMax = 256
   /// A channel of the log's tail that could not be read is tried again this long after.
   package var tailRetryMilliseconds: Int64 = 10_000
 
@@ -75,10 +79,17 @@ package final class StoreLoop {
     package var batches: UInt64 = 0
     package var pagesWritten: UInt64 = 0
     package var channelsLoaded: UInt64 = 0
+    package var channelsEvicted: UInt64 = 0
+    package var loadsRefused: UInt64 = 0
 
     package init() {}
   }
   package private(set) var counters = Counters()
+  private(set) var memory: MemoryPressure
+  /// The shard that is asked first to let channels go.
+  private var evictionPosition = 0
+  /// Channels that are being read from storage.
+  private var loadsUnderWay = 0
 
   /// - Parameters:
   ///   - shardCount: of the whole store, which the hash is taken modulo.
@@ -91,6 +102,7 @@ package final class StoreLoop {
   ) throws(StorageError) {
     self.configuration = configuration
     self.driver = driver
+    self.memory = MemoryPressure(budget: configuration.residentBytesMax)
     self.positions = Array(repeating: -1, count: shardCount)
     for (shard, state) in stored {
       positions[Int(shard.rawValue)] = Int16(shards.count)
@@ -110,12 +122,24 @@ package final class StoreLoop {
   /// Shards of this loop.
   package var shardCount: Int { shards.count }
 
-  /// Channels in memory, dirty pages and channels of the log's tail that are not in memory yet, for metrics.
-  package var gauges: (loadedChannels: Int, dirtyPages: Int, tailChannels: Int) {
-    shards.reduce(into: (0, 0, 0)) { sum, shard in
-      sum.0 += shard.state.loadedCount
-      sum.1 += shard.dirty.count
-      sum.2 += shard.tail.count
+  /// What there is now, for metrics.
+  package struct Gauges: Sendable {
+    /// Channels in memory, and the bytes that they occupy.
+    package var loadedChannels = 0
+    package var residentBytes = 0
+    package var dirtyPages = 0
+    /// Channels of the log's tail that are not in memory yet.
+    package var tailChannels = 0
+
+    package init() {}
+  }
+
+  package var gauges: Gauges {
+    shards.reduce(into: Gauges()) { sum, shard in
+      sum.loadedChannels += shard.state.loadedCount
+      sum.residentBytes += shard.state.residentBytes
+      sum.dirtyPages += shard.dirty.count
+      sum.tailChannels += shard.tail.count
     }
   }
 
@@ -172,7 +196,8 @@ package final class StoreLoop {
   /// The requests that came in together have been handed in: what may leave leaves, and what gathers is committed unless a commit is under way.
   package func endTurn() {
     guard !isHalted else { return }
-    if !gatheringShards.isEmpty { startCommit() }
+    keepToBudget()
+    if !gatheringShards.isEmpty || memory.isPressed { startCommit() }
     for lane in nowLanes { lane.deliverNow() }
     nowLanes.removeAll(keepingCapacity: true)
   }
@@ -181,6 +206,7 @@ package final class StoreLoop {
   package func tick() {
     guard !isHalted else { return }
     for shard in shards { shard.drainTail(inFlightMax: configuration.tailLoadsMax) }
+    keepToBudget()
     startCommit(isTick: true)
   }
 
@@ -222,13 +248,20 @@ package final class StoreLoop {
     inFlightShards.removeAll(keepingCapacity: true)
     for lane in inFlightLanes { lane.deliverInFlight() }
     inFlightLanes.removeAll(keepingCapacity: true)
-    if !gatheringShards.isEmpty { startCommit() }
+    keepToBudget()
+    if !gatheringShards.isEmpty || memory.isPressed { startCommit() }
   }
 
   /// What waits is dropped, never answered: whether the append is on storage is not known (DESIGN.md section 3).
   private func halt(_ error: StorageError) {
     stop()
     driver.halted(error)
+  }
+
+  /// Storage has failed outside a commit: what was acknowledged may not be durable, and what is in memory may be ahead of it.
+  package func fail(_ error: StorageError) {
+    guard !isHalted else { return }
+    halt(error)
   }
 
   /// Takes and answers nothing from here on, and asks nothing of the driver; what waits is dropped. For a storage that is to be closed.
@@ -243,6 +276,36 @@ package final class StoreLoop {
     inFlightShards = []
   }
 
+  // MARK: Memory
+
+  /// Lets channels go while they occupy more than the budget, a bounded slice of them at a time. Not while a commit is under way: the pages in it are not on
+  /// storage yet, and their channels could be read back without them.
+  private func keepToBudget() {
+    guard memory.budget < .max else { return }
+    var resident = 0
+    var channels = 0
+    for shard in shards {
+      resident += shard.state.residentBytes
+      channels += shard.state.loadedCount
+    }
+    if resident > memory.budget, !isCommitting {
+      var looks = configuration.evictionLooksMax
+      for _ in shards.indices where looks > 0 && resident > memory.target {
+        evictionPosition = (evictionPosition + 1) % shards.count
+        let shard = shards[evictionPosition]
+        let evicted = shard.evictedCount
+        // Each in turn gets its part, so that no shard's channels go first.
+        var share = max(looks / shards.count, 16)
+        looks -= share
+        resident -= shard.evict(bytes: resident - memory.target, looks: &share)
+        looks += share
+        counters.channelsEvicted += shard.evictedCount - evicted
+        channels -= Int(shard.evictedCount - evicted)
+      }
+    }
+    memory.note(resident: resident, channels: channels)
+  }
+
   // MARK: Channels on storage
 
   /// A channel was read, or could not be. What waited for it is carried out in this turn.
@@ -253,8 +316,9 @@ package final class StoreLoop {
   ) {
     guard !isHalted else { return }
     counters.channelsLoaded += 1
+    loadsUnderWay -= 1
     let position = Int(positions[Int(request.shard.rawValue)])
-    shards[position].loaded(reference, result)
+    shards[position].loaded(request, as: reference, result)
     if case .number = reference { shards[position].drainTail(inFlightMax: configuration.tailLoadsMax) }
     endTurn()
   }
@@ -271,7 +335,21 @@ package final class StoreLoop {
     }
   }
 
-  func load(_ request: LoadRequest, as reference: ChannelReference) { driver.load(request, as: reference) }
+  func load(_ request: LoadRequest, as reference: ChannelReference) {
+    loadsUnderWay += 1
+    driver.load(request, as: reference)
+  }
+
+  /// Whether there is room in memory for another channel.
+  package var hasRoomForLoad: Bool { memory.admits(loading: loadsUnderWay) }
+
+  func loadRefused() { counters.loadsRefused += 1 }
+
+  /// Whether a channel is in memory now.
+  package func isLoaded(_ shard: ShardID, cid: RawSpan) -> Bool {
+    let position = Int(positions[Int(shard.rawValue)])
+    return position >= 0 && shards[position].state.slot(of: cid) != nil
+  }
 
   func reports(_ error: StorageError) { driver.reports(error) }
 }

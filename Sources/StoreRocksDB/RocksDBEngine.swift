@@ -26,7 +26,8 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   private let log: OpaquePointer
   private let pages: OpaquePointer
   private let options: OpaquePointer
-  private let syncedWrite: OpaquePointer
+  private let write: OpaquePointer
+  private let settings: RocksDBSettings
   private let read: OpaquePointer
   private let loggedSinceMark = NIOLockedValueBox(0)
   private static let markBytes = 4 << 20
@@ -37,14 +38,22 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// - Parameters:
   ///   - shardCount: at creation the number of shards; later it has to be nil or the same number.
   ///   - newStore: the identity to give a directory that is created now.
-  package init(directory: String, shardCount: Int?, newStore: SessionID) throws(StorageError) {
+  package init(
+    directory: String,
+    shardCount: Int?,
+    newStore: SessionID,
+    settings: RocksDBSettings = RocksDBSettings()
+  ) throws(StorageError) {
     self.directory = directory
+    self.settings = settings
     do {
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     } catch {
       throw .unusable("--data \(directory): cannot be created (\(error.localizedDescription))")
     }
-    options = Self.options(writeBufferBytes: 64 << 20)
+    // Until a directory has been closed in order, what was written to it without a sync may have holes where the machine failed.
+    let isWhole = !FileManager.default.fileExists(atPath: Self.unsyncedPath(directory))
+    options = Self.options(writeBufferBytes: 64 << 20, toleratesHoles: !isWhole)
     let names = ["default", "log", "pages"]
     // The log is written once, read at start and cut away: a large buffer lets most of it go before it reaches a table.
     let logOptions = Self.options(writeBufferBytes: 128 << 20)
@@ -52,7 +61,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     rocksdb_options_set_memtable_vector_rep(logOptions)
     let familyOptions = [
       options, logOptions,
-      Self.options(writeBufferBytes: 64 << 20, bloomBits: 10),
+      Self.options(writeBufferBytes: 64 << 20, pageCacheBytes: settings.cacheBytes),
     ]
     defer { for family in familyOptions.dropFirst() { rocksdb_options_destroy(family) } }
     var handles = [OpaquePointer?](repeating: nil, count: names.count)
@@ -85,8 +94,8 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     self.meta = meta
     self.log = log
     self.pages = pages
-    syncedWrite = rocksdb_writeoptions_create()
-    rocksdb_writeoptions_set_sync(syncedWrite, 1)
+    write = rocksdb_writeoptions_create()
+    rocksdb_writeoptions_set_sync(write, settings.durability == .sync ? 1 : 0)
     read = rocksdb_readoptions_create()
     let identity: Identity
     do throws(StorageError) {
@@ -96,7 +105,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         newStore: newStore,
         database: opened,
         meta: meta,
-        write: syncedWrite,
+        write: write,
         read: read
       )
     } catch {
@@ -104,13 +113,19 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         database: opened,
         families: [meta, log, pages],
         options: options,
-        write: syncedWrite,
+        write: write,
         read: read
       )
       throw error
     }
     self.identity = identity
     markLog()
+    do throws(StorageError) {
+      try Self.markUnsynced(directory, settings.durability != .sync)
+    } catch {
+      close()
+      throw error
+    }
   }
 
   deinit { close() }
@@ -119,11 +134,12 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   package func close() {
     guard !isClosed else { return }
     isClosed = true
+    if settings.durability != .sync, (try? sync()) != nil { try? Self.markUnsynced(directory, false) }
     Self.destroy(
       database: database,
       families: [meta, log, pages],
       options: options,
-      write: syncedWrite,
+      write: write,
       read: read
     )
   }
@@ -158,7 +174,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       }
     }
     var failure: UnsafeMutablePointer<CChar>?
-    rocksdb_write(database, syncedWrite, batch, &failure)
+    rocksdb_write(database, write, batch, &failure)
     if let text = Self.take(&failure) { throw .failed("\(directory): \(text)") }
     let count = group.batches.reduce(0) { $0 + $1.bytes.readableBytes }
     let isDue = loggedSinceMark.withLockedValue { logged in
@@ -168,6 +184,28 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       return true
     }
     if isDue { markLog() }
+  }
+
+  package func sync() throws(StorageError) {
+    var failure: UnsafeMutablePointer<CChar>?
+    rocksdb_flush_wal(database, 1, &failure)
+    if let text = Self.take(&failure) { throw .failed("\(directory): \(text)") }
+  }
+
+  /// A file that says: commits of this directory are not synced one by one.
+  private static func unsyncedPath(_ directory: String) -> String { directory + "/unsynced" }
+
+  private static func markUnsynced(_ directory: String, _ isUnsynced: Bool) throws(StorageError) {
+    let path = unsyncedPath(directory)
+    do {
+      if isUnsynced {
+        try Data().write(to: URL(fileURLWithPath: path))
+      } else if FileManager.default.fileExists(atPath: path) {
+        try FileManager.default.removeItem(atPath: path)
+      }
+    } catch {
+      throw .unusable("--data \(directory): cannot be written to (\(error.localizedDescription))")
+    }
   }
 
   /// Lets a write-ahead log that will have failed be closed. Closing it flushes it, and a librocksdb with assertions (Debian's 7.8) aborts the process where an
@@ -317,14 +355,19 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     return String(cString: text)
   }
 
-  private static func options(writeBufferBytes: Int, bloomBits: Double? = nil) -> OpaquePointer {
+  private static func options(
+    writeBufferBytes: Int,
+    toleratesHoles: Bool = false,
+    pageCacheBytes: Int? = nil
+  ) -> OpaquePointer {
     let options = rocksdb_options_create()!
     rocksdb_options_set_create_if_missing(options, 1)
     rocksdb_options_set_create_missing_column_families(options, 1)
     rocksdb_options_set_write_buffer_size(options, writeBufferBytes)
     // A record that ends before it is whole, at the end of the log, was never acknowledged and is dropped. Anything else that is wrong stops the start:
-    // what stands behind it was acknowledged, and point-in-time recovery (2) would drop it without a word.
-    rocksdb_options_set_wal_recovery_mode(options, 0)
+    // what stands behind it was acknowledged, and point-in-time recovery (2) would drop it without a word. That is for a log that was not synced when the
+    // machine failed: its blocks may have reached the disk in any order.
+    rocksdb_options_set_wal_recovery_mode(options, toleratesHoles ? 2 : 0)
     rocksdb_options_set_max_total_wal_size(options, 512 << 20)
     rocksdb_options_set_info_log_level(options, 2)
     rocksdb_options_set_keep_log_file_num(options, 2)
@@ -332,9 +375,12 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     rocksdb_options_set_max_background_jobs(options, 2)
     // Event loops commit one after the other; the log's list could not be written by two anyway.
     rocksdb_options_set_allow_concurrent_memtable_write(options, 0)
-    if let bloomBits {
+    if let pageCacheBytes {
       let table = rocksdb_block_based_options_create()
-      rocksdb_block_based_options_set_filter_policy(table, rocksdb_filterpolicy_create_bloom_full(bloomBits))
+      rocksdb_block_based_options_set_filter_policy(table, rocksdb_filterpolicy_create_bloom_full(10))
+      let cache = rocksdb_cache_create_lru(pageCacheBytes)
+      rocksdb_block_based_options_set_block_cache(table, cache)
+      rocksdb_cache_destroy(cache)
       rocksdb_options_set_block_based_table_factory(options, table)
       rocksdb_block_based_options_destroy(table)
     }

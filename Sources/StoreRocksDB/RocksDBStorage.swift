@@ -9,13 +9,25 @@ package final class RocksDBStorage: ReopenableStorage {
   package static let reserveBytes = 16 << 20
 
   private let directory: String
+  private let settings: RocksDBSettings
   private let identity: RocksDBEngine.Identity
   private let engine: NIOLockedValueBox<RocksDBEngine?>
 
-  /// Opens the directory, and creates it where there is none; see ``RocksDBEngine/init(directory:shardCount:newStore:)``.
-  package init(directory: String, shardCount: Int?, newStore: SessionID) throws(StorageError) {
+  /// Opens the directory, and creates it where there is none; see ``RocksDBEngine/init(directory:shardCount:newStore:settings:)``.
+  package init(
+    directory: String,
+    shardCount: Int?,
+    newStore: SessionID,
+    settings: RocksDBSettings = RocksDBSettings()
+  ) throws(StorageError) {
     self.directory = directory
-    let engine = try RocksDBEngine(directory: directory, shardCount: shardCount, newStore: newStore)
+    self.settings = settings
+    let engine = try RocksDBEngine(
+      directory: directory,
+      shardCount: shardCount,
+      newStore: newStore,
+      settings: settings
+    )
     identity = engine.identity
     self.engine = NIOLockedValueBox(engine)
     try Self.reserve(directory)
@@ -23,6 +35,7 @@ package final class RocksDBStorage: ReopenableStorage {
 
   package var shardCount: Int { identity.shardCount }
   package var store: SessionID { identity.store }
+  package var syncIntervalMilliseconds: Int? { settings.durability.syncIntervalMilliseconds }
 
   package func open() throws(StorageError) -> any StorageEngine {
     if let opened = engine.withLockedValue({ $0 }) { return opened }
@@ -32,7 +45,8 @@ package final class RocksDBStorage: ReopenableStorage {
     let opened = try RocksDBEngine(
       directory: directory,
       shardCount: identity.shardCount,
-      newStore: identity.store
+      newStore: identity.store,
+      settings: settings
     )
     do throws(StorageError) {
       // Without the reserve the next append would fail as the last one did.

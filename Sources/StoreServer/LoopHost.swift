@@ -20,6 +20,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private var pace = CommitPace()
   private(set) var loop: StoreLoop!
   private var ticker: RepeatedTask?
+  private var syncer: RepeatedTask?
+  private var isSyncing = false
   /// Commits and reads that the threads have been given and not answered.
   private var underWay = 0
   private var stopped: EventLoopPromise<Void>?
@@ -75,10 +77,34 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
+  /// Has the storage synced again and again, for all hosts; call on the loop. A sync that fails halts this host as a failed commit does.
+  func startSync(everyMilliseconds interval: Int) {
+    guard stopped == nil else { return }
+    let time = TimeAmount.milliseconds(Int64(interval))
+    syncer = eventLoop.scheduleRepeatedTask(initialDelay: time, delay: time) { [weak self] _ in self?.sync() }
+  }
+
+  private func sync() {
+    guard !isSyncing, !loop.isHalted else { return }
+    isSyncing = true
+    underWay += 1
+    committer.submit { [self] _ in
+      var failure: StorageError?
+      do throws(StorageError) { try storage.sync() } catch { failure = error }
+      eventLoop.execute { [failure] in
+        self.isSyncing = false
+        if let failure { self.loop.fail(failure) }
+        self.finished()
+      }
+    }
+  }
+
   /// Nothing more is asked of the storage; call on the loop. When the future is done nothing is under way, and the storage may be closed.
   func stop() -> EventLoopFuture<Void> {
     ticker?.cancel()
     ticker = nil
+    syncer?.cancel()
+    syncer = nil
     loop.stop()
     if let stopped { return stopped.futureResult }
     let promise = eventLoop.makePromise(of: Void.self)

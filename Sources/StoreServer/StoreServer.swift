@@ -202,6 +202,9 @@ package final class StoreServer: Sendable {
     serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard))
     // Ticks commit; none may begin while others of these hosts are still being made.
     for host in hosts { host.eventLoop.execute { host.start() } }
+    if let interval = source.syncIntervalMilliseconds, let host = hosts.first {
+      host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
+    }
     let isUp = shared.state.withLockedValue { state in
       state.isUp = state.haltedGeneration < generation
       return state.isUp
@@ -275,9 +278,7 @@ package final class StoreServer: Sendable {
   /// What `/metrics` shows.
   package struct Statistics: Sendable {
     package var loops = StoreLoop.Counters()
-    package var loadedChannels = 0
-    package var dirtyPages = 0
-    package var tailChannels = 0
+    package var now = StoreLoop.Gauges()
     package var connections = 0
     package var connectionsOpened: UInt64 = 0
     package var failedCommits: UInt64 = 0
@@ -297,9 +298,12 @@ package final class StoreServer: Sendable {
       sum.loops.batches += part.0.batches
       sum.loops.pagesWritten += part.0.pagesWritten
       sum.loops.channelsLoaded += part.0.channelsLoaded
-      sum.loadedChannels += part.1.loadedChannels
-      sum.dirtyPages += part.1.dirtyPages
-      sum.tailChannels += part.1.tailChannels
+      sum.loops.channelsEvicted += part.0.channelsEvicted
+      sum.loops.loadsRefused += part.0.loadsRefused
+      sum.now.loadedChannels += part.1.loadedChannels
+      sum.now.residentBytes += part.1.residentBytes
+      sum.now.dirtyPages += part.1.dirtyPages
+      sum.now.tailChannels += part.1.tailChannels
     }
     sum.connections = counters.current.now
     sum.connectionsOpened = counters.current.opened

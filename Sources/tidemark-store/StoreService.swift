@@ -5,6 +5,7 @@ import NIOPosix
 import Operations
 import ServiceLifecycle
 import StoreEngine
+import StoreRocksDB
 import StoreServer
 
 /// The server as a service: up, kept watch over for `/ready` and `/metrics`, and down in order.
@@ -14,6 +15,9 @@ struct StoreService: Service {
   let readiness: Readiness
   let metrics: MetricsRegistry
   let logger: Logger
+  /// Bytes that channels may occupy in memory.
+  let memoryBytes: Int
+  let durability: Durability
 
   func run() async throws {
     do {
@@ -27,6 +31,17 @@ struct StoreService: Service {
     let statistics = NIOLockedValueBox(StoreServer.Statistics())
     metrics.register(on: MultiThreadedEventLoopGroup.singleton.next()) { samples in
       Self.write(statistics.withLockedValue { $0 }, into: &samples)
+      samples.gauge(
+        "tidemark_store_memory_bytes",
+        help: "Bytes that channels may occupy in memory (--memory).",
+        Double(memoryBytes)
+      )
+      samples.gauge(
+        "tidemark_store_sync_interval_milliseconds",
+        help:
+          "Acknowledged commands of this long a time may be lost with the machine (--durability); 0: none.",
+        Double(durability.syncIntervalMilliseconds ?? 0)
+      )
     }
     await withTaskCancellationOrGracefulShutdownHandler {
       // Readiness and figures are looked at four times a second: a scrape never waits for a shard.
@@ -63,6 +78,21 @@ struct StoreService: Service {
       Int64(now.loops.channelsLoaded)
     )
     samples.counter(
+      "tidemark_store_channels_evicted_total",
+      help: "Channels let go from memory.",
+      Int64(now.loops.channelsEvicted)
+    )
+    samples.counter(
+      "tidemark_store_loads_refused_total",
+      help: "Requests answered busy because the memory for channels was taken.",
+      Int64(now.loops.loadsRefused)
+    )
+    samples.gauge(
+      "tidemark_store_resident_bytes",
+      help: "Bytes that channels occupy in memory.",
+      Double(now.now.residentBytes)
+    )
+    samples.counter(
       "tidemark_store_failed_commits_total",
       help: "Commits that failed; each makes the shards start again.",
       Int64(now.failedCommits)
@@ -73,16 +103,20 @@ struct StoreService: Service {
       Int64(now.connectionsOpened)
     )
     samples.gauge("tidemark_store_connections", help: "Connections now.", Double(now.connections))
-    samples.gauge("tidemark_store_loaded_channels", help: "Channels in memory.", Double(now.loadedChannels))
+    samples.gauge(
+      "tidemark_store_loaded_channels",
+      help: "Channels in memory.",
+      Double(now.now.loadedChannels)
+    )
     samples.gauge(
       "tidemark_store_dirty_pages",
       help: "Pages with effects that are only in the log.",
-      Double(now.dirtyPages)
+      Double(now.now.dirtyPages)
     )
     samples.gauge(
       "tidemark_store_tail_channels",
       help: "Channels of the log's tail that are not in memory yet.",
-      Double(now.tailChannels)
+      Double(now.now.tailChannels)
     )
   }
 }

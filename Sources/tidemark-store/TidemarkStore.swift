@@ -41,10 +41,18 @@ struct TidemarkStore: AsyncParsableCommand {
   var admin: String?
   @Option(help: ArgumentHelp("Event loops. Default: half the processors, at least 1.", valueName: "n"))
   var loops: String?
-  @Option(help: ArgumentHelp("sync; interval:MS is not built yet.", valueName: "mode"))
+  @Option(
+    help: ArgumentHelp(
+      "sync: a command is synced before it is acknowledged; or interval:MS, 1 to 60000: synced that often, and as much is lost if the machine fails. Default sync.",
+      valueName: "mode"
+    )
+  )
   var durability: String?
   @Option(
-    help: ArgumentHelp("Not built yet: channels stay in memory once they were used.", valueName: "size")
+    help: ArgumentHelp(
+      "What channels may occupy in memory, such as 512M or 8G, at least 16M; RocksDB's buffers come on top, some 400M. Default: half of the machine's memory.",
+      valueName: "size"
+    )
   )
   var memory: String?
   @Option(
@@ -72,9 +80,13 @@ struct TidemarkStore: AsyncParsableCommand {
 
   private static let keys: Set<String> = [
     "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
+    "memory",
   ]
   /// Flags of the public page whose time has not come. They are refused by name rather than ignored: each of them promises something.
-  private static let keysNotBuilt: Set<String> = ["memory", "tls-cert", "tls-key", "tls-ca"]
+  private static let keysNotBuilt: Set<String> = ["tls-cert", "tls-key", "tls-ca"]
+
+  /// Half of the machine's memory.
+  private static var memoryDefault: Int { Int(ProcessInfo.processInfo.physicalMemory / 2) }
 
   func run() async throws {
     if let healthCheck {
@@ -112,9 +124,11 @@ struct TidemarkStore: AsyncParsableCommand {
     for key in Self.keysNotBuilt.sorted() where try settings.string(key) != nil {
       throw SettingsError(key, "is not built yet; leave it out")
     }
-    if let mode = try settings.string("durability"), mode != "sync" {
-      throw SettingsError("durability", "\(mode): only sync is built yet")
+    let mode = try settings.string("durability") ?? "sync"
+    guard let durability = Durability(mode) else {
+      throw SettingsError("durability", "\"\(mode)\": give sync, or interval:MS with 1 to 60000 milliseconds")
     }
+    let memory = try settings.byteCount("memory", in: 16 << 20...1 << 50) ?? Self.memoryDefault
     let metrics = MetricsRegistry()
     ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(settings), metrics: metrics)
     let logger = Logger(label: "tidemark-store")
@@ -127,6 +141,7 @@ struct TidemarkStore: AsyncParsableCommand {
     let loops =
       try settings.integer("loops", in: 1...64) ?? max(1, ProcessInfo.processInfo.activeProcessorCount / 2)
     var configuration = StoreServerConfiguration(host: listen.host, port: listen.port, loops: loops)
+    configuration.engine.residentBytesMax = memory / loops
     if let path = try settings.string("secret-file") {
       configuration.secrets = try SecretFile.load(path, key: "secret-file", byteCountMin: 16) {
         logger.warning("\($0)")
@@ -149,19 +164,38 @@ struct TidemarkStore: AsyncParsableCommand {
       logger.info("operations listener is up", metadata: ["address": "\(admin.address)"])
       services.append(admin)
     }
+    logger.info("memory for channels", metadata: ["mebibytes": "\(memory >> 20)"])
+    if let interval = durability.syncIntervalMilliseconds {
+      logger.warning(
+        "acknowledged commands are synced at intervals: if the machine fails, those since the last sync are lost; if only this process fails, none",
+        metadata: ["milliseconds": "\(interval)"]
+      )
+    }
+    var rocksDB = RocksDBSettings()
+    rocksDB.durability = durability
+    rocksDB.cacheBytes = min(max(memory / 8, 8 << 20), 256 << 20)
     let storage: RocksDBStorage
     do {
       storage = try RocksDBStorage(
         directory: directory,
         shardCount: shardCount,
-        newStore: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
+        newStore: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max)),
+        settings: rocksDB
       )
     } catch {
       throw SettingsError(error.description)
     }
     let server = StoreServer(configuration: configuration, storage: storage, logger: logger)
     services.append(
-      StoreService(server: server, listen: listen, readiness: readiness, metrics: metrics, logger: logger)
+      StoreService(
+        server: server,
+        listen: listen,
+        readiness: readiness,
+        metrics: metrics,
+        logger: logger,
+        memoryBytes: memory,
+        durability: durability
+      )
     )
     do {
       try await ProcessRunner.run(services, logger: logger)

@@ -42,13 +42,24 @@ struct ShardOracle {
   private(set) var taken: [CommandKey: Taken] = [:]
   private(set) var time: Int64 = 0
   // Since the last start
-  var inMemory: Set<String> = []
-  var loading: Set<ChannelReference> = []
+  private(set) var inMemory: Set<String> = []
+  /// Channels that have been in memory, whether they still are or not: they have taken over what the log's tail had of them.
+  private(set) var wereInMemory: Set<String> = []
+  var loading: [ChannelReference: UInt32] = [:]
   var waiting: [String: [Waiting]] = [:]
   /// The names of the channels, by their numbers.
   var names: [ChannelNumber: String] = [:]
 
   /// Decides a request as the shard should. Returns the answer, and the place that has to be on storage before it leaves.
+  /// The channel is in memory, if there is one of that name.
+  mutating func takeIn(_ cid: String) {
+    guard live.channels[cid] != nil else { return }
+    inMemory.insert(cid)
+    wereInMemory.insert(cid)
+  }
+
+  mutating func letGo(_ cid: String) { inMemory.remove(cid) }
+
   mutating func decide(_ request: Request, session: SessionID, clock: Int64) -> (answer: Answer, needs: Int) {
     let ask = request.ask
     guard ask.isCommand else { return (live.query(ask), needs(ask.cid)) }
@@ -56,7 +67,7 @@ struct ShardOracle {
     let isCovered = taken[key] != nil
     let now = max(time, clock)
     let outcome = live.perform(ask, at: now, isCovered: isCovered)
-    if let cid = ask.cid, live.channels[cid] != nil { inMemory.insert(cid) }
+    if let cid = ask.cid { takeIn(cid) }
     if !isCovered, !outcome.isRefused {
       taken[key] = .same
       if outcome.hasChanged {
@@ -110,7 +121,8 @@ struct ShardOracle {
     channelPlace = [:]
     typesPlace = 0
     inMemory = []
-    loading = []
+    wereInMemory = []
+    loading = [:]
     waiting = [:]
     for key in unanswered {
       let isCovered = sessions[key.session]?.covers(key.counter) ?? false

@@ -66,7 +66,9 @@ final class SimulatedLoop: StoreLoopDriver {
     var load = Load(request: request, reference: reference)
     if world.random.oneIn(2) { load.early = .some(world.read(request)) }
     loads.append(load)
-    if !world.oracles[Int(request.shard.rawValue)].loading.insert(reference).inserted {
+    if world.oracles[Int(request.shard.rawValue)].loading.updateValue(request.ticket, forKey: reference)
+      != nil
+    {
       world.faults.append("\(reference) is asked for twice")
     }
   }

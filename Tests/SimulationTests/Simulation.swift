@@ -61,6 +61,8 @@ final class Simulation {
     configuration.waitingPerLoadMax = random.pick([1, 3, 64])
     configuration.tailLoadsMax = random.pick([1, 2, 8])
     configuration.tailRetryMilliseconds = 50
+    configuration.residentBytesMax = random.pick([.max, 1, 4_000, 12_000])
+    configuration.evictionLooksMax = random.pick([1, 16, 256])
     return configuration
   }
 
@@ -292,14 +294,24 @@ final class Simulation {
     }
     let shard = request.shard
     let bytes = Array(cid.utf8)
+    // Which channels leave memory is the store's to choose; that nothing of them is lost shows in what they answer afterwards.
+    if oracles[shard].inMemory.contains(cid),
+      !target.loop.isLoaded(ShardID(UInt16(shard)), cid: bytes.span.bytes)
+    {
+      oracles[shard].letGo(cid)
+      count("evicted")
+    }
     if oracles[shard].inMemory.contains(cid) {
       if case .malformed = request.ask { return true }
       decide(request, connection, target)
     } else if Int(ShardID.owning(bytes.span.bytes, count: Self.shardCount).rawValue) != shard {
       expect(.refused(20), request, connection)
-    } else if !oracles[shard].loading.contains(.cid(bytes)),
+    } else if oracles[shard].loading[.cid(bytes)] == nil,
       oracles[shard].loading.count >= configuration.loadsMax
     {
+      expect(.refused(21), request, connection)
+    } else if oracles[shard].loading[.cid(bytes)] == nil, !target.loop.hasRoomForLoad {
+      count("no room")
       expect(.refused(21), request, connection)
     } else if oracles[shard].waiting[cid, default: []].count >= configuration.waitingPerLoadMax {
       expect(.refused(21), request, connection)
@@ -399,7 +411,8 @@ final class Simulation {
     let isFailing = !isCalm && random.oneIn(25)
     target.setClock(clock)
     isEnding = []
-    let wasAsked = oracles[shard].loading.remove(load.reference) != nil
+    let wasAsked = oracles[shard].loading[load.reference] == load.request.ticket
+    if wasAsked { oracles[shard].loading[load.reference] = nil }
     let cid: String? =
       switch load.reference {
       case .cid(let bytes): wasAsked ? String(decoding: bytes, as: UTF8.self) : nil
@@ -418,11 +431,13 @@ final class Simulation {
     if let cid {
       var isNew = true
       if case .number = load.reference {
-        isNew = oracles[shard].live.channels[cid] != nil && !oracles[shard].inMemory.contains(cid)
-        if isNew, oracles[shard].loading.remove(.cid(Array(cid.utf8))) != nil { count("taken in by number") }
+        isNew = oracles[shard].live.channels[cid] != nil && !oracles[shard].wereInMemory.contains(cid)
+        if isNew, oracles[shard].loading.removeValue(forKey: .cid(Array(cid.utf8))) != nil {
+          count("taken in by number")
+        }
       }
       if isNew {
-        if oracles[shard].live.channels[cid] != nil { oracles[shard].inMemory.insert(cid) }
+        oracles[shard].takeIn(cid)
         for item in oracles[shard].waiting.removeValue(forKey: cid) ?? [] {
           decide(item.request, item.connection, target)
         }

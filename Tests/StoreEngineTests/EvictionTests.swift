@@ -1,0 +1,186 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// A budget for channels in memory: which of them leave, and that nothing leaves with them.
+@Suite("Eviction")
+struct EvictionTests {
+  /// Bytes of a channel of two members and a message, as this platform has it.
+  private static func channelBytes() throws -> Int {
+    let world = try EngineWorld()
+    let gateway = world.connect()
+    gateway.put("team:0", ["alice", "bob"])
+    gateway.post("team:0", "m1")
+    try world.answerLoads()
+    return world.loop.gauges.residentBytes
+  }
+
+  /// A world that has room for `room` channels of those, and `count` of them on storage.
+  private func world(room: Int, count: Int) throws -> (world: EngineWorld, gateway: Gateway) {
+    let bytes = try Self.channelBytes()
+    let world = try EngineWorld { $0.residentBytesMax = room * bytes + bytes / 2 }
+    let gateway = world.connect()
+    for number in 0..<count {
+      gateway.put("team:\(number)", ["alice", "bob"])
+      gateway.post("team:\(number)", "m1")
+      world.loop.endTurn()
+      try world.answerLoads()
+      try world.persistAll()
+    }
+    _ = gateway.take()
+    return (world, gateway)
+  }
+
+  private func isLoaded(_ world: EngineWorld, _ number: Int) -> Bool {
+    let cid = Array("team:\(number)".utf8)
+    return world.loop.isLoaded(ShardID(0), cid: cid.span.bytes)
+  }
+
+  @Test("no more is resident than the budget, and every channel is read back as it was")
+  func budget() throws {
+    let (world, gateway) = try world(room: 4, count: 20)
+    #expect(world.loop.gauges.loadedChannels <= 4)
+    #expect(world.loop.counters.channelsEvicted >= 16)
+    for number in 0..<20 {
+      gateway.read("team:\(number)", "alice", "m1")
+      gateway.look("team:\(number)")
+      world.loop.endTurn()
+      try world.answerLoads()
+      try world.persistAll()
+    }
+    let replies = gateway.take()
+    #expect(replies.count { $0.hasSuffix("row read 1 unread 0") } == 20)
+    #expect(replies.count { $0.hasSuffix("channel of 2") } == 20)
+    #expect(world.loop.gauges.loadedChannels <= 4)
+  }
+
+  @Test("a position that was moved and let go is where it was")
+  func positionKept() throws {
+    let (world, gateway) = try world(room: 1, count: 3)
+    gateway.read("team:0", "alice", "m1")
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    for number in [1, 2] {
+      gateway.look("team:\(number)")
+      world.loop.endTurn()
+      try world.answerLoads()
+      try world.persistAll()
+    }
+    #expect(!isLoaded(world, 0))
+    _ = gateway.take()
+    gateway.send(.readState, "team:0") { payload in
+      payload.writeVarint(0)
+      payload.writeField("alice")
+      payload.writeVarint(10)
+      payload.writeVarint(0)
+    }
+    gateway.read("team:0", "alice")
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    #expect(
+      gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") } == [
+        "2 rows", "row read 1 unread 0",
+      ]
+    )
+    // Marked again, nothing has moved: there was nothing to log.
+    #expect(world.commits.isEmpty)
+  }
+
+  @Test("a channel stays while its effects, or the pages that carry them, are not on storage")
+  func dirtyStays() throws {
+    let (world, gateway) = try world(room: 1, count: 2)
+    gateway.read("team:0", "alice", "m1")
+    gateway.read("team:1", "alice", "m1")
+    world.loop.endTurn()
+    try world.answerLoads()
+    // Two are in memory, more than the budget, and their effects are on their way.
+    #expect(world.loop.gauges.loadedChannels == 2)
+    #expect(world.commits.count == 1)
+    world.loop.tick()
+    #expect(world.loop.gauges.loadedChannels == 2)
+    // The effects are on storage; the pages follow with the next commit, before their time.
+    try world.persist()
+    #expect(world.commits.first?.pages.isEmpty == false)
+    #expect(world.loop.gauges.loadedChannels == 2)
+    try world.persistAll()
+    #expect(world.loop.gauges.loadedChannels <= 1)
+    #expect(world.commits.isEmpty)
+  }
+
+  @Test("what is used again and again stays, what passes by once does not push it out")
+  func clock() throws {
+    let (world, gateway) = try world(room: 4, count: 40)
+    var loadsOfHot = 0
+    for number in 1..<40 {
+      gateway.look("team:0")
+      loadsOfHot += world.loads.count
+      try world.answerLoads()
+      gateway.look("team:\(number)")
+      try world.answerLoads()
+      world.loop.endTurn()
+    }
+    #expect(loadsOfHot <= 1)
+    #expect(isLoaded(world, 0))
+  }
+
+  @Test("a channel larger than the whole budget is served all the same")
+  func largerThanAll() throws {
+    let world = try EngineWorld { $0.residentBytesMax = 1 }
+    let gateway = world.connect()
+    gateway.put("team:big", (0..<500).map { "user\($0)" })
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    #expect(world.loop.gauges.loadedChannels == 0)
+    for _ in 0..<3 {
+      gateway.look("team:big")
+      try world.answerLoads()
+      try world.persistAll()
+    }
+    #expect(
+      gateway.take() == ["1 channel of 500 new", "2 channel of 500", "3 channel of 500", "4 channel of 500"]
+    )
+  }
+
+  @Test("more loads than there is room for are refused busy, and taken up when there is")
+  func refused() throws {
+    let (world, gateway) = try world(room: 2, count: 12)
+    for number in 0..<12 { gateway.look("team:\(number)") }
+    world.loop.endTurn()
+    let busy = gateway.take().count { $0.hasSuffix("busy") }
+    #expect(busy > 0)
+    #expect(busy + world.loads.count >= 10)
+    #expect(world.loop.counters.loadsRefused == UInt64(busy))
+    try world.answerLoads()
+    _ = gateway.take()
+    for number in 0..<12 {
+      gateway.look("team:\(number)")
+      world.loop.endTurn()
+      try world.answerLoads()
+    }
+    #expect(gateway.take().count { $0.hasSuffix("channel of 2") } == 12)
+  }
+
+  @Test("a slot that came free is taken by the next channel, with nothing of the one before")
+  func slots() throws {
+    let (world, gateway) = try world(room: 1, count: 30)
+    gateway.change("team:29", add: ["carol"])
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    for number in [3, 29, 7] {
+      gateway.look("team:\(number)")
+      world.loop.endTurn()
+      try world.answerLoads()
+      try world.persistAll()
+    }
+    #expect(
+      gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
+        == ["channel of 3", "channel of 2", "channel of 3", "channel of 2"]
+    )
+  }
+}
