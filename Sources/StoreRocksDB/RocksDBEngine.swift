@@ -44,6 +44,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     } catch {
       throw .unusable("--data \(directory): cannot be created (\(error.localizedDescription))")
     }
+    if let fault = LogFileCheck.fault(in: directory, checksums: false) {
+      throw .corrupt("--data \(directory): damaged: \(fault)")
+    }
     options = Self.options(writeBufferBytes: 64 << 20)
     let names = ["default", "log", "pages"]
     // The log is written once, read at start and cut away: a large buffer lets most of it go before it reaches a table.
@@ -77,7 +80,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         )
       }
       if text.hasPrefix("Corruption") {
-        throw .corrupt("\(directory): \(text)")
+        // Of tables RocksDB says which; of logs it does not.
+        let place = LogFileCheck.fault(in: directory, checksums: true).map { "; \($0)" } ?? ""
+        throw .corrupt("--data \(directory): damaged: \(text)\(place)")
       }
       throw .unusable("--data \(directory): cannot be opened (\(text))")
     }
