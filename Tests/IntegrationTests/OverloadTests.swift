@@ -107,8 +107,8 @@ extension RealProcesses {
         #expect(gatewayGrowth < Self.gatewayGrowthMax, "\(name): the gateway grew by \(gatewayGrowth) bytes")
         #expect(storeGrowth < Self.storeGrowthMax, "\(name): the store grew by \(storeGrowth) bytes")
         print(
-          "\(name): probes \(probed.answers), slowest \(probed.longest) s; flood \(flooded.answers), slowest",
-          "\(flooded.longest) s; gateway +\(gatewayGrowth >> 20) MiB, store +\(storeGrowth >> 20) MiB"
+          "\(name): probes \(probed.answers), slowest \(probed.longest) s; flood \(flooded.answers);",
+          "gateway +\(gatewayGrowth >> 20) MiB, store +\(storeGrowth >> 20) MiB"
         )
       }
     }
