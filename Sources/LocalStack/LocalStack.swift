@@ -31,6 +31,8 @@ package struct StackPlan: Sendable {
   package var gateways: [Gateway]
   /// `--log-level` of all.
   package var logLevel: String
+  /// Further flags of the store.
+  package var storeFlags: [String] = []
 
   package init(store: Endpoint, storeAdmin: Endpoint, gateways: [Gateway], logLevel: String = "info") {
     self.store = store
@@ -90,18 +92,20 @@ package actor LocalStack {
   }
 
   /// Starts the store (again) and returns when it is ready.
-  package func startStore() async throws {
+  ///
+  /// - Parameter limit: how long that may take.
+  package func startStore(within limit: Duration = readinessDurationMax) async throws {
     let child = try ChildProcess(
       name: "tidemark-store",
       executable: executables.store,
       arguments: [
         "--data", files.data, "--listen", "\(plan.store)", "--secret-file", files.frameSecret,
         "--admin", "\(plan.storeAdmin)", "--log-level", plan.logLevel,
-      ],
+      ] + plan.storeFlags,
       logFile: files.log(of: "tidemark-store")
     )
     store = child
-    try await waitUntilReady(child, plan.storeAdmin)
+    try await waitUntilReady(child, plan.storeAdmin, within: limit)
   }
 
   /// Ends the store as a power cut would end it for this machine's other processes: it hears nothing of it.
@@ -109,6 +113,9 @@ package actor LocalStack {
     store?.signal(9)
     await store?.waitForExit()
   }
+
+  /// Ends the store as an operator ends it: gateways are told, what is under way is answered.
+  package func stopStore() async { await store?.stop() }
 
   /// Waits until every gateway is ready: after the store was away, that they have found it again.
   package func waitUntilGatewaysAreReady() async throws {
@@ -155,9 +162,13 @@ package actor LocalStack {
     ]
   }
 
-  private func waitUntilReady(_ child: ChildProcess, _ admin: Endpoint) async throws {
+  private func waitUntilReady(
+    _ child: ChildProcess,
+    _ admin: Endpoint,
+    within limit: Duration = readinessDurationMax
+  ) async throws {
     let clock = ContinuousClock()
-    let deadline = clock.now + Self.readinessDurationMax
+    let deadline = clock.now + limit
     var last = ""
     while clock.now < deadline {
       try Task.checkCancellation()
@@ -170,7 +181,7 @@ package actor LocalStack {
       last = check.line
       try await Task.sleep(for: .milliseconds(20))
     }
-    let seconds = Self.readinessDurationMax.components.seconds
+    let seconds = limit.components.seconds
     throw StackError(
       "\(child.name) was not ready after \(seconds) s (\(last))\(tail(of: child))"
     )

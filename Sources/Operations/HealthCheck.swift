@@ -18,11 +18,31 @@ package enum HealthCheck {
     let outcome = await ask(target, group: group, timeout: timeout)
     try? await group.shutdownGracefully()
     switch outcome {
-    case .success(let status) where (200..<300).contains(status): return (0, "\(url): \(status)")
-    case .success(let status): return (1, "\(url): \(status)")
+    case .success(let answer) where (200..<300).contains(answer.status):
+      return (0, "\(url): \(answer.status)")
+    case .success(let answer): return (1, "\(url): \(answer.status)")
     case .failure(let error): return (1, "\(url): \(error)")
     }
   }
+
+  /// The whole answer, such as the text of `/metrics`; nil where there is none.
+  package static func get(
+    _ url: String,
+    timeout: TimeAmount = .seconds(5)
+  ) async -> (status: Int, body: String)? {
+    guard let target = Target(url) else { return nil }
+    let outcome = await ask(target, group: MultiThreadedEventLoopGroup.singleton, timeout: timeout)
+    guard case .success(let answer) = outcome else { return nil }
+    return (answer.status, answer.body)
+  }
+
+  fileprivate struct Answer {
+    var status: Int
+    var body: String
+  }
+
+  /// Larger answers are no operations listener's.
+  fileprivate static let bodyBytesMax = 1 << 20
 
   struct Target: Equatable {
     var endpoint: Endpoint
@@ -52,10 +72,11 @@ package enum HealthCheck {
     _ target: Target,
     group: MultiThreadedEventLoopGroup,
     timeout: TimeAmount
-  ) async -> Result<Int, any Error> {
+  ) async -> Result<Answer, any Error> {
     let eventLoop = group.next()
-    let answer = eventLoop.makePromise(of: Int.self)
-    eventLoop.scheduleTask(in: timeout) { answer.fail(TimedOut()) }
+    let answer = eventLoop.makePromise(of: Answer.self)
+    let timer = eventLoop.scheduleTask(in: timeout) { answer.fail(TimedOut()) }
+    defer { timer.cancel() }
     ClientBootstrap(group: eventLoop)
       .connectTimeout(timeout)
       .channelInitializer { channel in
@@ -79,9 +100,11 @@ private final class AskHandler: ChannelInboundHandler {
   typealias OutboundOut = HTTPClientRequestPart
 
   private let target: HealthCheck.Target
-  private let answer: EventLoopPromise<Int>
+  private let answer: EventLoopPromise<HealthCheck.Answer>
+  private var status = 0
+  private var body = ByteBuffer()
 
-  init(target: HealthCheck.Target, answer: EventLoopPromise<Int>) {
+  init(target: HealthCheck.Target, answer: EventLoopPromise<HealthCheck.Answer>) {
     self.target = target
     self.answer = answer
   }
@@ -94,8 +117,12 @@ private final class AskHandler: ChannelInboundHandler {
   }
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    if case .head(let head) = unwrapInboundIn(data) {
-      answer.succeed(Int(head.status.code))
+    switch unwrapInboundIn(data) {
+    case .head(let head): status = Int(head.status.code)
+    case .body(var part):
+      if body.readableBytes < HealthCheck.bodyBytesMax { body.writeBuffer(&part) }
+    case .end:
+      answer.succeed(HealthCheck.Answer(status: status, body: String(buffer: body)))
       context.close(promise: nil)
     }
   }

@@ -53,6 +53,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     }
     // Until a directory has been closed in order, what was written to it without a sync may have holes where the machine failed.
     let isWhole = !FileManager.default.fileExists(atPath: Self.unsyncedPath(directory))
+    if isWhole, let fault = LogFileCheck.fault(in: directory, checksums: false) {
+      throw .corrupt("--data \(directory): damaged: \(fault)")
+    }
     options = Self.options(writeBufferBytes: 64 << 20, toleratesHoles: !isWhole)
     let names = ["default", "log", "pages"]
     // The log is written once, read at start and cut away: a large buffer lets most of it go before it reaches a table.
@@ -86,7 +89,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         )
       }
       if text.hasPrefix("Corruption") {
-        throw .corrupt("\(directory): \(text)")
+        // Of tables RocksDB says which; of logs it does not.
+        let place = LogFileCheck.fault(in: directory, checksums: true).map { "; \($0)" } ?? ""
+        throw .corrupt("--data \(directory): damaged: \(text)\(place)")
       }
       throw .unusable("--data \(directory): cannot be opened (\(text))")
     }

@@ -12,14 +12,7 @@ extension RealProcesses {
       try await Pair.with { pair in
         let channels = (0..<5).map { "messaging:kill-\($0)" }
         let messages = 4_000
-        try await prepare(pair, channels: channels, messages: messages, users: 4)
-        var users: [String: String] = [:]
-        for number in 0..<4 { users["user-\(number)"] = try await pair.token("user-\(number)") }
-        let specification: [String: Any] = [
-          "server": pair.serverToken, "users": users, "channels": channels, "messages": messages,
-        ]
-        let path = pair.directory + "/specification.json"
-        try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
+        let path = try await pair.prepareLoad(channels: channels, messages: messages, users: 4)
         let client = try Companion(
           Pair.python,
           [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", path]
@@ -46,7 +39,7 @@ extension RealProcesses {
     /// its reply a sync has begun and returned.
     @Test func noReplyLeavesBeforeItsSync() async throws {
       try await Pair.with { pair in
-        try await prepare(pair, channels: ["messaging:sync"], messages: 60, users: 1)
+        try await pair.makeChannels(["messaging:sync"], messages: 60, users: 1)
         guard let store = await pair.stack.storeProcess else { throw Unexpected("the store is not running") }
         let trace = pair.directory + "/trace"
         let strace = try ChildProcess(
@@ -77,29 +70,6 @@ extension RealProcesses {
         let (covered, bare) = SyncTrace.replies(events)
         #expect(covered >= 50, "\(covered) replies were seen behind a sync, of 50 marks")
         #expect(bare == 0, "\(bare) replies left without a sync since their request")
-      }
-    }
-
-    private func prepare(_ pair: Pair, channels: [String], messages: Int, users: Int) async throws {
-      let members = (0..<users).map { "\"user-\($0)\"" }.joined(separator: ",")
-      for cid in channels {
-        try await pair.expect(
-          201,
-          "PUT",
-          "/v1/channels/\(cid)",
-          token: pair.serverToken,
-          json: #"{"members":[\#(members)]}"#
-        )
-        for first in stride(from: 1, through: messages, by: 1000) {
-          let entries = (first...min(first + 999, messages)).map { #"{"cid":"\#(cid)","id":"m\#($0)"}"# }
-          let path = pair.directory + "/batch.json"
-          try #"{"messages":[\#(entries.joined(separator: ","))]}"#.write(
-            toFile: path,
-            atomically: true,
-            encoding: .utf8
-          )
-          try await pair.expect(200, "POST", "/v1/messages", token: pair.serverToken, json: "@" + path)
-        }
       }
     }
   }

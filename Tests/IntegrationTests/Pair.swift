@@ -22,12 +22,14 @@ struct Pair: Sendable {
   }
 
   /// Starts a store, a TLS gateway and an h2c gateway, runs `body`, and ends them whatever comes.
-  static func with(_ body: (Pair) async throws -> Void) async throws {
+  ///
+  /// - Parameter storeFlags: further flags of the store.
+  static func with(storeFlags: [String] = [], _ body: (Pair) async throws -> Void) async throws {
     let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: directory) }
     let ports = try LoopbackPorts.free(6)
-    let plan = StackPlan(
+    var plan = StackPlan(
       store: ports[0],
       storeAdmin: ports[1],
       gateways: [
@@ -35,6 +37,7 @@ struct Pair: Sendable {
         StackPlan.Gateway(name: "gateway-h2c", listen: ports[4], admin: ports[5], usesTLS: false),
       ]
     )
+    plan.storeFlags = storeFlags
     let stack = LocalStack(
       plan: plan,
       files: StackFiles(directory: directory),

@@ -1,0 +1,126 @@
+import Foundation
+
+/// Looks at RocksDB's write-ahead logs and manifest before RocksDB does, for damage that it would take for the end of the file and drop without a word, together
+/// with all that stands behind it.
+///
+/// Both are sequences of records in blocks of 32 KiB: checksum (4 bytes), length (2), type (1), payload; a record ends with its block, and longer ones are
+/// continued by others. Recovery mode 0 refuses a record whose checksum is wrong, but takes for the end: a length that points behind the end of the file, a type of
+/// recycled logs, of which this store makes none, and a header of zeros. One wrong bit is enough for the first two. A write that was cut off looks like the first,
+/// but it was the last one: nothing whole follows it.
+enum LogFileCheck {
+  private static let blockBytes = 32_768
+  private static let headerBytes = 7
+  /// Types from here to 8 are those of recycled logs.
+  private static let recycledTypeMin: UInt8 = 5
+  private static let recycledTypeMax: UInt8 = 8
+
+  /// Where a log is wrong.
+  struct Fault: Equatable {
+    var offset: Int
+    var reason: String
+  }
+
+  /// What is wrong with the logs and the manifest of a directory, in words that name file and place; nil where nothing is.
+  ///
+  /// - Parameter checksums: also of every record, to find the place of what RocksDB has refused; costs a look at every byte.
+  static func fault(in directory: String, checksums: Bool) -> String? {
+    let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
+    let tables = names.filter { $0.hasSuffix(".sst") || $0.hasSuffix(".log") || $0.hasPrefix("MANIFEST-") }
+    // RocksDB would make a new, empty database over the files of the old one.
+    if !tables.isEmpty, !names.contains("CURRENT") {
+      return "\(directory)/CURRENT is missing, while \(tables.count) files of a database are there"
+    }
+    let manifest = (try? String(contentsOfFile: directory + "/CURRENT", encoding: .utf8))?
+      .trimmingCharacters(in: .newlines)
+    for name in names.sorted() where name.hasSuffix(".log") || name == manifest {
+      let path = directory + "/" + name
+      // Mapped: a header is a few bytes of each record.
+      guard let bytes = try? Data(contentsOf: URL(fileURLWithPath: path), options: .alwaysMapped) else {
+        continue
+      }
+      if let fault = bytes.withUnsafeBytes({ fault(in: $0, checksums: checksums) }) {
+        return "\(path), byte \(fault.offset): \(fault.reason)"
+      }
+    }
+    return nil
+  }
+
+  /// The first fault of one file's bytes.
+  static func fault(in bytes: UnsafeRawBufferPointer, checksums: Bool) -> Fault? {
+    var offset = 0
+    while offset < bytes.count {
+      let inBlock = blockBytes - offset % blockBytes
+      guard inBlock >= headerBytes else {
+        offset += inBlock
+        continue
+      }
+      guard offset + headerBytes <= bytes.count else { return nil }
+      let (length, type) = header(bytes, offset)
+      if (recycledTypeMin...recycledTypeMax).contains(type) {
+        return Fault(offset: offset, reason: "a record of type \(type), which this store does not write")
+      }
+      let end = offset + headerBytes + length
+      if type == 0, length == 0 {
+        guard let next = recordBehind(offset, bytes) else { return nil }
+        return Fault(offset: offset, reason: "zeros, and a whole record behind them at byte \(next)")
+      }
+      if headerBytes + length > inBlock {
+        // A writer never does this, cut off or not.
+        return Fault(offset: offset, reason: "a record of \(length) bytes, which its block has no room for")
+      }
+      guard end <= bytes.count else { return cutOff(offset, length, bytes) }
+      if checksums, !isWhole(bytes, offset, length) {
+        return Fault(offset: offset, reason: "a record of \(length) bytes with a wrong checksum")
+      }
+      offset = end
+    }
+    return nil
+  }
+
+  /// A record that points behind the end of the file: the last one, cut off while it was written, or one whose length is wrong.
+  private static func cutOff(_ offset: Int, _ length: Int, _ bytes: UnsafeRawBufferPointer) -> Fault? {
+    let reason = "a record of \(length) bytes points behind the end of the file"
+    if isWhole(bytes, offset, bytes.count - offset - headerBytes) {
+      return Fault(offset: offset, reason: "\(reason), where it is whole as it stands: its length is wrong")
+    }
+    guard let next = recordBehind(offset, bytes) else { return nil }
+    return Fault(offset: offset, reason: "\(reason), and a whole record follows at byte \(next)")
+  }
+
+  /// The next place behind `offset` at which a whole record stands. A log goes on in order, so what is whole there was written later.
+  private static func recordBehind(_ offset: Int, _ bytes: UnsafeRawBufferPointer) -> Int? {
+    var place = offset + headerBytes
+    while place + headerBytes <= bytes.count {
+      let (length, type) = header(bytes, place)
+      let inBlock = blockBytes - place % blockBytes
+      if (1...4).contains(type), length > 0, headerBytes + length <= inBlock,
+        place + headerBytes + length <= bytes.count, isWhole(bytes, place, length)
+      {
+        return place
+      }
+      place += 1
+    }
+    return nil
+  }
+
+  private static func header(_ bytes: UnsafeRawBufferPointer, _ offset: Int) -> (length: Int, type: UInt8) {
+    (Int(bytes[offset + 4]) | Int(bytes[offset + 5]) << 8, bytes[offset + 6])
+  }
+
+  /// Whether the checksum is that of the type and so many bytes.
+  private static func isWhole(_ bytes: UnsafeRawBufferPointer, _ offset: Int, _ length: Int) -> Bool {
+    let stored = UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self))
+    var checksum = UInt32.max
+    for byte in bytes[(offset + 6)..<(offset + headerBytes + length)] {
+      checksum = crcTable[Int(UInt8(truncatingIfNeeded: checksum) ^ byte)] ^ checksum >> 8
+    }
+    checksum = ~checksum
+    // Stored rotated and moved, so that a checksum over bytes that hold checksums stays a good one.
+    return stored == (checksum >> 15 | checksum << 17) &+ 0xA282_EAD8
+  }
+
+  /// CRC-32C (RFC 3720 appendix B.4), a byte at a time.
+  private static let crcTable: [UInt32] = (0..<256).map { byte in
+    (0..<8).reduce(UInt32(byte)) { value, _ in value & 1 == 0 ? value >> 1 : value >> 1 ^ 0x82F6_3B78 }
+  }
+}

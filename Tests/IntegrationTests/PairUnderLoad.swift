@@ -1,0 +1,122 @@
+import Foundation
+import LocalStack
+import Operations
+
+/// What tests under load have in common.
+extension Pair {
+  /// Makes channels with members `user-0` and on, and messages `m1` and on.
+  func makeChannels(_ channels: [String], messages: Int, users: Int) async throws {
+    let members = (0..<users).map { "\"user-\($0)\"" }.joined(separator: ",")
+    for cid in channels {
+      try await expect(
+        201,
+        "PUT",
+        "/v1/channels/\(cid)",
+        token: serverToken,
+        json: #"{"members":[\#(members)]}"#
+      )
+      for first in stride(from: 1, through: messages, by: 1000) {
+        let entries = (first...min(first + 999, messages)).map { #"{"cid":"\#(cid)","id":"m\#($0)"}"# }
+        let path = directory + "/batch.json"
+        try #"{"messages":[\#(entries.joined(separator: ","))]}"#.write(
+          toFile: path,
+          atomically: true,
+          encoding: .utf8
+        )
+        try await expect(200, "POST", "/v1/messages", token: serverToken, json: "@" + path)
+      }
+    }
+  }
+
+  /// Makes them, and the file that tells the clients of them; returns its path.
+  func prepareLoad(channels: [String], messages: Int, users: Int) async throws -> String {
+    try await makeChannels(channels, messages: messages, users: users)
+    var tokens: [String: String] = [:]
+    for number in 0..<users { tokens["user-\(number)"] = try await token("user-\(number)") }
+    let specification: [String: Any] = [
+      "server": serverToken, "users": tokens, "channels": channels, "messages": messages,
+    ]
+    let path = directory + "/specification.json"
+    try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
+    return path
+  }
+
+  /// The h2c gateway's process, which the clients talk to.
+  var gatewayProcess: ChildProcess {
+    get async throws {
+      let processes = await stack.gatewayProcesses
+      guard processes.count == 2 else { throw Unexpected("the gateways are not running") }
+      return processes[1]
+    }
+  }
+
+  var storeProcess: ChildProcess {
+    get async throws {
+      guard let process = await stack.storeProcess else { throw Unexpected("the store is not running") }
+      return process
+    }
+  }
+
+  /// What the h2c gateway's `/ready` says.
+  func readiness() async -> (status: Int, body: String)? {
+    await HealthCheck.get("http://\(stack.plan.gateways[1].admin)/ready")
+  }
+
+  /// A metric of the h2c gateway, all its values added up.
+  func gatewayMetric(_ name: String) async -> Double? {
+    let answer = await HealthCheck.get("http://\(stack.plan.gateways[1].admin)/metrics")
+    let values = answer?.body.split(separator: "\n").filter {
+      $0.hasPrefix(name + " ") || $0.hasPrefix(name + "{")
+    }
+    .compactMap { $0.split(separator: " ").last.flatMap { Double($0) } }
+    return values.map { $0.reduce(0, +) }
+  }
+
+  /// Waits until something holds; the deadline is against hanging only.
+  func eventually(_ what: String, _ holds: () async -> Bool) async throws {
+    for _ in 0..<600 {
+      if await holds() { return }
+      try await Task.sleep(for: .milliseconds(100))
+    }
+    throw Unexpected("not within a minute: \(what)")
+  }
+}
+
+/// A process's resident memory, looked at ten times a second while something happens.
+actor MemoryWatch {
+  private let processID: Int32
+  private(set) var first = 0
+  private(set) var highest = 0
+  private var task: Task<Void, Never>?
+
+  init(_ process: ChildProcess) {
+    processID = process.processID
+    first = Self.residentBytes(process.processID)
+  }
+
+  func start() {
+    task = Task {
+      while !Task.isCancelled {
+        look()
+        try? await Task.sleep(for: .milliseconds(100))
+      }
+    }
+  }
+
+  /// By how many bytes the process grew at most.
+  func stop() -> Int {
+    task?.cancel()
+    look()
+    return highest - first
+  }
+
+  private func look() { highest = max(highest, Self.residentBytes(processID)) }
+
+  private static func residentBytes(_ processID: Int32) -> Int {
+    let status = (try? String(contentsOfFile: "/proc/\(processID)/status", encoding: .utf8)) ?? ""
+    let line = status.split(separator: "\n").first { $0.hasPrefix("VmRSS:") }
+    return
+      (line?.split(whereSeparator: { $0 == " " || $0 == "\t" }).dropFirst().first.flatMap { Int($0) } ?? 0)
+      << 10
+  }
+}

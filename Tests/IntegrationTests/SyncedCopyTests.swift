@@ -1,0 +1,245 @@
+import Foundation
+import Glibc
+import LocalStack
+import Operations
+import Testing
+
+extension RealProcesses {
+  /// What a power cut leaves: a killed process leaves its page cache behind, so here everything is cut off that was written after the last sync.
+  @Suite struct SyncedCopies {
+    /// The store is stopped at random moments under load; a copy of its data, each file cut to what the kernel had been made to sync, has every mark that had been
+    /// acknowledged by then. To show that this can fail: cut one sync earlier, marks are missing.
+    @Test func theSyncedPartHasEveryAcknowledgedMark() async throws {
+      try await Pair.with { pair in
+        let specification = try await pair.prepareLoad(
+          channels: (0..<5).map { "messaging:cut-\($0)" },
+          messages: 4_000,
+          users: 4
+        )
+        let trace = pair.directory + "/trace"
+        let store = try await pair.storeProcess
+        let strace = try ChildProcess(
+          name: "strace",
+          executable: "/usr/bin/strace",
+          arguments: [
+            "-f", "-y", "-s", "0", "-e", "trace=write,writev,pwrite64,pwritev,pwritev2,fdatasync,fsync", "-e",
+            // So that most stops find a write that is not synced yet.
+            "inject=fdatasync:delay_enter=10000", "-o", trace, "-p", "\(store.processID)",
+          ],
+          logFile: pair.directory + "/strace.log"
+        )
+        try await pair.eventually("strace is there") {
+          (try? String(contentsOfFile: trace, encoding: .utf8))?.isEmpty == false
+        }
+        let client = try Companion(
+          Pair.python,
+          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+        )
+        defer { client.end() }
+        var cutBytes = 0
+        var earlierLost = 0
+        for round in 1...4 {
+          try await Task.sleep(for: .milliseconds(.random(in: 300...1500)))
+          store.signal(SIGSTOP)
+          // What it had sent comes in; until then its last calls have come to their ends and are in the trace.
+          client.send("hold")
+          let held = client.line() ?? "the client ended"
+          #expect(held.hasPrefix("held "), "round \(round): \(held)")
+          let lengths = SyncedLengths(
+            try String(contentsOfFile: trace, encoding: .utf8),
+            directory: pair.stack.files.data
+          )
+          let (answer, cut) = try await check(pair, client, "synced-\(round)") { lengths.unsynced($0) }
+          #expect(answer.hasPrefix("ok "), "round \(round), \(cut) bytes cut off: \(answer)")
+          cutBytes += cut
+          if earlierLost == 0 {
+            let (earlier, _) = try await check(pair, client, "earlier-\(round)") {
+              lengths.unsyncedOneSyncEarlier($0)
+            }
+            if earlier.hasPrefix("lost: ") { earlierLost += 1 }
+          }
+          store.signal(SIGCONT)
+          try await pair.stack.waitUntilGatewaysAreReady()
+          client.send("go")
+          print("round \(round): \(held); \(cut) bytes that were not synced cut off; \(answer)")
+        }
+        await strace.stop()
+        #expect(cutBytes > 0, "nothing was ever written that was not synced: the copies show nothing")
+        #expect(earlierLost > 0, "copies cut one sync earlier lost nothing: the test cannot fail")
+      }
+    }
+
+    /// Starts a pair over a copy in which each file has lost its last `unsynced` bytes, and has the client compare it with what was acknowledged to it.
+    private func check(
+      _ pair: Pair,
+      _ client: Companion,
+      _ name: String,
+      unsynced: (String) -> Int
+    ) async throws -> (answer: String, cut: Int) {
+      let copy = pair.directory + "/" + name
+      let files = StackFiles(directory: copy)
+      defer { files.remove() }
+      try FileManager.default.createDirectory(atPath: copy, withIntermediateDirectories: true)
+      for path in [pair.stack.files.frameSecret, pair.stack.files.jwtSecret, pair.stack.files.data] {
+        try FileManager.default.copyItem(
+          atPath: path,
+          toPath: copy + "/" + (path as NSString).lastPathComponent
+        )
+      }
+      var cut = 0
+      for file in try FileManager.default.contentsOfDirectory(atPath: files.data) {
+        let bytes = unsynced(file)
+        guard bytes > 0 else { continue }
+        let path = files.data + "/" + file
+        let size = (try FileManager.default.attributesOfItem(atPath: path)[.size] as? Int) ?? 0
+        try #require(bytes <= size, "\(file) has \(size) bytes, \(bytes) of them not synced")
+        try #require(truncate(path, off_t(size - bytes)) == 0)
+        cut += bytes
+      }
+      let stack = LocalStack(
+        plan: try .onFreePorts(usesTLS: false),
+        files: files,
+        executables: try Executables(directory: Pair.binaries)
+      )
+      do {
+        try await stack.start()
+      } catch {
+        await stack.stop()
+        throw error
+      }
+      client.send("check \(stack.plan.gateways[0].listen.port)")
+      let answer = client.line() ?? "the client ended"
+      await stack.stop()
+      return (answer, cut)
+    }
+  }
+}
+
+/// From strace's report of a process's writes and syncs: how much of each file was written after the beginning of its last sync that came to an end.
+struct SyncedLengths {
+  private struct File {
+    var written = 0
+    /// What had been written when each completed sync began, in rising order.
+    var synced: [Int] = []
+  }
+
+  private var files: [String: File] = [:]
+  /// The process stands still: what the kernel still does for it is too late for a power cut at this moment, and no reply can follow it.
+  private var isStopped = false
+  private var late: [(file: String, synced: Int)] = []
+
+  init(_ trace: String, directory: String) {
+    // By thread: the call that another thread interrupted in the report.
+    var pending: [Substring: (file: String, syncedAtStart: Int?)] = [:]
+    for line in trace.split(separator: "\n") {
+      guard let space = line.firstIndex(of: " ") else { continue }
+      let thread = line[..<space]
+      let call = line[space...].drop { $0 == " " }
+      if call.hasPrefix("--- ") {
+        if call.contains("stopped by SIGSTOP") { isStopped = true }
+        if call.hasPrefix("--- SIGCONT") { goOn() }
+      } else if call.hasPrefix("<... ") {
+        guard let begun = pending.removeValue(forKey: thread) else { continue }
+        end(begun.file, begun.syncedAtStart, call)
+      } else if let file = Self.file(call, directory) {
+        let isSync = call.hasPrefix("fdatasync(") || call.hasPrefix("fsync(")
+        let start = isSync ? files[file, default: File()].written : nil
+        if call.contains("<unfinished") {
+          pending[thread] = (file, start)
+        } else {
+          end(file, start, call)
+        }
+      }
+    }
+  }
+
+  /// A call has returned: a sync where `syncedAtStart` is set, else a write.
+  private mutating func end(_ file: String, _ syncedAtStart: Int?, _ call: Substring) {
+    guard let equals = call.range(of: "= ", options: .backwards) else { return }
+    guard let result = Int(call[equals.upperBound...].prefix { $0.isNumber || $0 == "-" }), result >= 0 else {
+      return
+    }
+    if let syncedAtStart {
+      if isStopped { late.append((file, syncedAtStart)) } else { note(file, syncedAtStart) }
+    } else {
+      files[file, default: File()].written += result
+    }
+  }
+
+  private mutating func note(_ file: String, _ synced: Int) {
+    if synced > files[file, default: File()].synced.last ?? 0 { files[file]!.synced.append(synced) }
+  }
+
+  private mutating func goOn() {
+    isStopped = false
+    for (file, synced) in late { note(file, synced) }
+    late = []
+  }
+
+  /// The name of the file that a call is about, if it is right in that directory: strace shows `call(FD</path>, …`.
+  private static func file(_ call: Substring, _ directory: String) -> String? {
+    guard let open = call.firstIndex(of: "<"), let close = call[open...].firstIndex(of: ">") else {
+      return nil
+    }
+    let path = call[call.index(after: open)..<close]
+    guard path.hasPrefix(directory + "/") else { return nil }
+    return String(path.dropFirst(directory.utf8.count + 1))
+  }
+
+  /// Bytes at the end of the file that a power cut could take.
+  func unsynced(_ file: String) -> Int {
+    guard let file = files[file] else { return 0 }
+    return file.written - (file.synced.last ?? 0)
+  }
+
+  /// The same, had the last sync not come to its end.
+  func unsyncedOneSyncEarlier(_ file: String) -> Int {
+    guard let file = files[file] else { return 0 }
+    return file.written - (file.synced.dropLast().last ?? 0)
+  }
+}
+
+/// The reading of traces is itself tested.
+@Suite struct SyncedLengthsTests {
+  private func lengths(_ lines: [String]) -> SyncedLengths {
+    SyncedLengths(lines.joined(separator: "\n"), directory: "/data")
+  }
+
+  @Test func whatIsWrittenAfterASyncHasBegunIsNotSynced() {
+    let lengths = lengths([
+      #"7 write(12</data/4.log>, ""..., 100) = 100"#,
+      "7 fdatasync(12</data/4.log> <unfinished ...>",
+      #"8 write(12</data/4.log>, ""..., 30) = 30"#,
+      "7 <... fdatasync resumed>) = 0",
+      #"8 write(12</data/4.log>, ""..., 5 <unfinished ...>"#,
+      #"7 write(13</data/5.sst>, ""..., 50) = 50"#,
+      "8 <... write resumed>) = 5",
+    ])
+    #expect(lengths.unsynced("4.log") == 35)
+    #expect(lengths.unsynced("5.sst") == 50)
+    #expect(lengths.unsynced("6.sst") == 0)
+  }
+
+  @Test func whatIsSyncedWhileTheProcessIsStoppedIsTooLate() {
+    let write = #"7 write(12</data/4.log>, ""..., 10) = 10"#
+    var lines = [
+      write, "7 fdatasync(12</data/4.log> <unfinished ...>", "8 --- stopped by SIGSTOP ---",
+      "7 <... fdatasync resumed>) = 0 (DELAYED)",
+    ]
+    #expect(lengths(lines).unsynced("4.log") == 10)
+    lines += ["8 --- SIGCONT {si_signo=SIGCONT, si_code=SI_USER, si_pid=1, si_uid=0} ---", write]
+    #expect(lengths(lines).unsynced("4.log") == 10)
+    #expect(lengths(lines).unsyncedOneSyncEarlier("4.log") == 20)
+  }
+
+  @Test func aSyncThatHasNotReturnedCountsForNothing() {
+    let write = #"7 write(12</data/4.log>, ""..., 10) = 10"#
+    let lengths = lengths([
+      write, "7 fdatasync(12</data/4.log>) = 0", write, "7 fdatasync(12</data/4.log>) = 0", write,
+      "7 fdatasync(12</data/4.log> <unfinished ...>",
+      #"7 write(9<TCP:[127.0.0.1:1->127.0.0.1:2]>, ""..., 60) = 60"#,
+    ])
+    #expect(lengths.unsynced("4.log") == 10)
+    #expect(lengths.unsyncedOneSyncEarlier("4.log") == 20)
+  }
+}

@@ -1,0 +1,188 @@
+import Foundation
+import ReceiptModel
+import StoreEngine
+import Testing
+
+@testable import StoreRocksDB
+
+/// Wrong bytes in every kind of file of a data directory: the store opens with everything that was acknowledged, or says that it cannot and names the place.
+/// Nothing that was acknowledged may be missing without a word.
+@Suite("Damage anywhere")
+struct DamageEverywhereTests {
+  private static let tableGroups: UInt64 = 30
+  private static let groups: UInt64 = 60
+
+  /// A directory as a killed process leaves it, with tables (of a first life) and a write-ahead log (of the second).
+  private static func killed() throws -> TestDirectory {
+    let directory = TestDirectory()
+    let first = try directory.open()
+    for index in 1...tableGroups { try first.commit(CommitGroup(index: index)) }
+    first.close()
+    // What the log holds at the opening is written to tables.
+    let second = try directory.open()
+    for index in (tableGroups + 1)...groups {
+      try second.commit(CommitGroup(index: index, bytes: 40))
+    }
+    let copy = try directory.copy()
+    second.close()
+    return copy
+  }
+
+  private enum Outcome: Equatable {
+    /// Everything that was acknowledged is there.
+    case whole
+    /// It cannot be opened, or not be read, and the words name this directory.
+    case refused
+    case wrong(String)
+  }
+
+  private func outcome(_ directory: TestDirectory) throws -> Outcome {
+    let engine: RocksDBEngine
+    do {
+      engine = try directory.open(shards: nil)
+    } catch {
+      return error.description.contains(directory.path) ? .refused : .wrong("names no place: \(error)")
+    }
+    defer { engine.close() }
+    for shard in 0..<2 {
+      do {
+        let indices = try engine.indices(shard)
+        guard indices == Array(1...Self.groups) else {
+          return .wrong("shard \(shard) has \(indices.count) of \(Self.groups) batches, and no word of it")
+        }
+        guard try engine.recover(ShardID(UInt16(shard))).head == CommitGroup.content(shard, Self.groups, 40)
+        else { return .wrong("shard \(shard)'s page is not of the last group") }
+      } catch let error as StorageError {
+        return error.description.contains(directory.path) ? .refused : .wrong("names no place: \(error)")
+      }
+    }
+    return .whole
+  }
+
+  private static func files(_ directory: TestDirectory, _ kind: String) throws -> [String] {
+    try FileManager.default.contentsOfDirectory(atPath: directory.path).sorted().filter {
+      kind.hasPrefix(".") ? $0.hasSuffix(kind) : $0.hasPrefix(kind)
+    }
+  }
+
+  @Test("untouched, it is whole")
+  func untouched() throws {
+    #expect(try outcome(Self.killed()) == .whole)
+  }
+
+  @Test(
+    "wrong bytes: whole, or a refusal that names the place",
+    arguments: [(".log", 120), ("MANIFEST-", 120), (".sst", 120), ("CURRENT", 20)]
+  )
+  func flipped(_ kind: String, _ count: Int) throws {
+    var random = DamageRandom()
+    let source = try Self.killed()
+    let names = try Self.files(source, kind)
+    try #require(!names.isEmpty)
+    var refused = 0
+    for _ in 0..<count {
+      let directory = try source.copy()
+      let path = directory.path + "/" + names[random.below(names.count)]
+      var bytes = try Data(contentsOf: URL(fileURLWithPath: path))
+      guard !bytes.isEmpty else { continue }
+      let place = random.below(bytes.count)
+      let mask = random.below(2) == 0 ? UInt8(1 << random.below(8)) : UInt8(1 + random.below(255))
+      bytes[place] ^= mask
+      try bytes.write(to: URL(fileURLWithPath: path))
+      let outcome = try outcome(directory)
+      if outcome == .refused { refused += 1 }
+      let isGood = outcome == .whole || outcome == .refused
+      #expect(isGood, "\(path), byte \(place) xor \(mask), seed \(random.seed): \(outcome)")
+    }
+    print("damage in \(kind): \(refused) of \(count) refused, seed \(random.seed)")
+    #expect(refused > 0)
+  }
+
+  /// The headers are where a wrong bit could pass for the end of the log: each bit of each length and type, in the log and in the manifest.
+  @Test("every bit of the records' lengths and types", arguments: [".log", "MANIFEST-"])
+  func headers(_ kind: String) throws {
+    let source = try Self.killed()
+    for name in try Self.files(source, kind) {
+      let bytes = try Data(contentsOf: URL(fileURLWithPath: source.path + "/" + name))
+      for place in Self.headerPlaces(bytes) {
+        for bit in 0..<8 {
+          var damaged = bytes
+          damaged[place] ^= UInt8(1 << bit)
+          let fault = damaged.withUnsafeBytes { LogFileCheck.fault(in: $0, checksums: true) }
+          #expect(fault != nil, "\(name), byte \(place), bit \(bit): not noticed")
+        }
+      }
+    }
+  }
+
+  /// Lengths and types of the records of a log without damage.
+  private static func headerPlaces(_ bytes: Data) -> [Int] {
+    var places: [Int] = []
+    var offset = 0
+    while offset + 7 <= bytes.count {
+      places += [offset + 4, offset + 5, offset + 6]
+      offset += 7 + Int(bytes[offset + 4]) + Int(bytes[offset + 5]) << 8
+    }
+    return places
+  }
+
+  /// The last record cut off at each byte was never acknowledged: that is no damage. Cut off before it, what was is missing, and only the group that is
+  /// incomplete and those behind it.
+  @Test("the log cut short at every byte of its last records: the groups before the cut")
+  func torn() throws {
+    let source = try Self.killed()
+    let log = (try source.newestLog as NSString).lastPathComponent
+    let bytes = try Data(contentsOf: URL(fileURLWithPath: source.path + "/" + log))
+    var ends: [Int] = []
+    var offset = 0
+    while offset + 7 <= bytes.count {
+      offset += 7 + Int(bytes[offset + 4]) + Int(bytes[offset + 5]) << 8
+      ends.append(offset)
+    }
+    try #require(ends.last == bytes.count)
+    let from = ends[ends.count - 3]
+    for length in from...bytes.count {
+      #expect(
+        bytes[..<length].withUnsafeBytes { LogFileCheck.fault(in: $0, checksums: true) } == nil,
+        "\(length) bytes"
+      )
+    }
+    // Each group is one record here.
+    for length in stride(from: from, through: bytes.count, by: 17) {
+      let directory = try source.copy()
+      #expect(truncate(directory.path + "/" + log, off_t(length)) == 0)
+      let engine = try directory.open(shards: nil)
+      let lost = ends.count { $0 > length }
+      let expected = Array(1...(Self.groups - UInt64(lost)))
+      #expect(try engine.indices(0) == expected && engine.indices(1) == expected, "\(length) bytes")
+      engine.close()
+    }
+  }
+
+  @Test("without CURRENT no new database is made over the old one's files")
+  func withoutCurrent() throws {
+    let directory = try Self.killed()
+    try FileManager.default.removeItem(atPath: directory.path + "/CURRENT")
+    let before = try FileManager.default.contentsOfDirectory(atPath: directory.path).sorted()
+    #expect { _ = try directory.open() } throws: { "\($0)".contains(directory.path + "/CURRENT is missing") }
+    #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path).sorted() == before)
+  }
+}
+
+/// Numbers from a seed that is printed, and played again with TIDEMARK_SEED.
+struct DamageRandom {
+  let seed: UInt64
+  private var state: UInt64
+
+  init() {
+    seed =
+      ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { UInt64($0) }
+      ?? .random(in: 1...1_000_000)
+    state = seed
+  }
+
+  mutating func below(_ limit: Int) -> Int {
+    state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+    return Int(state >> 33) % limit
+  }
+}
