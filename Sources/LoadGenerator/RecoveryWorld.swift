@@ -172,6 +172,57 @@ final class RecoveryWorld: Sendable {
     }
   }
 
+  // MARK: Use of one channel
+
+  /// What may be asked of a channel.
+  enum Use {
+    case readState
+    case mark(member: Int)
+    case register
+
+    /// Seven of ten are questions.
+    static func random(_ random: inout some RandomNumberGenerator) -> Use {
+      switch Int.random(in: 0..<100, using: &random) {
+      case ..<70: .readState
+      case ..<85: .mark(member: Int.random(in: 0..<1_000, using: &random))
+      default: .register
+      }
+    }
+  }
+
+  /// Asks one thing of one channel.
+  ///
+  /// - Returns: whether it was answered; a store that is busy is no error here.
+  func use(_ channel: Int, _ use: Use) async throws -> Bool {
+    let cid = Self.cid(channel)
+    let answer: HTTPAnswer
+    switch use {
+    case .readState:
+      answer = try await caller(channel).call(.get, "/v1/channels/\(cid)/read-state", token: token)
+    case .mark(let number):
+      let member = number % members
+      let user = Self.user(channel / Self.groupCount, member)
+      let path = "/v1/channels/\(cid)/read?message_id=m\(Self.messages)&user_id=\(user)"
+      answer = try await caller(channel).call(.post, path, token: token)
+      if answer.status == 200 {
+        state.withLock { $0.watermarks[channel * members + member] = UInt8(Self.messages) }
+      }
+    case .register:
+      let id = "z" + String(UInt64.random(in: .min ... .max), radix: 36)
+      answer = try await caller(channel).call(
+        .post,
+        "/v1/channels/\(cid)/messages",
+        body: Array(#"{"id":"\#(id)"}"#.utf8),
+        token: token
+      )
+    }
+    switch answer.status {
+    case 200, 201: return true
+    case 503: return false
+    default: throw LoadError("\(cid): \(answer.status) \(answer.text.prefix(300))")
+    }
+  }
+
   // MARK: Reading back
 
   /// Reads channels drawn at random, and throws where one has less than was acknowledged.

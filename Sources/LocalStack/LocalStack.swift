@@ -58,6 +58,7 @@ package actor LocalStack {
   package nonisolated let files: StackFiles
   /// Where they listen.
   package nonisolated let plan: StackPlan
+  private var storeFlags: [String]
 
   private let executables: Executables
   private var store: ChildProcess?
@@ -66,6 +67,7 @@ package actor LocalStack {
   /// Nothing is started yet.
   package init(plan: StackPlan, files: StackFiles, executables: Executables) {
     self.plan = plan
+    self.storeFlags = plan.storeFlags
     self.files = files
     self.executables = executables
   }
@@ -101,7 +103,7 @@ package actor LocalStack {
       arguments: [
         "--data", files.data, "--listen", "\(plan.store)", "--secret-file", files.frameSecret,
         "--admin", "\(plan.storeAdmin)", "--log-level", plan.logLevel,
-      ] + plan.storeFlags,
+      ] + storeFlags,
       logFile: files.log(of: "tidemark-store")
     )
     store = child
@@ -113,6 +115,9 @@ package actor LocalStack {
     store?.signal(9)
     await store?.waitForExit()
   }
+
+  /// Flags of the store from its next start on.
+  package func setStoreFlags(_ flags: [String]) { storeFlags = flags }
 
   /// Ends the store as an operator ends it: gateways are told, what is under way is answered.
   package func stopStore() async { await store?.stop() }

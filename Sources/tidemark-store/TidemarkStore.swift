@@ -50,7 +50,7 @@ struct TidemarkStore: AsyncParsableCommand {
   var durability: String?
   @Option(
     help: ArgumentHelp(
-      "What channels may occupy in memory, such as 512M or 8G, at least 16M; RocksDB's buffers come on top, some 400M. Default: half of the machine's memory.",
+      "What channels may occupy in memory, such as 512M or 8G, at least 1M; RocksDB's buffers come on top, some 400M. Default: half of the machine's memory.",
       valueName: "size"
     )
   )
@@ -128,7 +128,7 @@ struct TidemarkStore: AsyncParsableCommand {
     guard let durability = Durability(mode) else {
       throw SettingsError("durability", "\"\(mode)\": give sync, or interval:MS with 1 to 60000 milliseconds")
     }
-    let memory = try settings.byteCount("memory", in: 16 << 20...1 << 50) ?? Self.memoryDefault
+    let memory = try settings.byteCount("memory", in: 1 << 20...1 << 50) ?? Self.memoryDefault
     let metrics = MetricsRegistry()
     ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(settings), metrics: metrics)
     let logger = Logger(label: "tidemark-store")

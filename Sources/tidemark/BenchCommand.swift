@@ -9,7 +9,7 @@ struct BenchCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "bench",
     abstract: "Loads an HTTP/2 server and measures its answers.",
-    subcommands: [LoadCommand.self, CompareCommand.self, RecoveryCommand.self],
+    subcommands: [LoadCommand.self, CompareCommand.self, RecoveryCommand.self, MemoryCommand.self],
     defaultSubcommand: LoadCommand.self
   )
 }

@@ -1,0 +1,97 @@
+import ArgumentParser
+import Foundation
+import LoadGenerator
+import LocalStack
+
+/// tidemark bench memory
+struct MemoryCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "memory",
+    abstract: "Uses more channels than the store has memory for, a few much and most of them seldom.",
+    discussion: """
+      Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
+      data in a new directory under ./.tidemark. Of the requests 70 % read a read state, 15 % mark a message read, 15 % \
+      register one; which channel, is drawn by Zipf's law. Afterwards reads back what had been acknowledged, and exits \
+      with 1 if anything is missing.
+      """
+  )
+
+  @Option(help: "Channels.")
+  var channels = 100_000
+  @Option(help: "Members of each.")
+  var members = 10
+  @Option(help: ArgumentHelp("The store's --memory, in MiB.", valueName: "MiB"))
+  var memory = 32
+  @Option(help: ArgumentHelp("How long they are used.", valueName: "seconds"))
+  var seconds = 20.0
+  @Option(help: "Requests under way at once.")
+  var concurrency = 64
+  @Option(help: "Zipf's exponent.")
+  var exponent = 0.99
+  @Option(help: ArgumentHelp("Where the data of the run goes.", valueName: "dir"))
+  var directory = ".tidemark"
+  @Option(help: ArgumentHelp("Where tidemark-store and tidemark-gateway are.", valueName: "dir"))
+  var programs: String?
+  @Flag(help: "Print one JSON document instead of the table.")
+  var json = false
+
+  func validate() throws {
+    guard (1_000...10_000_000).contains(channels) else {
+      throw ValidationError("--channels: give 1000 to 10000000")
+    }
+    guard (1...100).contains(members) else { throw ValidationError("--members: give 1 to 100") }
+    guard memory >= 1 else { throw ValidationError("--memory: give at least 1 MiB") }
+    guard seconds > 0, seconds <= 3600 else { throw ValidationError("--seconds: give up to 3600") }
+    guard (1...4096).contains(concurrency) else { throw ValidationError("--concurrency: give 1 to 4096") }
+    guard exponent > 0, exponent < 1 else { throw ValidationError("--exponent: between 0 and 1") }
+  }
+
+  func run() async throws {
+    try await reportingErrors("tidemark bench memory") {
+      let executables = try programs.map { try Executables(directory: $0) } ?? Executables.besideThisOne()
+      var bench = MemoryBench()
+      bench.channels = channels
+      bench.members = members
+      bench.memoryBytes = memory << 20
+      bench.seconds = seconds
+      bench.concurrency = concurrency
+      bench.exponent = exponent
+      let configured = bench
+      let path = FileManager.default.currentDirectoryPath
+      let parent = directory.hasPrefix("/") ? directory : path + "/" + directory
+      let run = parent + "/memory-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
+      let progress = ProgressLine()
+      let json = json
+      try await withInterrupts {
+        defer { progress.clear() }
+        let one = try await configured.run(executables: executables, directory: run, note: progress.show)
+        progress.clear()
+        Terminal.print(json ? Self.document(one) : Self.table(one))
+      }
+      if !json { Terminal.print("\n\(Machine.summary)") }
+    }
+  }
+
+  private static func table(_ one: MemoryBench.Measurement) -> String {
+    func mebibytes(_ bytes: Int) -> String { "\(Figures.count(bytes >> 20)) MiB" }
+    func milliseconds(_ value: Int) -> String { "\(Figures.decimal(Double(value) / 1_000, digits: 2)) ms" }
+    let share = one.requests == 0 ? 0 : 100 * one.loads / one.requests
+    let cells = [
+      mebibytes(one.memoryBytes), mebibytes(one.dataSetBytes), Figures.count(one.channels),
+      Figures.count(Int(one.requestsPerSecond)), milliseconds(one.p50Microseconds),
+      milliseconds(one.p99Microseconds), milliseconds(one.maxMicroseconds), "\(share) %",
+      Figures.count(one.refused), mebibytes(one.residentBytesMax), mebibytes(one.processBytesMax),
+    ]
+    return """
+      | --memory | data set | channels | requests/s | p50 | p99 | longest | read from storage | refused | channels at most | process at most |
+      | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+      | \(cells.joined(separator: " | ")) |
+      """
+  }
+
+  private static func document(_ one: MemoryBench.Measurement) -> String {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.sortedKeys]
+    return (try? encoder.encode(one)).map { String(decoding: $0, as: UTF8.self) } ?? "{}"
+  }
+}
