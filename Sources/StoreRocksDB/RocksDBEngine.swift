@@ -45,7 +45,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       throw .unusable("--data \(directory): cannot be created (\(error.localizedDescription))")
     }
     if let fault = LogFileCheck.fault(in: directory, checksums: false) {
-      throw .corrupt("--data \(directory): damaged: \(fault)")
+      throw .corrupt("--data \(directory): \(fault)")
     }
     options = Self.options(writeBufferBytes: 64 << 20)
     let names = ["default", "log", "pages"]
@@ -82,7 +82,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       if text.hasPrefix("Corruption") {
         // Of tables RocksDB says which; of logs it does not.
         let place = LogFileCheck.fault(in: directory, checksums: true).map { "; \($0)" } ?? ""
-        throw .corrupt("--data \(directory): damaged: \(text)\(place)")
+        throw .corrupt("--data \(directory): \(text)\(place)")
       }
       throw .unusable("--data \(directory): cannot be opened (\(text))")
     }
