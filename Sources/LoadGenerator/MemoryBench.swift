@@ -160,7 +160,7 @@ package struct MemoryBench: Sendable {
       }
       var sum = Results()
       for try await part in tasks {
-        part.latencies.allValues().forEach { sum.latencies.record($0.value, count: $0.count) }
+        part.latencies.recordedValues().forEach { sum.latencies.record($0.value, count: $0.count) }
         sum.answered += part.answered
         sum.refused += part.refused
       }

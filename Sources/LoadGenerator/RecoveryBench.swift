@@ -4,8 +4,8 @@ internal import HTTP2Session
 package import LocalStack
 internal import Operations
 
-/// How long a store takes to answer again after `kill -9`: a store of many channels is made through the real gateway, killed at rest and under load, started
-/// again, and asked for what it had acknowledged.
+/// How long a store takes to answer again after `kill -9`: a store of many channels is made through the real gateway, killed as soon as it
+/// is made, at rest and under load, started again, and asked for what it had acknowledged.
 package struct RecoveryBench: Sendable {
   package var channels = 100_000
   /// Members of each channel.
@@ -19,7 +19,7 @@ package struct RecoveryBench: Sendable {
 
   /// One kill and what came after it.
   package struct Measurement: Sendable, Codable {
-    /// When the store was killed: "at rest" or "under load".
+    /// When the store was killed: "just made", "at rest" or "under load".
     package var killed: String
     package var channels: Int
     package var members: Int
@@ -69,7 +69,7 @@ package struct RecoveryBench: Sendable {
         members: members
       )
       try await world.create(note)
-      try await settle(stack, note)
+      measured(try await killAndStart("just made", stack, world, note))
       measured(try await killAndStart("at rest", stack, world, note))
       measured(try await loadAndKill(stack, world, note))
       await world.close()

@@ -23,26 +23,26 @@ final class RecoveryWorld: Sendable {
     /// Marks acknowledged since they were last asked for.
     var marks = 0
     var isStopped = false
+    var caller: HTTP2Caller
   }
 
+  private let endpoint: Endpoint
   private let channels: Int
   private let members: Int
   private let token: String
-  private let callers: [HTTP2Caller]
   private let state: Mutex<State>
 
   init(endpoint: Endpoint, secretFile: String, channels: Int, members: Int) async throws {
+    self.endpoint = endpoint
     self.channels = channels
     self.members = members
     let mint = try await TokenMint(secretFile: secretFile)
     token = try await mint.server(lifetime: .seconds(12 * 3600))
-    var callers: [HTTP2Caller] = []
-    for _ in 0..<2 { callers.append(try await HTTP2Caller.connect(to: endpoint)) }
-    self.callers = callers
-    state = Mutex(State(watermarks: Array(repeating: 0, count: channels * members)))
+    let caller = try await HTTP2Caller.connect(to: endpoint)
+    state = Mutex(State(watermarks: Array(repeating: 0, count: channels * members), caller: caller))
   }
 
-  func close() async { for caller in callers { await caller.close() } }
+  func close() async { await state.withLock { $0.caller }.close() }
 
   private static func cid(_ channel: Int) -> String { "messaging:r\(channel)" }
   private static func user(_ group: Int, _ member: Int) -> String { "user-\(group)-\(member)" }
@@ -111,11 +111,10 @@ final class RecoveryWorld: Sendable {
   private func make(_ mark: Mark) async throws -> Bool {
     let entries = channels(of: mark.group).map { #""\#(Self.cid($0))":"m\#(mark.message)""# }
     let user = Self.user(mark.group, mark.member)
-    let answer = try await caller(mark.group).call(
+    let answer = try await call(
       .post,
       "/v1/channels/read",
-      body: Array(#"{"user_id":"\#(user)","read_by_channel":{\#(entries.joined(separator: ","))}}"#.utf8),
-      token: token
+      Array(#"{"user_id":"\#(user)","read_by_channel":{\#(entries.joined(separator: ","))}}"#.utf8)
     )
     guard answer.status == 200, !answer.text.contains(#""ok":false"#) else { return false }
     state.withLock { state in
@@ -160,7 +159,7 @@ final class RecoveryWorld: Sendable {
     let user = Self.user(channel / Self.groupCount, 0)
     let path = "/v1/channels/\(Self.cid(channel))/read?message_id=m\(message)&user_id=\(user)"
     while true {
-      let answer = try? await callers[0].call(.post, path, token: token)
+      let answer = try? await call(.post, path)
       if answer?.status == 200 {
         state.withLock { $0.watermarks[channel * members] = max($0.watermarks[channel * members], message) }
         return
@@ -258,7 +257,18 @@ final class RecoveryWorld: Sendable {
 
   // MARK: Calls
 
-  private func caller(_ number: Int) -> HTTP2Caller { callers[number % callers.count] }
+  /// Any call here may be made twice. A gateway ends a connection on which nothing happens for three minutes, which a store of this size takes now and then.
+  private func call(_ method: HTTP2Method, _ path: String, _ body: [UInt8]? = nil) async throws -> HTTPAnswer
+  {
+    let caller = state.withLock { $0.caller }
+    do {
+      return try await caller.call(method, path, body: body, token: token)
+    } catch CallError.closed {
+      let other = try await HTTP2Caller.connect(to: endpoint)
+      state.withLock { $0.caller = other }
+      return try await other.call(method, path, body: body, token: token)
+    }
+  }
 
   @discardableResult
   private func expect(
@@ -267,12 +277,7 @@ final class RecoveryWorld: Sendable {
     _ path: String,
     _ body: String?
   ) async throws -> String {
-    let answer = try await caller(path.utf8.count).call(
-      method,
-      path,
-      body: body.map { Array($0.utf8) },
-      token: token
-    )
+    let answer = try await call(method, path, body.map { Array($0.utf8) })
     guard statuses.contains(answer.status) else {
       throw LoadError("\(method.name) \(path) was answered \(answer.status): \(answer.text.prefix(300))")
     }

@@ -54,7 +54,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     // Until a directory has been closed in order, what was written to it without a sync may have holes where the machine failed.
     let isWhole = !FileManager.default.fileExists(atPath: Self.unsyncedPath(directory))
     if isWhole, let fault = LogFileCheck.fault(in: directory, checksums: false) {
-      throw .corrupt("--data \(directory): damaged: \(fault)")
+      throw .corrupt("--data \(directory): \(fault)")
     }
     options = Self.options(writeBufferBytes: 64 << 20, toleratesHoles: !isWhole)
     let names = ["default", "log", "pages"]
@@ -91,7 +91,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       if text.hasPrefix("Corruption") {
         // Of tables RocksDB says which; of logs it does not.
         let place = LogFileCheck.fault(in: directory, checksums: true).map { "; \($0)" } ?? ""
-        throw .corrupt("--data \(directory): damaged: \(text)\(place)")
+        throw .corrupt("--data \(directory): \(text)\(place)")
       }
       throw .unusable("--data \(directory): cannot be opened (\(text))")
     }

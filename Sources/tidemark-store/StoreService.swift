@@ -25,6 +25,8 @@ struct StoreService: Service {
       ProcessRunner.printLine(
         "tidemark-store is listening on \(address.ipAddress ?? listen.host):\(address.port ?? listen.port)"
       )
+    } catch let error as StorageError {
+      throw SettingsError(error.description)
     } catch {
       throw SettingsError("listen", "\(listen): \(error)")
     }

@@ -8,7 +8,7 @@ struct RecoveryCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "recovery",
     abstract:
-      "Kills a store of many channels, at rest and under load, and measures how soon it answers again.",
+      "Kills a store of many channels, just made, at rest and under load, and measures how soon it answers again.",
     discussion: """
       Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
       data in a new directory under ./.tidemark; afterwards reads back what had been acknowledged, and exits with 1 if \

@@ -88,10 +88,13 @@ import Testing
       #expect(notReady.exitCode == 1 && notReady.line == "\(base)/ready: 503")
       readiness.set("process", nil)
       #expect(await HealthCheck.run("\(base)/ready").exitCode == 0)
+      let whole = await HealthCheck.get("\(base)/ready")
+      #expect(whole?.status == 200 && whole?.body == "{\"status\":\"ready\"}\n")
     }
     #expect(await HealthCheck.run("http://127.0.0.1:1/ready").exitCode == 1)
     #expect(await HealthCheck.run("https://127.0.0.1:1/ready").exitCode == 1)
     #expect(await HealthCheck.run("nonsense").exitCode == 1)
+    #expect(await HealthCheck.get("http://127.0.0.1:1/ready") == nil)
   }
 
   @Test(arguments: [

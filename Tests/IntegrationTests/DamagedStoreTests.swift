@@ -1,0 +1,193 @@
+import Foundation
+import Glibc
+import LocalStack
+import Operations
+import Testing
+
+extension RealProcesses {
+  /// The real store over data with wrong or missing bytes: it serves what was acknowledged, or stops in one line that names the place, or answers 503 for what it
+  /// cannot read. It never ends by a signal, and never serves less without a word.
+  @Suite struct DamagedStores {
+    private static let channels = (0..<3).map { "messaging:damage-\($0)" }
+    /// Marks of one user, one after the other, going round the channels.
+    private static let marks = 90
+
+    private enum Outcome {
+      /// How many of the marks are there, or nil where a channel answers 503.
+      case serves([Int?])
+      /// What it printed.
+      case refuses(String)
+    }
+
+    @Test func wrongBytes() async throws {
+      var random = SeededPlaces()
+      print("wrong bytes in the real store's data: TIDEMARK_SEED=\(random.seed)")
+      try await Pair.with { pair in
+        let source = try await Self.killedStore(pair)
+        var counts = (whole: 0, refused: 0, unread: 0)
+        for number in 0..<28 {
+          let kinds = [".log", ".sst", "MANIFEST-", ".sst", "CURRENT", ".sst", ".log"]
+          let kind = kinds[number % kinds.count]
+          let files = try FileManager.default.contentsOfDirectory(atPath: source).sorted().filter {
+            kind.hasPrefix(".") ? $0.hasSuffix(kind) : $0.hasPrefix(kind)
+          }
+          let file = try #require(files.isEmpty ? nil : files[random.below(files.count)])
+          try Self.restore(source, pair)
+          let path = pair.stack.files.data + "/" + file
+          var bytes = try Data(contentsOf: URL(fileURLWithPath: path))
+          guard !bytes.isEmpty else { continue }
+          let place = random.below(bytes.count)
+          bytes[place] ^= UInt8(1 << random.below(8))
+          try bytes.write(to: URL(fileURLWithPath: path))
+          let name = "\(file), byte \(place), seed \(random.seed)"
+          switch try await Self.start(pair) {
+          case .refuses(let line):
+            counts.refused += 1
+            #expect(line.contains("exited with code 78"), "\(name): \(line)")
+            #expect(line.contains(pair.stack.files.data), "\(name): the data is not named: \(line)")
+          case .serves(let found):
+            let expected = Self.positions(after: Self.marks)
+            for (have, want) in zip(found, expected) {
+              #expect(have == nil || have == want, "\(name): \(found), acknowledged \(expected)")
+            }
+            if found.contains(where: { $0 == nil }) {
+              counts.unread += 1
+              let log = try String(
+                contentsOfFile: pair.stack.files.log(of: "tidemark-store"),
+                encoding: .utf8
+              )
+              let report = log.split(separator: "\n").last { $0.contains("stored data cannot be used") } ?? ""
+              #expect(report.contains(pair.stack.files.data), "\(name): not reported: \(log.suffix(500))")
+            } else {
+              counts.whole += 1
+            }
+          }
+        }
+        print(
+          "\(counts.refused) refused, \(counts.unread) with channels that answer 503, \(counts.whole) whole"
+        )
+        #expect(counts.refused > 0)
+        // The store as it was is well: what was seen above came from the damage.
+        try Self.restore(source, pair)
+        guard case .serves(let found) = try await Self.start(pair), found == Self.positions(after: Self.marks)
+        else {
+          throw Unexpected("the data without damage is not served")
+        }
+      }
+    }
+
+    /// Cut short inside a record: the marks up to some mark are there, and none behind it.
+    @Test func tornLog() async throws {
+      var random = SeededPlaces()
+      print("cut logs of the real store: TIDEMARK_SEED=\(random.seed)")
+      try await Pair.with { pair in
+        let source = try await Self.killedStore(pair)
+        let logs = try FileManager.default.contentsOfDirectory(atPath: source).filter { $0.hasSuffix(".log") }
+          .sorted()
+        let log = try #require(logs.last)
+        let size = try #require(
+          FileManager.default.attributesOfItem(atPath: source + "/" + log)[.size] as? Int
+        )
+        try #require(size > 1_000)
+        // The last record byte by byte is in StoreRocksDBTests; here the whole way of the data to the caller.
+        for length in [size - 1, size - 20] + (0..<6).map({ _ in random.below(size) }) {
+          try Self.restore(source, pair)
+          try #require(truncate(pair.stack.files.data + "/" + log, off_t(length)) == 0)
+          guard case .serves(let found) = try await Self.start(pair) else {
+            Issue.record("\(log) with \(length) of \(size) bytes is refused")
+            continue
+          }
+          let prefix = (0...Self.marks).first { Self.positions(after: $0).map { $0 } == found }
+          #expect(
+            prefix != nil,
+            "\(log) with \(length) of \(size) bytes, seed \(random.seed): \(found) was never so"
+          )
+          if length < size / 2 {
+            #expect(prefix ?? 0 < Self.marks, "half of the log was cut off, and nothing is missing")
+          }
+        }
+      }
+    }
+
+    // MARK: Details
+
+    /// Where the user is in each channel after so many marks.
+    private static func positions(after count: Int) -> [Int?] {
+      channels.indices.map { channel in (0..<count).filter { $0 % channels.count == channel }.count }
+    }
+
+    /// Makes channels and marks, kills the store, and returns a copy of its data: pages and an old log in tables, a new log on top of them.
+    private static func killedStore(_ pair: Pair) async throws -> String {
+      try await pair.makeChannels(channels, messages: 2_000, users: 1)
+      let token = try await pair.token("user-0")
+      for mark in 0..<marks {
+        // At a start, what the log holds is made pages at once; at the next one, what RocksDB's own log holds is written to tables.
+        if mark == marks / 3 || mark == marks / 2 {
+          await pair.stack.killStore()
+          try await pair.stack.startStore()
+          try await pair.stack.waitUntilGatewaysAreReady()
+          try await pair.eventually("every page is written") {
+            let answer = await HealthCheck.get("http://\(pair.stack.plan.storeAdmin)/metrics")
+            return answer?.body.contains("\ntidemark_store_dirty_pages 0\n") ?? false
+          }
+        }
+        let path =
+          "/v1/channels/\(channels[mark % channels.count])/read?message_id=m\(mark / channels.count + 1)"
+        try await pair.expect(200, "POST", path, token: token)
+      }
+      await pair.stack.killStore()
+      let copy = pair.directory + "/killed"
+      try FileManager.default.copyItem(atPath: pair.stack.files.data, toPath: copy)
+      return copy
+    }
+
+    private static func restore(_ source: String, _ pair: Pair) throws {
+      try? FileManager.default.removeItem(atPath: pair.stack.files.data)
+      try FileManager.default.copyItem(atPath: source, toPath: pair.stack.files.data)
+    }
+
+    /// Starts the store over its data, asks for every channel, and kills it again.
+    private static func start(_ pair: Pair) async throws -> Outcome {
+      do {
+        try await pair.stack.startStore()
+      } catch let error as StackError {
+        await pair.stack.killStore()
+        return .refuses(error.description)
+      }
+      try await pair.stack.waitUntilGatewaysAreReady()
+      var found: [Int?] = []
+      for cid in channels {
+        let answer = try await pair.curl("GET", "/v1/channels/\(cid)/read-state", token: pair.serverToken)
+        if answer.status == 503 {
+          found.append(nil)
+          continue
+        }
+        let body = try JSONSerialization.jsonObject(with: Data(answer.body.utf8)) as? [String: Any]
+        let rows = body?["read"] as? [[String: Any]] ?? []
+        guard answer.status == 200, let position = rows.first?["last_read_seq"] as? Int else {
+          throw Unexpected("\(cid): \(answer)")
+        }
+        found.append(position)
+      }
+      await pair.stack.killStore()
+      return .serves(found)
+    }
+  }
+}
+
+/// Numbers from a seed that is printed, and played again with TIDEMARK_SEED.
+struct SeededPlaces {
+  let seed: UInt64
+  private var state: UInt64
+
+  init() {
+    let given = ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { UInt64($0) }
+    seed = given ?? .random(in: 1...1_000_000)
+    state = seed
+  }
+
+  mutating func below(_ limit: Int) -> Int {
+    state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+    return Int(state >> 33) % limit
+  }
+}

@@ -1,0 +1,39 @@
+import Foundation
+import Testing
+
+extension RealProcesses {
+  /// `tidemark bench recovery`, which makes the figures of docs/reliability.md, over a small store: killed three times, it has what it had acknowledged.
+  @Suite struct Recovery {
+    private struct Measurement: Decodable {
+      var killed: String
+      var marks: Int
+      var logBytes: Int
+      var tailChannels: Int
+      var residentBytesReady: Int
+      var checked: Int
+    }
+
+    @Test func aSmallStore() async throws {
+      let directory = NSTemporaryDirectory() + "tidemark-recovery-\(UUID().uuidString)"
+      defer { try? FileManager.default.removeItem(atPath: directory) }
+      let output = try await Command.run(
+        Pair.binaries + "/tidemark",
+        [
+          "bench", "recovery", "--channels", "2000", "--members", "3", "--load", "0.5", "--directory",
+          directory,
+          "--json",
+        ]
+      )
+      #expect(output.status == 0, "\(output)")
+      let kills = try output.out.split(separator: "\n").map {
+        try JSONDecoder().decode(Measurement.self, from: Data($0.utf8))
+      }
+      #expect(kills.map(\.killed) == ["just made", "at rest", "under load"])
+      #expect(kills.allSatisfy { $0.checked == 2_000 && $0.logBytes > 0 && $0.residentBytesReady > 0 })
+      // At rest there is nothing to take up; right after it was made there is everything.
+      #expect(
+        kills.count == 3 && kills[0].tailChannels > 0 && kills[1].tailChannels == 0 && kills[2].marks > 0
+      )
+    }
+  }
+}
