@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 # Libraries the services link against, then the foreign tools that tests and bench run.
 LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev
-TOOLS := curl openssl nghttp2-client nghttp2-server python3 python3-httpx python3-h2 strace xxhash
+TOOLS := curl openssl nghttp2-client nghttp2-server python3 python3-httpx python3-h2 strace xxhash haproxy docker-compose
 
 BUILD := .build
 # A module that is used but not declared builds or not by the luck of the order: refused here, not found on another machine.
@@ -15,11 +15,13 @@ SWIFT_BUILD := swift build --scratch-path $(BUILD) --explicit-target-dependency-
 RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-exclusivity=unchecked
 DEBUG_BIN := $(BUILD)/debug
 RELEASE_BIN := $(BUILD)/release
+PROGRAMS := tidemark-store tidemark-gateway tidemark
+DESTINATION ?= $(BUILD)/static
 
-.PHONY: help deps build release demo run test lint bench clean
+.PHONY: help deps build release static demo run test lint bench secrets deploy-check clean
 
 help: ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 deps: ## Install what is missing from Debian's packages (as root, or with sudo)
 	@missing=; for package in $(LIBRARIES) $(TOOLS); do \
@@ -36,7 +38,13 @@ build: deps ## Build the programs (debug)
 	@$(SWIFT_BUILD)
 
 release: deps ## Build the programs, optimised
-	@for product in tidemark-store tidemark-gateway tidemark; do $(SWIFT_BUILD) $(RELEASE) --product $$product; done
+	@for product in $(PROGRAMS); do $(SWIFT_BUILD) $(RELEASE) --product $$product; done
+
+# For the container images, whose file installs the libraries itself: Swift's runtime linked in, no symbols, into DESTINATION.
+static:
+	@for product in $(PROGRAMS); do $(SWIFT_BUILD) $(RELEASE) --static-swift-stdlib --product $$product; done
+	@mkdir -p $(DESTINATION)
+	@for product in $(PROGRAMS); do strip -o $(DESTINATION)/$$product $(RELEASE_BIN)/$$product; done
 
 demo: build ## Play a conversation through the real gateway and store
 	@$(DEBUG_BIN)/tidemark demo
@@ -54,6 +62,13 @@ test: deps lint ## Build and run every test; closes with a count
 
 bench: release ## Measure durable mark-reads beside nghttpd (about 10 minutes)
 	@$(RELEASE_BIN)/tidemark bench compare
+
+secrets: ## Make what docker-compose.yml needs under Deploy/secrets
+	@Deploy/secrets.sh
+
+deploy-check: TOOLS += debootstrap iproute2
+deploy-check: deps ## Carry out the container files in clean roots and use what comes out (as root; a release build and some minutes)
+	@Deploy/check.sh
 
 clean: ## Remove what was built
 	@rm -rf $(BUILD)

@@ -1,0 +1,233 @@
+import Foundation
+import Glibc
+import LocalStack
+import Operations
+import Testing
+
+extension RealProcesses {
+  /// The real services behind a real HAProxy, with the file that is deployed.
+  @Suite struct LoadBalancer {
+    static let channel = "/v1/channels/messaging:balanced"
+
+    /// From a client's TLS to the store and back, the whole way of a receipt; both gateways have their part in it.
+    @Test func aReceiptAndBack() async throws {
+      try await Balanced.with { balanced in
+        try await Self.prepare(balanced)
+        let alice = try await balanced.mint.user("alice", lifetime: .seconds(3600))
+        let bob = try await balanced.mint.user("bob", lifetime: .seconds(3600))
+        let before = try await balanced.expect(
+          200,
+          "GET",
+          Self.channel + "/messages/m1/status",
+          token: alice
+        )
+        #expect(before.contains(#""status":"sent""#), "\(before)")
+        let row = try await balanced.expect(
+          200,
+          "POST",
+          Self.channel + "/read",
+          token: bob,
+          json: #"{"message_id":"m1"}"#
+        )
+        #expect(row.contains(#""last_read_message_id":"m1""#), "\(row)")
+        // Roundrobin: each of the two is asked, and what went through one is seen through the other.
+        for _ in 0..<4 {
+          let after = try await balanced.expect(
+            200,
+            "GET",
+            Self.channel + "/messages/m1/status",
+            token: alice
+          )
+          #expect(after.contains(#""status":"read""#), "\(after)")
+        }
+        for index in 0...1 {
+          #expect(
+            try await balanced.answered(byGateway: index) >= 2,
+            "gateway \(index + 1) has had no traffic"
+          )
+        }
+        // A problem of the gateway's comes through as it is.
+        let refused = try await balanced.curl("GET", Self.channel, token: "nonsense")
+        #expect(
+          refused.status == 401 && refused.body.contains(#""code":"token_malformed""#),
+          "\(refused)"
+        )
+        // A caller without HTTP/2 is served as well.
+        let old = try await balanced.curl(
+          "GET",
+          Self.channel,
+          token: balanced.serverToken,
+          arguments: ["--http1.1"]
+        )
+        #expect(old.version == "1.1" && old.status == 200, "\(old)")
+      }
+    }
+
+    /// A gateway that dies, or drains, under load costs no request: what it refused or did not answer goes to the other.
+    @Test(arguments: [SIGKILL, SIGTERM])
+    func aGatewayGoes(signal: Int32) async throws {
+      try await Balanced.with { balanced in
+        try await Self.prepare(balanced)
+        let total = 30_000
+        async let load = Command.run(
+          "h2load",
+          [
+            "-n", "\(total)", "-c", "4", "-m", "8", "-T", "30", "-N", "30", "-d", try Self.body(balanced),
+            "-H",
+            "authorization: Bearer \(balanced.serverToken)", "-H", "content-type: application/json",
+            balanced.url + Self.channel + "/read",
+          ]
+        )
+        let gateway = await balanced.stack.gatewayProcesses[0]
+        let atFirst = try await balanced.answered(byGateway: 0)
+        // In the middle of it, by the gateway's own count.
+        while try await balanced.answered(byGateway: 0) < atFirst + 500 { await Task.yield() }
+        gateway.signal(signal)
+        let status = await gateway.waitForExit()
+        let output = try await load
+        #expect(status == (signal == SIGTERM ? .exited(code: 0) : .signalled(signal)))
+        #expect(
+          output.out.contains("\(total) succeeded, 0 failed, 0 errored, 0 timeout"),
+          "\(output)"
+        )
+        #expect(output.out.contains("status codes: \(total) 2xx"), "\(output)")
+        // It was gone before the end: the other one had the most of it.
+        #expect(try await balanced.answered(byGateway: 1) > total / 2)
+
+        try await balanced.wait(for: "gateway-1", toBe: "DOWN")
+        #expect(try await balanced.state(of: "gateway-2") == "UP")
+        for _ in 0..<6 { try await balanced.expect(200, "GET", Self.channel, token: balanced.serverToken) }
+      }
+    }
+
+    /// Without any gateway, and before HAProxy has noticed, callers are told so in the API's own way; nothing hangs.
+    @Test func noGatewayIsLeft() async throws {
+      try await Balanced.with { balanced in
+        try await Self.prepare(balanced)
+        for gateway in await balanced.stack.gatewayProcesses {
+          gateway.signal(SIGKILL)
+          await gateway.waitForExit()
+        }
+        for _ in 0...1 {
+          for json in [nil, #"{"user_id":"bob"}"#] {
+            let answer = try await balanced.curl(
+              json == nil ? "GET" : "POST",
+              json == nil ? Self.channel : Self.channel + "/read",
+              token: balanced.serverToken,
+              json: json
+            )
+            #expect(answer.status == 503 && answer.failure.isEmpty, "\(answer)")
+            #expect(answer.body.contains(#""code":"gateway_unavailable""#), "\(answer)")
+            #expect(answer.headers.contains("content-type: application/problem+json"), "\(answer)")
+            #expect(answer.headers.contains("retry-after: 1"), "\(answer)")
+          }
+          for name in ["gateway-1", "gateway-2"] { try await balanced.wait(for: name, toBe: "DOWN") }
+        }
+        let health = try await Command.run(
+          "curl",
+          ["-sS", "-w", " %{http_code}", "http://\(balanced.operations)/health"]
+        )
+        #expect(health.out.hasSuffix(" 503"), "\(health)")
+      }
+    }
+
+    /// What the gateways get to see beside the request, looked at with nghttpd in a gateway's place.
+    @Test func forwardedHeaders() async throws {
+      let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
+      try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+      defer { try? FileManager.default.removeItem(atPath: directory) }
+      let files = StackFiles(directory: directory)
+      try files.prepare()
+      // A file to find under /ready, for HAProxy's check; Python's server speaks HTTP/1.1 as the operations listener does.
+      try files.write("ready", to: directory + "/ready")
+      let ports = try LoopbackPorts.free(6)
+      guard let nghttpd = Executables.find("nghttpd") else { throw Unexpected("nghttpd is not installed") }
+      var children: [ChildProcess] = []
+      func finish() async { for child in children { await child.stop(grace: .seconds(1)) } }
+      do {
+        children.append(
+          try ChildProcess(
+            name: "nghttpd",
+            executable: nghttpd,
+            arguments: ["-v", "--no-tls", "-a", "127.0.0.1", "-d", directory, "\(ports[0].port)"],
+            logFile: files.log(of: "nghttpd")
+          )
+        )
+        children.append(
+          try ChildProcess(
+            name: "python",
+            executable: Pair.python,
+            arguments: [
+              "-m", "http.server", "--bind", "127.0.0.1", "--directory", directory, "\(ports[1].port)",
+            ],
+            logFile: files.log(of: "python")
+          )
+        )
+        let haproxy = try Balanced.start(
+          gateways: [(ports[0], ports[1].port), (ports[2], ports[3].port)],
+          listen: ports[4],
+          operations: ports[5],
+          files: files
+        )
+        children.append(haproxy)
+        let mint = try await TokenMint(secretFile: files.jwtSecret)
+        let stack = LocalStack(
+          plan: StackPlan(store: ports[2], storeAdmin: ports[3], gateways: []),
+          files: files,
+          executables: try Executables(directory: Pair.binaries)
+        )
+        let balanced = Balanced(
+          stack: stack,
+          haproxy: haproxy,
+          listen: ports[4],
+          operations: ports[5],
+          directory: directory,
+          serverToken: "",
+          mint: mint
+        )
+        try await balanced.wait(for: "gateway-1", toBe: "UP")
+        let answer = try await balanced.curl(
+          "GET",
+          "/ready?access_token=private",
+          arguments: ["-H", "x-forwarded-for: 203.0.113.7", "-H", "x-forwarded-proto: gopher"]
+        )
+        #expect(answer.status == 200, "\(answer)")
+        // One that fails, for the log: HAProxy writes what went wrong, and no path of it.
+        _ = try await balanced.curl("GET", "/nowhere?access_token=private")
+      } catch {
+        await finish()
+        throw error
+      }
+      await finish()
+      let seen = try String(contentsOfFile: files.log(of: "nghttpd"), encoding: .utf8)
+      #expect(seen.contains("x-forwarded-for: 127.0.0.1"), "\(seen)")
+      #expect(seen.contains("x-forwarded-proto: https"), "\(seen)")
+      #expect(!seen.contains("203.0.113.7") && !seen.contains("gopher"), "\(seen)")
+      let log = try String(contentsOfFile: files.log(of: "haproxy"), encoding: .utf8)
+      #expect(!log.isEmpty && !log.contains("private") && !log.contains("nowhere"), "\(log)")
+    }
+
+    private static func prepare(_ balanced: Balanced) async throws {
+      try await balanced.expect(
+        201,
+        "PUT",
+        channel,
+        token: balanced.serverToken,
+        json: #"{"members":["alice","bob"]}"#
+      )
+      try await balanced.expect(
+        201,
+        "POST",
+        channel + "/messages",
+        token: balanced.serverToken,
+        json: #"{"id":"m1","user_id":"alice"}"#
+      )
+    }
+
+    private static func body(_ balanced: Balanced) throws -> String {
+      let path = balanced.directory + "/body.json"
+      try balanced.stack.files.write(#"{"user_id":"bob"}"#, to: path)
+      return path
+    }
+  }
+}
