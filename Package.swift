@@ -128,7 +128,10 @@ let package = Package(
     ),
     .target(
       name: "LoadGenerator",
-      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix, histogram],
+      dependencies: [
+        "LocalStack", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel", "ReceiptWire", "StoreClient", nioCore,
+        nioPosix, logging, histogram,
+      ],
       swiftSettings: strict
     ),
     .target(

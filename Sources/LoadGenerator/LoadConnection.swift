@@ -1,15 +1,19 @@
 internal import HTTP2Session
 
-/// One connection's requests: as many under way as it has streams, the next one made when one is answered. The token
-/// of a request is the number of its stream, so nothing is looked up and nothing allocated.
-final class LoadConnection: HTTP2ClientDelegate {
-  /// In the plan, from 0.
+/// One HTTP/2 connection's requests: as many under way as it has streams, the next one made when one is answered. The
+/// token of a request is the number of its stream, so nothing is looked up and nothing allocated.
+final class LoadConnection: HTTP2ClientDelegate, LoadDriver {
   let number: Int
   // Strong: an unowned reference would be counted up and down at every request. The loop breaks the cycle at its end.
   private let loop: LoadLoop
+  /// From when it is ready until the loop closes it.
+  private var http: HTTP2ClientConnection<LoadConnection>?
   private let template: HTTP2RequestTemplate
   private let getPath: [UInt8]
-  private(set) var walk: MarkWalk?
+  private let successStatus: Int
+  private(set) var walk: RequestWalk?
+  private(set) var samples: [AnswerSample] = []
+  private var answerCount: UInt = 0
   /// When each stream's request was made, in nanoseconds.
   private var startedAt: [UInt64]
 
@@ -27,29 +31,36 @@ final class LoadConnection: HTTP2ClientDelegate {
     switch plan.work {
     case .get(let path):
       getPath = Array(path.utf8)
+      successStatus = 200
       template = HTTP2RequestTemplate(
         method: .get,
         scheme: scheme,
         authority: authority,
         authorization: plan.authorization
       )
-    case .marks(let walk):
+    case .walk(let walk):
       getPath = []
       self.walk = walk
+      successStatus = walk.form.successStatus
       template = HTTP2RequestTemplate(
-        method: .post,
+        method: walk.form.isPost ? .post : .get,
         scheme: scheme,
         authority: authority,
         authorization: plan.authorization,
-        contentType: walk.form == .body ? "application/json" : ""
+        contentType: walk.form.hasBody ? "application/json" : ""
       )
     }
   }
 
-  /// Makes the first requests.
-  func begin(on connection: HTTP2ClientConnection<LoadConnection>, now: UInt64) {
-    for stream in startedAt.indices { submit(stream, now, on: connection) }
-    connection.flushIfNeeded()
+  func begin(now: UInt64) {
+    guard let http else { return }
+    for stream in startedAt.indices { submit(stream, now, on: http) }
+    http.flushIfNeeded()
+  }
+
+  func close() {
+    http?.close()
+    http = nil
   }
 
   @inline(__always)
@@ -75,7 +86,9 @@ final class LoadConnection: HTTP2ClientDelegate {
   }
 
   func http2ConnectionReady(_ connection: HTTP2ClientConnection<LoadConnection>) {
-    loop.connectionReady(self, connection)
+    guard loop.isWaiting else { return }
+    http = connection
+    loop.connectionReady(self)
   }
 
   func http2ResponseReceived(
@@ -85,11 +98,20 @@ final class LoadConnection: HTTP2ClientDelegate {
   ) {
     let stream = Int(truncatingIfNeeded: token)
     let status = response.status
+    answerCount &+= 1
+    if AnswerSample.isKept(answerCount), status == successStatus, let walk {
+      response.body.withUnsafeBytes { keep($0, walk.position(of: stream)) }
+    }
     // One look at the clock ends a request and begins the next.
     let now = MonotonicClock.now
-    walk?.answered(stream: stream, isAcknowledged: status == 200)
+    walk?.answered(stream: stream, isAcknowledged: status == successStatus)
     loop.answered(status: status, nanoseconds: now &- startedAt[stream], now: now)
     submit(stream, now, on: connection)
+  }
+
+  private func keep(_ body: UnsafeRawBufferPointer, _ position: RequestWalk.Position) {
+    guard samples.count < AnswerSample.countMax, body.count <= AnswerSample.byteCountMax else { return }
+    samples.append(AnswerSample(channel: position.channel, message: position.message, body: [UInt8](body)))
   }
 
   func http2StreamFailed(

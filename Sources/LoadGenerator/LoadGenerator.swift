@@ -99,6 +99,21 @@ package enum LoadGenerator {
   private static func connect(_ number: Int, of plan: LoadPlan, on loop: NIOLoopBound<LoadLoop>) async throws
   {
     let connection = plan.connections[number]
+    if case .frames(let secrets) = plan.language {
+      guard case .walk(let walk) = connection.work, walk.form == .frame else {
+        preconditionFailure("frames are sent by a walk of frames")
+      }
+      return try await loop.eventLoop.submit {
+        FrameConnection(
+          number: number,
+          loop: loop.value,
+          eventLoop: loop.eventLoop,
+          endpoint: plan.endpoint,
+          walk: walk,
+          streams: plan.streams
+        ).open(secrets: secrets)
+      }.get()
+    }
     let bootstrap = ClientBootstrap(group: loop.eventLoop)
       .connectTimeout(.seconds(10))
       .channelOption(ChannelOptions.tcpOption(.tcp_nodelay), value: 1)
@@ -141,7 +156,7 @@ private final class ConnectionErrorHandler: ChannelInboundHandler {
   init(loop: LoadLoop) { self.loop = loop }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    loop.connectionFailed(error)
+    loop.connectionFailed("the connection failed: \(error)")
     context.close(promise: nil)
   }
 }

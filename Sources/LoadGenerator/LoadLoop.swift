@@ -18,7 +18,22 @@ struct LoopResult: Sendable {
   /// CPU seconds spent in the measured time: this process, then the plan's.
   var cpuSeconds: [Double?] = []
   /// By the connection's number in the plan.
-  var walks: [Int: MarkWalk] = [:]
+  var walks: [Int: RequestWalk] = [:]
+  /// The same.
+  var samples: [Int: [AnswerSample]] = [:]
+}
+
+/// What a loop needs of one of its connections.
+protocol LoadDriver: AnyObject {
+  /// In the plan, from 0.
+  var number: Int { get }
+  var walk: RequestWalk? { get }
+  var samples: [AnswerSample] { get }
+
+  /// Makes the first requests.
+  func begin(now: UInt64)
+  /// Ends the connection and lets go of the loop's side of it.
+  func close()
 }
 
 /// All connections of one event loop and what is counted over them. On that loop only.
@@ -38,9 +53,11 @@ final class LoadLoop {
   private let promise: EventLoopPromise<LoopResult>
 
   private var phase = Phase.waiting
-  private var connections: [(load: LoadConnection, http: HTTP2ClientConnection<LoadConnection>)] = []
+  /// Those that are ready.
+  private var connections: [any LoadDriver] = []
+  /// Those that are to be closed even if they never are.
+  private var opening: [any LoadDriver] = []
   private let connectionCount: Int
-  private var openConnections = 0
 
   private var untaken: Int
   private var inFlight = 0
@@ -75,15 +92,20 @@ final class LoadLoop {
 
   // MARK: Connections
 
-  func connectionReady(_ load: LoadConnection, _ http: HTTP2ClientConnection<LoadConnection>) {
+  /// Whether the run has not begun: connections are still being made.
+  var isWaiting: Bool { phase == .waiting }
+
+  /// A connection that goes on trying until it is closed.
+  func connectionOpening(_ connection: any LoadDriver) { opening.append(connection) }
+
+  func connectionReady(_ connection: any LoadDriver) {
     guard phase == .waiting else { return }
-    openConnections += 1
-    connections.append((load, http))
+    connections.append(connection)
     guard connections.count == connectionCount else { return }
     let now = MonotonicClock.now
     phase = .warming
     if warmup == 0 { beginMeasuring(now) }
-    for connection in connections { connection.load.begin(on: connection.http, now: now) }
+    for connection in connections { connection.begin(now: now) }
     endIfDone(now)
   }
 
@@ -92,20 +114,24 @@ final class LoadLoop {
     result.connectionsLost += 1
     if phase == .waiting {
       phase = .ended
-      promise.fail(
-        LoadError("a connection was closed before the server's settings came: does it speak HTTP/2?")
-      )
+      let reason =
+        switch plan.language {
+        case .http2: "before the server's settings came: does it speak HTTP/2?"
+        case .frames: "before the last one was open"
+        }
+      promise.fail(LoadError("a connection was closed \(reason)"))
+      closeConnections()
     } else {
-      openConnections -= 1
       endIfDone(MonotonicClock.now)
     }
   }
 
   /// A connection's error; it is closed after this. Only while connecting it says more than the closing does.
-  func connectionFailed(_ error: any Error) {
+  func connectionFailed(_ reason: String) {
     guard phase == .waiting else { return }
     phase = .ended
-    promise.fail(LoadError("\(plan.endpoint): the connection failed: \(error)"))
+    promise.fail(LoadError("\(plan.endpoint): \(reason)"))
+    closeConnections()
   }
 
   /// Gives up what was not begun, as at the end of the time or on an interrupt.
@@ -192,7 +218,10 @@ final class LoadLoop {
     if phase == .measuring { endMeasuring(now) }
     phase = .ended
     for (status, count) in statusCounts.enumerated() where count > 0 { result.statuses[status] = count }
-    for connection in connections { result.walks[connection.load.number] = connection.load.walk }
+    for connection in connections {
+      result.walks[connection.number] = connection.walk
+      result.samples[connection.number] = connection.samples
+    }
     published.publish(allAnswers)
     promise.succeed(result)
     closeConnections()
@@ -200,9 +229,10 @@ final class LoadLoop {
 
   private func closeConnections() {
     // Breaks the cycle between this and its connections.
-    let closing = connections
+    let closing = connections + opening
     connections = []
-    for connection in closing { connection.http.close() }
+    opening = []
+    for connection in closing { connection.close() }
   }
 }
 

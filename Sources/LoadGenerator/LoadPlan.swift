@@ -6,8 +6,8 @@ package import TLSSession
 package enum LoadWork: Sendable {
   /// GET of one path, over and over.
   case get(path: String)
-  /// Mark-reads that each move a watermark.
-  case marks(MarkWalk)
+  /// Requests of which each is about the next message.
+  case walk(RequestWalk)
 }
 
 /// One run of the load generator: who is asked, by how many connections, for how long.
@@ -27,7 +27,16 @@ package struct LoadPlan: Sendable {
     }
   }
 
+  /// What is spoken.
+  package enum Language: Sendable {
+    case http2
+    /// The store's frames (Proto/frames.md), with the secrets that it shares with its gateways. Every connection has to
+    /// have a walk of frames.
+    case frames(secrets: [[UInt8]])
+  }
+
   package var endpoint: Endpoint
+  package var language = Language.http2
   /// TLS, or h2c with prior knowledge.
   package var tls: TLSContext?
   package var connections: [Connection]
@@ -41,7 +50,7 @@ package struct LoadPlan: Sendable {
   package var warmup: Int
   /// Seconds of the measured time after which no more requests are made; nil for no limit.
   package var duration: Double?
-  /// Processes whose CPU time is measured, by name.
+  /// Processes whose CPU time is measured, by name, each with those that it started.
   package var processes: [(name: String, processID: Int32)] = []
 
   package init(

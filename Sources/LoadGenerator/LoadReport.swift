@@ -31,20 +31,28 @@ package struct LoadReport: Sendable {
   package let cpu: [CPU]
   /// All answers by status, the warm-up's too.
   package let statuses: [Int: Int]
-  /// Requests without an answer, by HTTP/2 error code.
+  /// Requests without an answer, by HTTP/2's error code or the store's.
   package let failures: [UInt32: Int]
   package let connectionsLost: Int
-  /// Where each connection's marks ended, in the plan's order.
-  package let walks: [MarkWalk?]
+  /// Where each connection's walk ended, in the plan's order.
+  package let walks: [RequestWalk?]
+  /// Answers that each connection kept, in the plan's order.
+  let samples: [[AnswerSample]]
   /// Answers that the plan asked for.
   package let planned: Int
   package let hadTimeLimit: Bool
+  private let failureName: String
 
   init(plan: LoadPlan, loops: [LoopResult]) {
     connections = plan.connections.count
     streams = plan.streams
     planned = plan.requests
     hadTimeLimit = plan.duration != nil
+    failureName =
+      switch plan.language {
+      case .http2: "HTTP/2 error"
+      case .frames: "the store's error"
+      }
     answers = loops.reduce(0) { $0 + $1.answers }
     seconds = loops.map(\.seconds).max() ?? 0
     rate = loops.reduce(0) { $0 + ($1.seconds > 0 ? Double($1.answers) / $1.seconds : 0) }
@@ -55,16 +63,19 @@ package struct LoadReport: Sendable {
     )
     var statuses: [Int: Int] = [:]
     var failures: [UInt32: Int] = [:]
-    var walks: [Int: MarkWalk] = [:]
+    var walks: [Int: RequestWalk] = [:]
+    var samples: [Int: [AnswerSample]] = [:]
     for loop in loops {
       histogram.add(loop.latencies)
       statuses.merge(loop.statuses, uniquingKeysWith: +)
       failures.merge(loop.failures, uniquingKeysWith: +)
       walks.merge(loop.walks) { first, _ in first }
+      samples.merge(loop.samples) { first, _ in first }
     }
     self.statuses = statuses
     self.failures = failures
     self.walks = plan.connections.indices.map { walks[$0] }
+    self.samples = plan.connections.indices.map { samples[$0] ?? [] }
     connectionsLost = loops.reduce(0) { $0 + $1.connectionsLost }
 
     func microseconds(_ percentile: Double) -> Double {
@@ -95,7 +106,7 @@ package struct LoadReport: Sendable {
       problems.append("\(count) answers with status \(status)")
     }
     for (code, count) in failures.sorted(by: { $0.key < $1.key }) {
-      problems.append("\(count) requests ended by HTTP/2 error \(code)")
+      problems.append("\(count) requests ended by \(failureName) \(code)")
     }
     if connectionsLost > 0 { problems.append("\(connectionsLost) connections lost") }
     if answers == 0 {

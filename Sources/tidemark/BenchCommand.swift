@@ -18,10 +18,13 @@ struct BenchCommand: AsyncParsableCommand {
 struct LoadCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "load",
-    abstract: "One run: GETs of a URL, or mark-reads that each move a watermark of a Tidemark gateway.",
+    abstract: "One run: GETs of a URL, or marks, registrations or queries against a Tidemark gateway.",
     discussion: """
-      For a gateway it makes its own channels, members and messages first, and afterwards checks every watermark; if \
-      one is not where the answers said, or an answer was not 200, it exits with 1.
+      For a gateway it makes its own channels, members and messages first, and afterwards checks every watermark and \
+      count, and some answers field by field; if one is not as it has to be, or an answer was no success, it exits with \
+      1. Rows: read-query and read-body (marks that each move a watermark), register (each message a new one), \
+      read-state-16 and read-state-100 (by members), status; store-frames is mark_read as frames, pipelined to the \
+      store itself (--store), the gateway serving only to set the stage.
       """
   )
 
@@ -34,13 +37,17 @@ struct LoadCommand: AsyncParsableCommand {
   var url: String?
   @Option(help: ArgumentHelp("Certificates to trust for https, instead of the system's.", valueName: "file"))
   var ca: String?
-  @Option(help: ArgumentHelp("A gateway to send mark-reads to.", valueName: "http://host:port"))
+  @Option(help: ArgumentHelp("A gateway to send requests to.", valueName: "http://host:port"))
   var gateway: String?
   @Option(help: ArgumentHelp("The gateway's secret for tokens.", valueName: "file"))
   var jwtSecretFile: String?
-  @Option(help: "Which mark-reads: read-query (?message_id=) or read-body (JSON).")
-  var row: MarkForm = .query
-  @Option(help: "Channels that the marks go round in, at least.")
+  @Option(help: ArgumentHelp("Which requests; see above.", valueName: "row"))
+  var row: BenchRow = .readQuery
+  @Option(help: ArgumentHelp("With store-frames: the store.", valueName: "host:port"))
+  var store: String?
+  @Option(help: ArgumentHelp("With store-frames: the secret that store and gateway share.", valueName: "file"))
+  var secretFile: String?
+  @Option(help: "Channels that the requests go round in, at least.")
   var channels = 200
   @Option(help: "Connections; with --gateway, each is a user of its own.")
   var connections = 16
@@ -77,6 +84,13 @@ struct LoadCommand: AsyncParsableCommand {
         throw ValidationError("--gateway \"\(gateway)\": give http://HOST:PORT")
       }
       guard jwtSecretFile != nil else { throw ValidationError("--gateway needs --jwt-secret-file") }
+      guard row.isOwn else {
+        throw ValidationError("--row \(row.rawValue) is no gateway's: tidemark bench compare measures it")
+      }
+      guard (row == .storeFrames) == (store != nil) else {
+        throw ValidationError("--row store-frames and --store go together")
+      }
+      if let store, Endpoint(store) == nil { throw ValidationError("--store \"\(store)\": give HOST:PORT") }
     }
     let ranges: [(String, Int, ClosedRange<Int>)] = [
       ("connections", connections, 1...10_000), ("streams", streams, 1...1_000), ("loops", loops, 1...64),
@@ -99,7 +113,7 @@ struct LoadCommand: AsyncParsableCommand {
       let isGood = try await withInterrupts {
         let progress = ProgressLine()
         defer { progress.clear() }
-        return url == nil ? try await runMarks(progress) : try await runURL(progress)
+        return url == nil ? try await runRow(progress) : try await runURL(progress)
       }
       if !isGood { throw ExitCode(1) }
     }
@@ -128,13 +142,19 @@ struct LoadCommand: AsyncParsableCommand {
     return try show(report, "GET \(url ?? "")", report.problems)
   }
 
-  private func runMarks(_ progress: ProgressLine) async throws -> Bool {
-    guard let target = gateway.flatMap({ LoadURL($0) }), let jwtSecretFile else { return false }
+  private func runRow(_ progress: ProgressLine) async throws -> Bool {
+    guard let target = gateway.flatMap({ LoadURL($0) }), let jwtSecretFile, let form = row.form else {
+      return false
+    }
     let mint = try await TokenMint(secretFile: jwtSecretFile, warn: Terminal.printError)
-    var bench = try MarkBench(
+    let secrets = try secretFile.map {
+      [try SecretFile.load($0, key: "secret-file", warn: Terminal.printError).current]
+    }
+    var bench = try GatewayBench(
       endpoint: target.endpoint,
+      store: store.flatMap { Endpoint($0) }.map { ($0, secrets ?? []) },
       mint: mint,
-      form: row,
+      form: form,
       connections: connections,
       streams: streams,
       requests: requests ?? 1_000_000,
@@ -149,10 +169,9 @@ struct LoadCommand: AsyncParsableCommand {
       progress.show("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
     }
     let report = try await load(plan, progress)
-    progress.show("checking every watermark")
+    progress.show("checking")
     let problems = try await bench.verify(report)
-    let what = "\(row.rawValue) through \(gateway ?? ""), every mark moving its watermark"
-    return try show(report, what, problems)
+    return try show(report, "\(row.title) (\(row.rawValue)) through \(store ?? gateway ?? "")", problems)
   }
 
   private func load(_ plan: LoadPlan, _ progress: ProgressLine) async throws -> LoadReport {
@@ -175,4 +194,4 @@ struct LoadCommand: AsyncParsableCommand {
   }
 }
 
-extension MarkForm: ExpressibleByArgument {}
+extension BenchRow: ExpressibleByArgument {}

@@ -7,11 +7,15 @@ import LocalStack
 struct CompareCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "compare",
-    abstract: "Mark-reads through the real gateway and store beside nghttpd's static file, in turn.",
+    abstract: "Requests through the real gateway and store beside other servers, in turn.",
     discussion: """
-      Starts tidemark-store and tidemark-gateway --h2c, found beside this program, and nghttpd (Debian package \
-      nghttp2-server), all on free loopback ports, with data in a new directory under ./.tidemark. Prints medians, \
-      ratios and CPU time per request as a Markdown table.
+      Starts tidemark-store and tidemark-gateway --h2c, found beside this program, and the programs of others that the \
+      rows need, from Debian's packages, all on free loopback ports, with data in a new directory under ./.tidemark. \
+      Prints medians, ratios and CPU time per request as Markdown tables.
+      Our rows: read-query, read-body, register, read-state-16, read-state-100, status, and store-frames (the store \
+      alone, without HTTP). Theirs: nghttpd (a static file; package nghttp2-server), nghttpx-nginx (the same behind a \
+      proxy; nghttp2-proxy, nginx), nghttpx-webdis (HSET with appendfsync always; nghttp2-proxy, webdis, redis-server, \
+      redis-tools), redis-benchmark (the same, pipelined; redis-server, redis-tools).
       """
   )
 
@@ -19,11 +23,19 @@ struct CompareCommand: AsyncParsableCommand {
   var quick = false
   @Option(help: "Rounds, in turn; the medians are printed. Default 3.")
   var rounds: Int?
+  @Option(parsing: .upToNextOption, help: "Rows, see above. Default: all.")
+  var rows: [BenchRow] = []
   @Option(help: "Connections.")
   var connections = 16
-  @Option(parsing: .upToNextOption, help: "Streams on each connection.")
+  @Option(parsing: .upToNextOption, help: "Streams on each connection; without HTTP, requests pipelined.")
   var streams = [1, 10, 100]
-  @Option(help: "Answers of each run. Default 150000, 500000 and 1000000 for 1, 10 and 100 streams.")
+  @Option(help: ArgumentHelp("The measured time of each run. Default 3.", valueName: "seconds"))
+  var seconds: Double?
+  @Option(
+    help: """
+      Answers after which a run ends before its time. Default 150000, 500000 and 1000000 for 1, 10 and 100 streams.
+      """
+  )
   var requests: Int?
   @Option(help: ArgumentHelp("Where the data of the run goes.", valueName: "dir"))
   var directory = ".tidemark"
@@ -36,6 +48,8 @@ struct CompareCommand: AsyncParsableCommand {
     guard streams.allSatisfy({ (1...100).contains($0) }) else {
       throw ValidationError("--streams: give 1 to 100; more nghttpd does not allow")
     }
+    guard (0.1...600).contains(seconds ?? 1) else { throw ValidationError("--seconds: give 0.1 to 600") }
+    guard Set(rows).count == rows.count else { throw ValidationError("--rows: give each row once") }
     guard (1000...100_000_000).contains(requests ?? 1000) else {
       throw ValidationError("--requests: give 1000 to 100000000")
     }
@@ -47,7 +61,9 @@ struct CompareCommand: AsyncParsableCommand {
       var comparison = quick ? Comparison.quick : Comparison()
       comparison.connections = connections
       comparison.streams = streams
+      if !rows.isEmpty { comparison.rows = rows }
       if let rounds { comparison.rounds = rounds }
+      if let seconds { comparison.seconds = seconds }
       if let requests { comparison.requests = { _ in requests } }
       let configured = comparison
       let path = FileManager.default.currentDirectoryPath
@@ -71,12 +87,12 @@ struct CompareCommand: AsyncParsableCommand {
   }
 
   private static func line(_ measurement: Comparison.Measurement) -> String {
-    let report = measurement.report
-    let cpu = report.cpu.map { "\($0.process) \(Figures.decimal($0.perRequest, digits: 2))" }
+    let figures = measurement.figures
+    let cpu = figures.cpu.map { "\($0.process) \(Figures.decimal($0.perRequest, digits: 2))" }
       .joined(separator: ", ")
     return """
-      round \(measurement.round)  \(measurement.streams) streams  \(measurement.row.rawValue): \
-      \(Figures.count(Int(report.rate)))/s, p99 \(Figures.time(microseconds: report.latencies.p99)), \
+      round \(measurement.round)  \(measurement.streams) streams  \(measurement.row.title): \
+      \(Figures.count(Int(figures.rate)))/s, p99 \(Figures.time(microseconds: figures.p99)), \
       µs of CPU: \(cpu)
       """
   }
@@ -93,9 +109,7 @@ struct CompareCommand: AsyncParsableCommand {
 
         \(table.markdown)
 
-        "of nghttpd" is the rate over nghttpd's in the same round. The three columns on the right are microseconds of \
-        CPU time per request. Every mark-read moved its watermark, and was durable before it was answered; after each \
-        run every watermark was read back.
+        \(table.legend)
         """
       )
     }

@@ -3,11 +3,14 @@ internal import HTTP2Session
 package import LocalStack
 package import Operations
 
-/// Mark-reads against a gateway: sets the stage, plans the run, and checks afterwards that every mark moved its
-/// watermark and that every watermark is where the answers said.
-package struct MarkBench: Sendable {
+/// Requests of one form against a gateway, or marks against its store: sets the stage, plans the run, and checks
+/// afterwards that every watermark and every count is where the answers said, and that the answers were right.
+package struct GatewayBench: Sendable {
+  /// The gateway; for frames only the stage is set through it.
   package var endpoint: Endpoint
-  package var form: MarkForm
+  /// For frames: where they go, and the secrets that the store shares with its gateways.
+  package var store: (endpoint: Endpoint, secrets: [[UInt8]])?
+  package var form: RequestForm
   package var connections: Int
   package var streams: Int
   package var requests: Int
@@ -16,30 +19,36 @@ package struct MarkBench: Sendable {
   package var duration: Double?
   package var processes: [(name: String, processID: Int32)] = []
 
-  /// Channels that the marks go round in.
+  /// Channels that the requests go round in.
   package let channelCount: Int
-  /// Messages in each.
+  /// Messages in each, before the run.
   package let messageCount: Int
-  private let names: MarkNames
+  private let names = BenchNames.random()
   private let mint: TokenMint
 
-  /// Messages that a request of the set-up registers.
+  /// Messages that a request of the set-up registers, and channels that one of them marks.
   private static let batchCount = 1_000
   /// No run is longer than its tokens live.
   private static let tokenLifetime = Duration.seconds(6 * 3600)
+  /// Messages of a channel that is only asked about.
+  private static let queriedMessageCount = 16
 
   /// - Parameter channels: at least; it becomes a multiple of `streams`, so that each stream has as many as the others.
   package init(
     endpoint: Endpoint,
+    store: (endpoint: Endpoint, secrets: [[UInt8]])? = nil,
     mint: TokenMint,
-    form: MarkForm,
+    form: RequestForm,
     connections: Int,
     streams: Int,
     requests: Int,
     warmup: Int,
     channels: Int = 200
   ) throws(LoadError) {
+    precondition((form == .frame) == (store != nil), "frames, and nothing else, go to a store")
+    precondition(form != .hashSet, "that is webdis' form")
     self.endpoint = endpoint
+    self.store = store
     self.mint = mint
     self.form = form
     self.connections = connections
@@ -47,22 +56,38 @@ package struct MarkBench: Sendable {
     self.requests = requests
     self.warmup = warmup
     channelCount = (max(channels, streams) + streams - 1) / streams * streams
-    guard channelCount <= MarkNames.channelsMax else {
-      throw LoadError("at most \(MarkNames.channelsMax) channels; that would be \(channelCount)")
+    guard channelCount <= BenchNames.channelsMax else {
+      throw LoadError("at most \(BenchNames.channelsMax) channels; that would be \(channelCount)")
     }
-    // Some connections are faster than others: each has a third more marks to make than its share.
-    let marks = (requests + warmup) / 3 * 4 + connections * channelCount
-    messageCount = (marks + connections * channelCount - 1) / (connections * channelCount)
-    guard messageCount <= MarkNames.messagesMax else {
-      throw LoadError("that would need \(messageCount) messages in each channel; give more --channels")
+    switch form {
+    case .query, .body, .frame, .hashSet:
+      // Some connections are faster than others: each has a third more marks to make than its share.
+      let marks = (requests + warmup) / 3 * 4 + connections * channelCount
+      messageCount = (marks + connections * channelCount - 1) / (connections * channelCount)
+      guard messageCount <= BenchNames.messagesMax else {
+        throw LoadError("that would need \(messageCount) messages in each channel; give more --channels")
+      }
+    case .register: messageCount = 0
+    case .readState, .status: messageCount = Self.queriedMessageCount
     }
-    names = MarkNames(prefix: "b" + String(UInt32.random(in: 0x1000_0000...UInt32.max), radix: 16))
+  }
+
+  /// Members of each channel; each connection is one of them.
+  package var memberCount: Int {
+    if case .readState(let count) = form { count } else { connections }
   }
 
   /// What the person who waits is told first.
   package var summary: String {
-    "\(channelCount) channels, \(connections) members each, \(channelCount * messageCount) messages"
+    "\(channelCount) channels, \(memberCount) members each, \(channelCount * messageCount) messages"
   }
+
+  private var positions: BenchPositions? {
+    form.isWrite ? nil : BenchPositions(messageCount: messageCount, memberCount: memberCount)
+  }
+
+  /// Of a connection; where there are more connections than members, some are the same one.
+  private func user(of connection: Int) -> String { names.user(connection % memberCount) }
 
   // MARK: Before
 
@@ -76,7 +101,8 @@ package struct MarkBench: Sendable {
     let caller = try await HTTP2Caller.connect(to: endpoint)
     do {
       try await createChannels(caller, token)
-      try await registerMessages(caller, token, progress)
+      if messageCount > 0 { try await registerMessages(caller, token, progress) }
+      if let positions { try await takePositions(caller, token, positions) }
     } catch {
       await caller.close()
       throw error
@@ -85,23 +111,27 @@ package struct MarkBench: Sendable {
 
     var plans: [LoadPlan.Connection] = []
     for connection in 0..<connections {
-      let token = try await mint.user(names.user(connection), lifetime: Self.tokenLifetime)
-      let walk = MarkWalk(
+      // A backend registers messages; whatever else is asked, a user asks.
+      let token =
+        form == .register ? token : try await mint.user(user(of: connection), lifetime: Self.tokenLifetime)
+      let walk = RequestWalk(
         names: names,
         form: form,
+        connection: connection,
         channelCount: channelCount,
-        messageCount: messageCount,
+        messageCount: form == .register ? BenchNames.messagesMax : messageCount,
         streams: streams
       )
-      plans.append(LoadPlan.Connection(authorization: "Bearer \(token)", work: .marks(walk)))
+      plans.append(LoadPlan.Connection(authorization: "Bearer \(token)", work: .walk(walk)))
     }
     var plan = LoadPlan(
-      endpoint: endpoint,
+      endpoint: store?.endpoint ?? endpoint,
       connections: plans,
       streams: streams,
       requests: requests,
       warmup: warmup
     )
+    if let store { plan.language = .frames(secrets: store.secrets) }
     plan.loops = loops
     plan.duration = duration
     plan.processes = processes
@@ -109,7 +139,7 @@ package struct MarkBench: Sendable {
   }
 
   private func createChannels(_ caller: HTTP2Caller, _ token: String) async throws {
-    let members = try JSONEncoder().encode(["members": (0..<connections).map { names.user($0) }])
+    let members = try JSONEncoder().encode(["members": (0..<memberCount).map { names.user($0) }])
     for channel in 0..<channelCount {
       let path = "/v1/channels/\(names.channel(channel))"
       _ = try await answer(caller, .put, path, body: [UInt8](members), token: token, expecting: [200, 201])
@@ -144,9 +174,7 @@ package struct MarkBench: Sendable {
       try Task.checkCancellation()
     }
     for channel in 0..<channelCount {
-      let path = "/v1/channels/\(names.channel(channel))"
-      let answer = try await answer(caller, .get, path, token: token, expecting: [200])
-      let newest = try decode(ChannelAnswer.self, answer, path).channel.newest_message
+      let newest = try await newestMessage(caller, channel, token)
       guard newest?.seq == messageCount, newest?.id == names.message(messageCount - 1, of: channel) else {
         throw LoadError(
           "\(names.channel(channel)): expected \(messageCount) messages, the newest is \(newest?.seq ?? 0)"
@@ -155,25 +183,83 @@ package struct MarkBench: Sendable {
     }
   }
 
+  private func newestMessage(
+    _ caller: HTTP2Caller,
+    _ channel: Int,
+    _ token: String
+  ) async throws -> ChannelAnswer.Message? {
+    let path = "/v1/channels/\(names.channel(channel))"
+    let answer = try await answer(caller, .get, path, token: token, expecting: [200])
+    return try decode(ChannelAnswer.self, answer, path).channel.newest_message
+  }
+
+  /// Each member reads up to where queries will find them.
+  private func takePositions(
+    _ caller: HTTP2Caller,
+    _ token: String,
+    _ positions: BenchPositions
+  ) async throws {
+    for member in 0..<memberCount {
+      let lastRead = positions.lastRead(of: member)
+      if lastRead == 0 { continue }
+      for start in stride(from: 0, to: channelCount, by: Self.batchCount) {
+        let channels = start..<min(start + Self.batchCount, channelCount)
+        let entries = channels.map {
+          #""\#(names.channel($0))":"\#(names.message(lastRead - 1, of: $0))""#
+        }
+        let body =
+          #"{"user_id":"\#(names.user(member))","read_by_channel":{\#(entries.joined(separator: ","))}}"#
+        let answer = try await answer(
+          caller,
+          .post,
+          "/v1/channels/read",
+          body: Array(body.utf8),
+          token: token,
+          expecting: [200]
+        )
+        guard !answer.text.contains(#""ok":false"#) else {
+          throw LoadError("a member's position could not be taken: \(answer.text.prefix(300))")
+        }
+      }
+    }
+  }
+
   // MARK: After
 
-  /// Asks for every watermark and compares it with what was acknowledged.
+  /// Asks for what the run has changed and compares it with what was acknowledged; compares the answers that were kept
+  /// with what they have to be.
   ///
-  /// - Returns: what is wrong; empty if every mark was answered 200 and moved its watermark.
+  /// - Returns: what is wrong; empty if every request was a success and did what it says.
   package func verify(_ report: LoadReport) async throws -> [String] {
     var problems = report.problems
-    for (status, count) in report.statuses.sorted(by: { $0.key < $1.key }) where status != 200 {
+    for (status, count) in report.statuses.sorted(by: { $0.key < $1.key }) where status != form.successStatus {
       // The others are named by the report itself.
       if (200..<300).contains(status) { problems.append("\(count) answers with status \(status)") }
     }
+    let check = AnswerCheck(names: names, form: form, positions: positions)
+    if report.answers > 0 && report.samples.allSatisfy({ $0.isEmpty }) {
+      problems.append("no answer was kept to be looked at")
+    }
+    for (connection, samples) in report.samples.enumerated() {
+      problems += samples.compactMap { check.problem($0, of: connection) }
+      // The first ones tell enough.
+      if problems.count > Self.problemsMax { return problems }
+    }
+    guard form.isWrite else { return problems }
     let token = try await mint.server(lifetime: Self.tokenLifetime)
     let caller = try await HTTP2Caller.connect(to: endpoint)
     do {
       for channel in 0..<channelCount {
-        let rows = try await readState(caller, channel, token)
-        problems += compare(rows, channel, report)
-        // The first ones tell enough.
-        if problems.count > 20 { break }
+        if form == .register {
+          let newest = try await newestMessage(caller, channel, token)?.seq ?? 0
+          let expected = report.walks.reduce(0) { $0 + Int($1?.acknowledged[channel] ?? 0) }
+          if newest != expected {
+            problems.append("\(names.channel(channel)): has \(newest) messages, expected \(expected)")
+          }
+        } else {
+          problems += compare(try await readState(caller, channel, token), channel, report)
+        }
+        if problems.count > Self.problemsMax { break }
       }
     } catch {
       await caller.close()
@@ -182,6 +268,8 @@ package struct MarkBench: Sendable {
     await caller.close()
     return problems
   }
+
+  private static let problemsMax = 20
 
   private func compare(_ rows: [String: Int], _ channel: Int, _ report: LoadReport) -> [String] {
     report.walks.enumerated().compactMap { connection, walk in
@@ -248,28 +336,4 @@ package struct MarkBench: Sendable {
       throw LoadError("\(path): an answer of another shape than expected: \(answer.text.prefix(300))")
     }
   }
-}
-
-// The names of these are the API's own.
-// swift-format-ignore: AlwaysUseLowerCamelCase
-private struct ChannelAnswer: Decodable {
-  struct Message: Decodable {
-    var id: String
-    var seq: Int
-  }
-  struct Channel: Decodable {
-    var newest_message: Message?
-  }
-  var channel: Channel
-}
-
-// swift-format-ignore: AlwaysUseLowerCamelCase
-private struct ReadStateAnswer: Decodable {
-  struct User: Decodable { var id: String }
-  struct Row: Decodable {
-    var user: User
-    var last_read_seq: Int
-  }
-  var read: [Row]
-  var next: String?
 }

@@ -1,0 +1,125 @@
+internal import Foundation
+internal import LocalStack
+internal import Operations
+
+/// Runs of redis-benchmark, Redis' own load generator: HSET of a channel's hash, a user's field and a new number, what
+/// a receipt service of one's own would do for a mark.
+struct RedisBenchmark: Sendable {
+  /// A line of its CSV.
+  struct Result: Sendable, Hashable {
+    /// Commands a second.
+    var rate: Double
+    /// Microseconds.
+    var p50: Double
+    var p99: Double
+    var max: Double
+  }
+
+  /// Channels and users that are written to, as many as our own rows' channels.
+  static let keyCount = 200
+
+  let endpoint: Endpoint
+  let connections: Int
+  /// Commands sent at once, whose replies are waited for before the next are sent.
+  let pipeline: Int
+
+  /// Everything but the program.
+  func arguments(requests: Int) -> [String] {
+    [
+      "-h", endpoint.host, "-p", "\(endpoint.port)", "-c", "\(connections)", "-P", "\(pipeline)",
+      "-n", "\(requests)", "-r", "\(Self.keyCount)", "--precision", "3", "--csv",
+      "HSET", "channel:__rand_int__", "user:__rand_int__", "__rand_int__",
+    ]
+  }
+
+  /// The commands of a run of so many seconds, from the rate of a short one: the program takes a count only.
+  func requests(rate: Double, seconds: Double) -> Int {
+    let batch = connections * pipeline
+    return max(1, Int(rate * seconds) / batch) * batch
+  }
+
+  /// Its answer: a line of names in quotes, then one of values. Times are milliseconds.
+  ///
+  /// - Throws: ``LoadError`` that quotes what is not that.
+  static func parse(_ text: String) throws(LoadError) -> Result {
+    let lines = text.split(whereSeparator: \.isNewline).map { fields(String($0)) }
+    guard let head = lines.firstIndex(where: { $0.first == "test" }), head + 1 < lines.count,
+      lines[head].count == lines[head + 1].count
+    else { throw LoadError("redis-benchmark printed no table: \(text.prefix(300))") }
+    func value(_ name: String) throws(LoadError) -> Double {
+      guard let index = lines[head].firstIndex(of: name), let value = Double(lines[head + 1][index]) else {
+        throw LoadError("redis-benchmark's table has no \(name): \(text.prefix(300))")
+      }
+      return value
+    }
+    return Result(
+      rate: try value("rps"),
+      p50: try value("p50_latency_ms") * 1000,
+      p99: try value("p99_latency_ms") * 1000,
+      max: try value("max_latency_ms") * 1000
+    )
+  }
+
+  /// The fields of a line of CSV; commas may stand within quotes.
+  static func fields(_ line: String) -> [String] {
+    var fields = [""]
+    var isQuoted = false
+    for character in line {
+      switch character {
+      case "\"": isQuoted.toggle()
+      case "," where !isQuoted: fields.append("")
+      default: fields[fields.count - 1].append(character)
+      }
+    }
+    return fields
+  }
+
+  /// A run.
+  ///
+  /// - Parameters:
+  ///   - server: redis-server, whose CPU time is measured.
+  ///   - directory: for its output.
+  /// - Returns: figures in which the program itself is the generator.
+  func run(
+    requests: Int,
+    server: [(name: String, processID: Int32)],
+    directory: String
+  ) async throws -> RunFigures {
+    let log = directory + "/redis-benchmark-\(UInt32.random(in: 0...UInt32.max)).csv"
+    let meter = ProcessCPUMeter(processIDs: server.map(\.processID))
+    let before = meter.sample()
+    let ownBefore = ProcessCPUMeter.endedChildren
+    let child = try ChildProcess(
+      name: "redis-benchmark",
+      executable: try PeerProgram.redisBenchmark.path(),
+      arguments: arguments(requests: requests),
+      logFile: log
+    )
+    let status = await withTaskCancellationHandler {
+      await child.waitForExit()
+    } onCancel: {
+      child.signal(15)
+    }
+    try Task.checkCancellation()
+    let after = meter.sample()
+    let own = ProcessCPUMeter.endedChildren - ownBefore
+    let text = String(decoding: FileManager.default.contents(atPath: log) ?? Data(), as: UTF8.self)
+    guard status == .exited(code: 0) else { throw LoadError("redis-benchmark \(status): \(text.suffix(300))") }
+    let result = try Self.parse(text)
+    var figures = RunFigures(
+      answers: requests,
+      seconds: result.rate > 0 ? Double(requests) / result.rate : 0,
+      rate: result.rate,
+      p50: result.p50,
+      p99: result.p99,
+      p999: nil
+    )
+    figures.cpu = [.init(process: "generator", perRequest: own * 1e6 / Double(requests))]
+    // The first is this process, which only waits.
+    for (process, (start, end)) in zip(server, zip(before, after).dropFirst()) {
+      guard let start, let end else { continue }
+      figures.cpu.append(.init(process: process.name, perRequest: (end - start) * 1e6 / Double(requests)))
+    }
+    return figures
+  }
+}
