@@ -141,7 +141,9 @@ let package = Package(
     ),
     .target(
       name: "Probe",
-      dependencies: ["ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, arguments],
+      dependencies: [
+        "ReceiptModel", "ReceiptWire", "HTTP2Session", "TLSSession", nioCore, nioPosix, crypto, arguments,
+      ],
       swiftSettings: strict
     ),
     .executableTarget(
@@ -195,7 +197,7 @@ let package = Package(
     ),
     .testTarget(
       name: "ProbeTests",
-      dependencies: ["Probe", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto],
+      dependencies: ["Probe", "HTTP2Session", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto],
       swiftSettings: strict
     ),
     .testTarget(

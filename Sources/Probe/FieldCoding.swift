@@ -96,7 +96,7 @@ enum FieldCoding {
     }
   }
 
-  private static func number(_ text: String) -> UInt64? {
+  static func number(_ text: String) -> UInt64? {
     text.hasPrefix("0x") ? UInt64(text.dropFirst(2), radix: 16) : UInt64(text)
   }
 

@@ -10,6 +10,7 @@ package struct ProbeError: Error, Hashable, CustomStringConvertible {
 /// ```
 /// cid=messaging:general  name="two words"  cursor=none  code=busy  code=21  nonce=00ff…
 /// members=[{user=alice role=admin} {user=bob}]  messages=[m-1 m-2]  anything=*
+/// json='{"as":"it stands"}'
 /// ```
 package indirect enum Literal: Equatable, Sendable {
   /// A word, bare or in quotes.
@@ -36,13 +37,18 @@ package struct NamedLiteral: Equatable, Sendable {
 /// Reads the words of a line.
 struct LineParser {
   private let bytes: [UInt8]
+  private let words: Set<String>
   private var offset = 0
 
-  init(_ line: String) { bytes = Array(line.utf8) }
+  init(_ line: String, words: Set<String> = []) {
+    bytes = Array(line.utf8)
+    self.words = words
+  }
 
-  /// The first word of the line, and the `name=value` pairs behind it.
-  static func command(_ line: String) throws -> (word: String, pairs: [NamedLiteral]) {
-    var parser = LineParser(line)
+  /// The first word of the line, and the `name=value` pairs behind it. One of `words` alone says `word=1`.
+  static func command(_ line: String, words: Set<String> = []) throws -> (word: String, pairs: [NamedLiteral])
+  {
+    var parser = LineParser(line, words: words)
     let word = parser.bare()
     guard !word.isEmpty else { throw ProbeError("a frame begins with its kind: \(line)") }
     return (String(decoding: word, as: UTF8.self), try parser.pairs(until: nil))
@@ -63,6 +69,10 @@ struct LineParser {
       let start = offset
       while offset < bytes.count, bytes[offset] != UInt8(ascii: "="), !isBreak(bytes[offset]) { offset += 1 }
       let name = String(decoding: bytes[start..<offset], as: UTF8.self)
+      if words.contains(name), offset == bytes.count || bytes[offset] != UInt8(ascii: "=") {
+        pairs.append(NamedLiteral(name: name, value: .word([UInt8(ascii: "1")], isQuoted: false)))
+        continue
+      }
       guard offset < bytes.count, bytes[offset] == UInt8(ascii: "="), !name.isEmpty else {
         throw ProbeError("name=value expected at '\(String(decoding: bytes[start...], as: UTF8.self))'")
       }
@@ -80,6 +90,9 @@ struct LineParser {
     case UInt8(ascii: "\""):
       offset += 1
       return .word(try quoted(), isQuoted: true)
+    case UInt8(ascii: "'"):
+      offset += 1
+      return .word(try verbatim(), isQuoted: true)
     default:
       return .word(bare(), isQuoted: false)
     }
@@ -109,6 +122,15 @@ struct LineParser {
     let start = offset
     while offset < bytes.count, !isBreak(bytes[offset]) { offset += 1 }
     return Array(bytes[start..<offset])
+  }
+
+  /// No escapes: JSON is full of what would need them.
+  private mutating func verbatim() throws -> [UInt8] {
+    guard let end = bytes[offset...].firstIndex(of: UInt8(ascii: "'")) else {
+      throw ProbeError("\"'\" is missing")
+    }
+    defer { offset = end + 1 }
+    return Array(bytes[offset..<end])
   }
 
   /// `\"`, `\\` and `\x` with two digits are escapes.
@@ -187,9 +209,13 @@ package enum Hex {
     let isPlain = bytes.allSatisfy {
       $0 > 0x20 && $0 != 0x7F && !breaks.contains($0) && $0 != UInt8(ascii: "\\")
     }
-    if isPlain, bytes != [UInt8(ascii: "*")], let text = String(validating: bytes, as: UTF8.self) {
+    let isQuote = bytes.first == UInt8(ascii: "'")
+    if isPlain, !isQuote, bytes != [UInt8(ascii: "*")], let text = String(validating: bytes, as: UTF8.self) {
       return text
     }
+    // JSON reads better without escapes.
+    let isVerbatim = bytes.allSatisfy { 0x20..<0x7F ~= $0 && $0 != UInt8(ascii: "'") }
+    if isVerbatim, bytes.contains(UInt8(ascii: "\"")) { return "'\(String(decoding: bytes, as: UTF8.self))'" }
     var text = "\""
     for byte in bytes {
       switch byte {

@@ -1,16 +1,21 @@
 package import ArgumentParser
 internal import Foundation
 
-/// `tidemark probe`: speaks the frame protocol by hand.
+/// `tidemark probe`: speaks the store's frames and HTTP/2 by hand.
 package struct ProbeCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "probe",
-    abstract: "Encodes, decodes, sends and expects frames of the store's protocol (Proto/frames.md).",
+    abstract: "Encodes, decodes, sends and expects frames: the store's (Proto/frames.md), or HTTP/2's.",
     discussion: """
       A frame is written KIND name=value …, for example:
         mark_read cid=messaging:general user=alice message=m-1
         put_channel cid=messaging:general members=[{user=alice role=admin} {user=bob}]
       Names are those of Proto/frames.md. @flags, @shard, @correlation and @length are the header's. hex:… is raw bytes.
+      With --http2:
+        request :method=POST :path=/v1/channels/messaging:general/read authorization="Bearer $TOKEN" end_stream=0
+        data stream=last end_stream json='{"message_id":"m-1"}'
+        settings initial_window_size=0 · ping @length=7 · rst_stream stream=1 code=CANCEL · 0x16 payload=00
+      docs/probe.md has the whole language.
       """,
     subcommands: [Encode.self, Decode.self, Send.self, Run.self]
   )
@@ -21,14 +26,25 @@ package struct ProbeCommand: AsyncParsableCommand {
   package struct Encode: ParsableCommand {
     package static let configuration = CommandConfiguration(abstract: "Prints a frame in hexadecimal.")
 
+    @Flag(help: "A frame of HTTP/2.")
+    var http2 = false
+
     @Argument(parsing: .allUnrecognized, help: "KIND name=value …")
     var frame: [String]
 
     package init() {}
 
     package func run() throws {
-      var language = StoreFrames(fillsIn: false)
-      print(Hex.text(try orExit { try language.encode(frame.joined(separator: " ")) }))
+      let line = frame.joined(separator: " ")
+      let bytes = try orExit {
+        if http2 {
+          var language = HTTP2Frames()
+          return try language.encode(line)
+        }
+        var language = StoreFrames(fillsIn: false)
+        return try language.encode(line)
+      }
+      print(Hex.text(bytes))
     }
   }
 
@@ -38,6 +54,9 @@ package struct ProbeCommand: AsyncParsableCommand {
       abstract: "Prints the frames in a stream of bytes."
     )
 
+    @Flag(help: "Frames of HTTP/2, with one end's header table from the beginning of the connection.")
+    var http2 = false
+
     @Argument(help: "Hexadecimal digits, or - for standard input.")
     var hex: String
 
@@ -46,7 +65,12 @@ package struct ProbeCommand: AsyncParsableCommand {
     package func run() throws {
       let text =
         hex == "-" ? String(decoding: FileHandle.standardInput.readDataToEndOfFile(), as: UTF8.self) : hex
-      let lines = try orExit { try ProbeDecoding.lines(text) }
+      let lines = try orExit {
+        guard http2 else { return try ProbeDecoding.lines(text) }
+        var language = HTTP2Frames()
+        language.masksCredentials = false
+        return try ProbeDecoding.lines(text, in: language)
+      }
       for line in lines.text { print(line) }
       if !lines.isWhole { throw ExitCode(1) }
     }
@@ -62,6 +86,53 @@ package struct ProbeCommand: AsyncParsableCommand {
 
     @Option(help: "How long an answer is waited for: 100ms, 2s, 1m.")
     var timeout = "5s"
+
+    @Flag(help: "Speak HTTP/2 to a gateway, with prior knowledge.")
+    var http2 = false
+
+    @Flag(help: "TLS with ALPN h2; the certificate is verified with the system's authorities.")
+    var tls = false
+
+    @Option(help: ArgumentHelp("TLS; the certificate is verified with this PEM file.", valueName: "file"))
+    var ca: String?
+
+    @Flag(help: "TLS; the certificate is not verified.")
+    var insecure = false
+
+    @Option(name: .customLong("server-name"), help: "The name in the certificate. Default: HOST.")
+    var serverName: String?
+
+    @Option(
+      name: .customLong("set"),
+      help: "NAME=VALUE for $NAME in frames and scripts; else the environment's."
+    )
+    var settings: [String] = []
+
+    @Flag(help: "Show frames in hexadecimal too, credentials included.")
+    var hex = false
+
+    func validate() throws {
+      if ca != nil && insecure { throw ValidationError("--ca and --insecure: one or the other") }
+      if serverName != nil && !usesTLS { throw ValidationError("--server-name is for TLS") }
+    }
+
+    var usesTLS: Bool { tls || ca != nil || insecure }
+
+    func target(_ address: String) throws -> ProbeTarget {
+      try ProbeTarget(
+        address,
+        tls: usesTLS
+          ? ProbeTarget.TLS(authorityFile: ca, isInsecure: insecure, serverName: serverName) : nil
+      )
+    }
+
+    func variables() throws -> ProbeVariables {
+      try ProbeVariables(settings: settings, environment: ProcessInfo.processInfo.environment)
+    }
+
+    func http2(_ address: String) -> HTTP2Frames {
+      HTTP2Frames(scheme: usesTLS ? "https" : "http", authority: address)
+    }
 
     func language() throws -> StoreFrames {
       var language = StoreFrames()
@@ -82,14 +153,14 @@ package struct ProbeCommand: AsyncParsableCommand {
     }
   }
 
-  /// Frames to a store, and its answers.
+  /// Frames to a store or a gateway, and the answers.
   package struct Send: AsyncParsableCommand {
     package static let configuration = CommandConfiguration(
-      abstract: "Sends frames to a store and prints what comes back.",
-      discussion: "Ends with 1 if an answer is missing when the time is over."
+      abstract: "Sends frames to a store or a gateway and prints what comes back.",
+      discussion: "Ends with 1 if an answer is missing when the time is over, or the connection ended."
     )
 
-    @Argument(help: "HOST:PORT of the store.")
+    @Argument(help: "HOST:PORT of the store, or, with --http2, of a gateway.")
     var target: String
 
     @OptionGroup var connection: Connection
@@ -103,11 +174,18 @@ package struct ProbeCommand: AsyncParsableCommand {
     package init() {}
 
     package func run() async throws {
-      let timeout = try orExit { try Duration(probe: connection.timeout) }
-      let language = try connection.language()
       let isAnswered = try await orExit {
-        try await ProbeSender(target: target, timeout: timeout) { print($0) }
-          .send(frames, opens: !noHandshake, in: language)
+        let variables = try connection.variables()
+        let sender = ProbeSender(
+          target: try connection.target(target),
+          timeout: try Duration(probe: connection.timeout),
+          showsHex: connection.hex
+        ) { print($0) }
+        let lines = try frames.map { try variables.expand($0) }
+        guard connection.http2 else {
+          return try await sender.send(lines, opens: !noHandshake, in: try connection.language())
+        }
+        return try await sender.send(lines, opens: !noHandshake, in: connection.http2(target))
       }
       if !isAnswered { throw ExitCode(1) }
     }
@@ -116,12 +194,14 @@ package struct ProbeCommand: AsyncParsableCommand {
   /// A script of an exchange.
   package struct Run: AsyncParsableCommand {
     package static let configuration = CommandConfiguration(
-      abstract: "Plays a script against a store; ends with 0 only if all its expectations held.",
-      discussion:
-        "Steps: open, send, send-hex, expect, expect close, wait, timeout, close, connect, new-session."
+      abstract: "Plays a script against a store or a gateway; ends with 0 only if all its expectations held.",
+      discussion: """
+        Steps: case, open, send, send-hex, repeat, expect, expect close, alive, wait, timeout, close, connect, new-session.
+        A script for a gateway begins with 'protocol http2', or is run with --http2.
+        """
     )
 
-    @Argument(help: "HOST:PORT of the store.")
+    @Argument(help: "HOST:PORT of the store or gateway.")
     var target: String
 
     @Argument(help: "The script's file, or - for standard input.")
@@ -136,11 +216,21 @@ package struct ProbeCommand: AsyncParsableCommand {
         script == "-"
         ? FileHandle.standardInput.readDataToEndOfFile() : FileManager.default.contents(atPath: script)
       guard let data else { throw ValidationError("\(script) cannot be read") }
-      let steps = try orExit { try ProbeScript(String(decoding: data, as: UTF8.self)) }
-      let timeout = try orExit { try Duration(probe: connection.timeout) }
       let language = try connection.language()
       let holds = try await orExit {
-        try await ProbeRunner(target: target, timeout: timeout) { print($0) }.run(steps, in: language)
+        let steps = try ProbeScript(String(decoding: data, as: UTF8.self), variables: connection.variables())
+        if connection.http2, steps.speech == .store {
+          throw ProbeError("\(script) is for a store: leave --http2 out")
+        }
+        let runner = ProbeRunner(
+          target: try connection.target(target),
+          timeout: try Duration(probe: connection.timeout),
+          showsHex: connection.hex
+        ) { print($0) }
+        guard connection.http2 || steps.speech == .http2 else {
+          return try await runner.run(steps, in: language)
+        }
+        return try await runner.run(steps, in: connection.http2(target))
       }
       if !holds { throw ExitCode(1) }
     }

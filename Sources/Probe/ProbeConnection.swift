@@ -1,5 +1,6 @@
 internal import NIOCore
 internal import NIOPosix
+internal import TLSSession
 
 /// What a wait for the other end comes to.
 package enum Received: Equatable, Sendable {
@@ -11,47 +12,101 @@ package enum Received: Equatable, Sendable {
   case broken(String)
 }
 
-/// A TCP connection that sends bytes and waits for units.
+/// Where a probe connects to, and how.
+package struct ProbeTarget: Sendable {
+  /// TLS 1.2 or 1.3 with ALPN h2.
+  package struct TLS: Sendable {
+    /// PEM file of the authorities to trust; nil for the system's.
+    package var authorityFile: String?
+    /// Whoever answers is spoken to.
+    package var isInsecure: Bool
+    /// The name in the certificate, where it is not the host.
+    package var serverName: String?
+
+    package init(authorityFile: String? = nil, isInsecure: Bool = false, serverName: String? = nil) {
+      self.authorityFile = authorityFile
+      self.isInsecure = isInsecure
+      self.serverName = serverName
+    }
+  }
+
+  package var host: String
+  package var port: Int
+  package var tls: TLS?
+
+  /// - Parameter address: `HOST:PORT`, an IPv6 address in brackets.
+  ///
+  /// Throws ``ProbeError`` where that makes no sense.
+  package init(_ address: String, tls: TLS? = nil) throws {
+    guard let colon = address.lastIndex(of: ":"), let port = Int(address[address.index(after: colon)...]),
+      (1...65_535).contains(port), colon > address.startIndex
+    else { throw ProbeError("HOST:PORT is expected: \(address)") }
+    let host = String(address[..<colon])
+    self.host = host.hasPrefix("[") && host.hasSuffix("]") ? String(host.dropFirst().dropLast()) : host
+    self.port = port
+    self.tls = tls
+  }
+}
+
+/// A TCP connection, with TLS or without, that sends bytes and waits for units.
 package final class ProbeConnection: Sendable {
   private let channel: any Channel
   private let inbox: NIOLoopBound<ProbeInbox>
+  /// What TLS came to, for the transcript.
+  package let agreed: String?
 
-  private init(_ channel: any Channel, _ inbox: NIOLoopBound<ProbeInbox>) {
+  private init(_ channel: any Channel, _ inbox: NIOLoopBound<ProbeInbox>, _ agreed: String?) {
     self.channel = channel
     self.inbox = inbox
+    self.agreed = agreed
   }
 
-  /// - Parameter target: `HOST:PORT`, an IPv6 address in brackets.
+  /// Connects, handshake of TLS included.
   ///
-  /// Throws ``ProbeError`` where the target makes no sense or nobody listens.
-  package static func connect(to target: String, timeout: Duration) async throws -> ProbeConnection {
-    let (host, port) = try address(target)
+  /// Throws ``ProbeError`` where nobody listens, or TLS does not come about.
+  package static func connect(to target: ProbeTarget, timeout: Duration) async throws -> ProbeConnection {
     do {
-      let (channel, inbox) = try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+      let context = try target.tls.map { tls in
+        var configuration = TLSClientConfiguration(authorityFile: tls.authorityFile)
+        configuration.verifiesServer = !tls.isInsecure
+        return try TLSContext(client: configuration)
+      }
+      let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
+      let established = eventLoop.makePromise(of: TLSEstablished?.self)
+      let bootstrap = ClientBootstrap(group: eventLoop)
         .connectTimeout(TimeAmount(timeout))
         .channelOption(.tcpOption(.tcp_nodelay), value: 1)
         // A peer that closes its side may still be sent to: what it does then is what a probe wants to see.
         .channelOption(.allowRemoteHalfClosure, value: false)
-        .connect(host: host, port: port) { channel in
+      let channel: any Channel
+      let inbox: NIOLoopBound<ProbeInbox>
+      do {
+        (channel, inbox) = try await bootstrap.connect(host: target.host, port: target.port) { channel in
           channel.eventLoop.makeCompletedFuture {
-            let inbox = ProbeInbox(eventLoop: channel.eventLoop)
+            if let context {
+              let handler = try TLSHandler(
+                context: context,
+                serverName: target.tls?.serverName ?? target.host,
+                handshakeTimeout: TimeAmount(timeout)
+              )
+              try channel.pipeline.syncOperations.addHandler(handler)
+            }
+            let inbox = ProbeInbox(eventLoop: channel.eventLoop, established: established)
             try channel.pipeline.syncOperations.addHandler(inbox)
+            if context == nil { established.succeed(nil) }
             return (channel, NIOLoopBound(inbox, eventLoop: channel.eventLoop))
           }
         }
-      return ProbeConnection(channel, inbox)
+      } catch {
+        established.fail(error)
+        throw error
+      }
+      let tls = try await established.futureResult.get()
+      let agreed = tls.map { "\($0.version), \($0.cipher), ALPN \($0.applicationProtocol ?? "none")" }
+      return ProbeConnection(channel, inbox, agreed)
     } catch {
-      throw ProbeError("no connection to \(target): \(error)")
+      throw ProbeError("no connection to \(target.host):\(target.port): \(error)")
     }
-  }
-
-  private static func address(_ target: String) throws -> (String, Int) {
-    guard let colon = target.lastIndex(of: ":"), let port = Int(target[target.index(after: colon)...]),
-      (1...65_535).contains(port), colon > target.startIndex
-    else { throw ProbeError("HOST:PORT is expected: \(target)") }
-    var host = String(target[..<colon])
-    if host.hasPrefix("["), host.hasSuffix("]") { host = String(host.dropFirst().dropLast()) }
-    return (host, port)
   }
 
   /// Sends bytes. A connection that is closed already takes them without a word: the next
@@ -90,8 +145,12 @@ private final class ProbeInbox: ChannelInboundHandler {
   private var bytes: [UInt8] = []
   private var isClosed = false
   private var waiter: Waiter?
+  private let established: EventLoopPromise<TLSEstablished?>
 
-  init(eventLoop: any EventLoop) { self.eventLoop = eventLoop }
+  init(eventLoop: any EventLoop, established: EventLoopPromise<TLSEstablished?>) {
+    self.eventLoop = eventLoop
+    self.established = established
+  }
 
   func next(timeout: TimeAmount, cut: @escaping @Sendable ([UInt8]) -> ProbeCut) -> EventLoopFuture<Received>
   {
@@ -126,10 +185,18 @@ private final class ProbeInbox: ChannelInboundHandler {
     if let waiter, let received = take(waiter.cut) { finish(received) }
   }
 
+  func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+    if let event = event as? TLSEstablished { established.succeed(event) }
+  }
+
   func channelInactive(context: ChannelHandlerContext) {
     isClosed = true
+    established.fail(ChannelError.eof)
     if let waiter, let received = take(waiter.cut) { finish(received) }
   }
 
-  func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    established.fail(error)
+    context.close(promise: nil)
+  }
 }

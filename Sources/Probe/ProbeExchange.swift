@@ -1,40 +1,165 @@
 /// Where a probe writes what it sees: standard output, or a test's list of lines.
 package typealias ProbeOutput = (String) -> Void
 
-/// A connection with its transcript: every unit is printed as it goes over, readable and in hexadecimal.
-package final class ProbeExchange {
+/// A connection with its transcript: every unit is printed as it goes over, readable and, if asked for, in
+/// hexadecimal. Keeps what came until it is expected.
+package final class ProbeExchange<Language: ProbeLanguage> {
   private let connection: ProbeConnection
-  private let output: ProbeOutput
+  private let printer: ProbePrinter
+  /// Came, and was not expected yet.
+  private var waiting: [Language.Unit] = []
+  /// Nothing was said yet.
+  package private(set) var isFresh = true
   /// How long the other end is waited for.
   package var timeout: Duration
 
-  package init(_ connection: ProbeConnection, timeout: Duration, output: @escaping ProbeOutput) {
+  init(_ connection: ProbeConnection, timeout: Duration, printer: ProbePrinter) {
     self.connection = connection
     self.timeout = timeout
-    self.output = output
+    self.printer = printer
   }
 
-  package func send(_ bytes: [UInt8], in language: some ProbeLanguage) async throws {
-    print("→", bytes, language)
+  /// Sends a line: a frame, or several with `then` between them. `written`: as it stands in the script, which is shown where the bytes make no unit.
+  @discardableResult
+  package func send(_ line: String, written: String? = nil, in language: inout Language) async throws
+    -> [Language.Unit]
+  {
+    isFresh = false
+    let bytes = try encode(line, &language)
+    let units = split(bytes, &language)
+    if let units {
+      for (unit, bytes) in units { printer.print("→", language.text(unit), bytes) }
+    } else {
+      let raw = "\(bytes.count) raw bytes"
+      printer.print("→", line.hasPrefix("hex:") ? raw : "\(written ?? line) (\(raw))", bytes)
+    }
+    await connection.send(bytes)
+    return units?.map(\.unit) ?? []
+  }
+
+  /// Sends a line many times, and shows the first.
+  package func send(_ line: String, times: Int, written: String, in language: inout Language) async throws {
+    guard times > 0 else { return }
+    try await send(line, written: written, in: &language)
+    var bytes: [UInt8] = []
+    for _ in 1..<times {
+      let more = try encode(line, &language)
+      _ = split(more, &language)
+      bytes += more
+    }
+    printer.line("  … \(times) times in all")
     await connection.send(bytes)
   }
 
-  /// The next unit that is not incidental.
-  package func receive(in language: some ProbeLanguage & Sendable) async throws -> Received {
+  private func encode(_ line: String, _ language: inout Language) throws -> [UInt8] {
+    try ProbeScript.sequence(line).flatMap { try language.encode($0) }
+  }
+
+  private func split(_ bytes: [UInt8], _ language: inout Language) -> [(unit: Language.Unit, bytes: [UInt8])]?
+  {
+    var units: [[UInt8]] = []
+    var rest = bytes
+    while !rest.isEmpty {
+      guard case .unit(let count) = Language.cut(rest) else { return nil }
+      units.append(Array(rest.prefix(count)))
+      rest.removeFirst(count)
+    }
+    return units.map { (language.read($0, .sent), $0) }
+  }
+
+  /// What a wait for units comes to.
+  package enum Outcome {
+    /// A unit that was waited for.
+    case unit(Language.Unit)
+    /// The connection ended, with no such unit before.
+    case closed
+    case timedOut
+    /// What came is no unit of the language; the text says why.
+    case broken(String)
+  }
+
+  /// The first unit for which `isMeant` holds; others stay for later.
+  package func receive(
+    in language: inout Language,
+    within timeout: Duration? = nil,
+    where isMeant: (Language, Language.Unit) throws -> Bool
+  ) async throws -> Outcome {
+    if let index = try waiting.firstIndex(where: { try isMeant(language, $0) }) {
+      return .unit(waiting.remove(at: index))
+    }
+    let clock = ContinuousClock()
+    let deadline = clock.now + (timeout ?? self.timeout)
     while true {
-      let received = try await connection.receive(timeout: timeout) { language.cut($0) }
-      guard case .unit(let unit) = received else { return received }
-      print("←", unit, language)
-      if !language.isIncidental(unit) { return received }
+      let left = max(deadline - clock.now, .zero)
+      isFresh = false
+      switch try await connection.receive(timeout: left, cut: { Language.cut($0) }) {
+      case .unit(let bytes):
+        let unit = language.read(bytes, .received)
+        printer.print("←", language.text(unit), bytes)
+        if try isMeant(language, unit) { return .unit(unit) }
+        waiting.append(unit)
+      case .closed: return .closed
+      case .timedOut: return .timedOut
+      case .broken(let reason): return .broken(reason)
+      }
     }
   }
 
-  package func close() async { await connection.close() }
+  /// What is not as the line says; empty: all is. The line may name several possibilities, with `or` between
+  /// them; `close` is the end of the connection.
+  ///
+  /// Throws ``ProbeError`` where the line names what there is not.
+  package func differences(
+    _ line: String,
+    within timeout: Duration? = nil,
+    in language: inout Language
+  ) async throws -> [String] {
+    let all = ProbeScript.alternatives(line)
+    let lines = all.filter { $0 != "close" }
+    let outcome = try await receive(in: &language, within: timeout) { language, unit in
+      if lines.isEmpty { return try language.isMeant(unit, by: nil) }
+      return try lines.contains { try language.isMeant(unit, by: $0) }
+    }
+    switch outcome {
+    case .unit(let unit):
+      if lines.isEmpty {
+        return ["expected the end of the connection, received a frame", "received: \(language.text(unit))"]
+      }
+      var differences: [String] = []
+      for line in lines {
+        let found = try language.differences(line, from: unit)
+        if found.isEmpty { return [] }
+        differences += lines.count > 1 ? ["not \(line):"] + found.map { "  " + $0 } : found
+      }
+      return differences + ["received: \(language.text(unit))"]
+    case .closed where lines.count < all.count: return []
+    case .closed: return ["expected \(line), the connection was closed"]
+    case .timedOut: return ["expected \(Self.named(line)), nothing came in time"]
+    case .broken(let reason): return ["expected \(Self.named(line)), what came is no frame: \(reason)"]
+    }
+  }
 
-  private func print(_ arrow: String, _ bytes: [UInt8], _ language: some ProbeLanguage) {
-    // Bytes that were written raw are shown as what they make, where they make one unit.
-    let isUnit = language.cut(bytes) == .unit(bytes.count)
-    output("\(arrow) \(isUnit ? language.text(bytes) : "\(bytes.count) raw bytes")")
+  private static func named(_ line: String) -> String {
+    line == "close" ? "the end of the connection" : line
+  }
+
+  package func close() async { await connection.close() }
+}
+
+/// Writes a transcript.
+struct ProbePrinter {
+  /// A line that is longer is cut: a frame may hold 16 KiB, a terminal may not.
+  static let lineLengthMax = 600
+
+  var showsHex: Bool
+  var output: ProbeOutput
+
+  func line(_ text: String) { output(text) }
+
+  func print(_ arrow: String, _ text: String, _ bytes: [UInt8]) {
+    let isLong = text.utf8.count > Self.lineLengthMax
+    output("\(arrow) \(isLong ? "\(text.prefix(Self.lineLengthMax))… (\(bytes.count) bytes)" : text)")
+    guard showsHex else { return }
     for start in stride(from: 0, to: bytes.count, by: 32) {
       let row = bytes[start..<min(start + 32, bytes.count)]
       output(

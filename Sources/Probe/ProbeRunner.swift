@@ -1,85 +1,113 @@
 /// Plays a script against a listener.
 package struct ProbeRunner {
-  private let target: String
+  private let target: ProbeTarget
   private let timeout: Duration
-  private let output: ProbeOutput
+  private let printer: ProbePrinter
 
-  package init(target: String, timeout: Duration, output: @escaping ProbeOutput) {
+  package init(
+    target: ProbeTarget,
+    timeout: Duration,
+    showsHex: Bool = false,
+    output: @escaping ProbeOutput
+  ) {
     self.target = target
     self.timeout = timeout
-    self.output = output
+    printer = ProbePrinter(showsHex: showsHex, output: output)
   }
 
-  /// True if every expectation held; the first that does not ends the script.
+  /// True if every expectation held. The first that does not ends its case, and the script where it has none.
   ///
-  /// Throws ``ProbeError`` where there is no connection, or a line names what there is not.
-  package func run(_ script: ProbeScript, in language: StoreFrames) async throws -> Bool {
+  /// Throws ``ProbeError`` where there is no connection.
+  package func run<Language: ProbeLanguage>(_ script: ProbeScript, in language: Language) async throws -> Bool
+  {
     var language = language
-    var exchange = try await connect()
+    var exchange = try await connect(&language, timeout)
+    var failed: [String] = []
+    var current: ProbeScript.Step?
+    var isSkipping = false
     for step in script.steps {
-      do {
-        switch step.action {
-        case .open: try await language.open(exchange)
-        case .send(let line): try await exchange.send(try language.encode(line), in: language)
-        case .expect(let line):
-          let lines = try await differences(line, exchange, language)
-          if !lines.isEmpty { return await fail(step, lines, exchange) }
-        case .expectClose:
-          let received = try await exchange.receive(in: language)
-          if received != .closed {
-            return await fail(step, ["expected the end of the connection, \(what(received))"], exchange)
-          }
-        case .wait(let time): try await Task.sleep(for: time)
-        case .timeout(let time): exchange.timeout = time
-        case .close: await exchange.close()
-        case .connect:
-          let timeout = exchange.timeout
+      if step.action == .newCase {
+        current = step
+        isSkipping = false
+        printer.line("")
+        printer.line("# \(step.text)")
+        if !exchange.isFresh || exchange.timeout != timeout {
           await exchange.close()
-          exchange = try await connect()
-          exchange.timeout = timeout
-        case .newSession:
-          language.session = nil
-          language.isResuming = false
+          exchange = try await connect(&language, timeout)
         }
-      } catch let error as ProbeError {
-        return await fail(step, [error.description], exchange)
+        continue
       }
+      if isSkipping { continue }
+      var lines: [String]
+      do { lines = try await play(step, &exchange, &language) } catch let error as ProbeError {
+        lines = [error.description]
+      }
+      if lines.isEmpty { continue }
+      // The connection's case may lie far above.
+      let place = current.map { " (\($0.text))" } ?? ""
+      printer.line("line \(step.line): \(step.text)\(place)")
+      for line in lines { printer.line("    " + line) }
+      failed.append(current?.text ?? "line \(step.line)")
+      guard current != nil else { break }
+      isSkipping = true
     }
     await exchange.close()
-    return true
+    let count = script.cases.count
+    if count > 0 {
+      printer.line("")
+      printer.line("\(count - failed.count) of \(count) cases held")
+      for name in failed { printer.line("    failed: \(name)") }
+    }
+    return failed.isEmpty
   }
 
-  private func connect() async throws -> ProbeExchange {
-    ProbeExchange(
-      try await ProbeConnection.connect(to: target, timeout: timeout),
-      timeout: timeout,
-      output: output
-    )
-  }
-
-  private func differences(
-    _ line: String,
-    _ exchange: ProbeExchange,
-    _ language: StoreFrames
+  /// What did not hold.
+  private func play<Language: ProbeLanguage>(
+    _ step: ProbeScript.Step,
+    _ exchange: inout ProbeExchange<Language>,
+    _ language: inout Language
   ) async throws -> [String] {
-    let received = try await exchange.receive(in: language)
-    guard case .unit(let unit) = received else { return ["expected \(line), \(what(received))"] }
-    return try language.differences(line, from: unit)
-  }
-
-  private func what(_ received: Received) -> String {
-    switch received {
-    case .unit: "received a frame"
-    case .closed: "the connection was closed"
-    case .timedOut: "nothing came in time"
-    case .broken(let reason): "what came is no frame: \(reason)"
+    switch step.action {
+    case .open: try await language.open(exchange, "")
+    case .openWith(let line): try await language.open(exchange, line)
+    case .send(let line):
+      try await exchange.send(line, written: Self.argument(step.text), in: &language)
+    case .sendMany(let count, let line):
+      let written = Self.argument(Self.argument(Self.argument(step.text)))
+      try await exchange.send(line, times: count, written: written, in: &language)
+    case .expect(let line):
+      return try await exchange.differences(line, within: step.within, in: &language)
+    case .expectClose:
+      return try await exchange.differences("close", within: step.within, in: &language)
+    case .alive:
+      let (ping, pong) = language.aliveness()
+      try await exchange.send(ping, in: &language)
+      return try await exchange.differences(pong, within: step.within, in: &language)
+    case .wait(let time): try await Task.sleep(for: time)
+    case .timeout(let time): exchange.timeout = time
+    case .close: await exchange.close()
+    case .connect:
+      let timeout = exchange.timeout
+      await exchange.close()
+      exchange = try await connect(&language, timeout)
+    case .newSession: language.forget()
+    case .newCase: break
     }
+    return []
   }
 
-  private func fail(_ step: ProbeScript.Step, _ lines: [String], _ exchange: ProbeExchange) async -> Bool {
-    output("line \(step.line): \(step.text)")
-    for line in lines { output("    " + line) }
-    await exchange.close()
-    return false
+  private func connect<Language: ProbeLanguage>(
+    _ language: inout Language,
+    _ timeout: Duration
+  ) async throws -> ProbeExchange<Language> {
+    let connection = try await ProbeConnection.connect(to: target, timeout: self.timeout)
+    if let agreed = connection.agreed { printer.line("  \(agreed)") }
+    language.connected()
+    return ProbeExchange(connection, timeout: timeout, printer: printer)
+  }
+
+  /// What stands behind the first word.
+  private static func argument(_ text: String) -> String {
+    String(text.drop { $0 != " " }.drop { $0 == " " })
   }
 }

@@ -2,12 +2,19 @@
 ///
 /// ```
 /// # comment
-/// open                                         the opening: hello, challenge, proof, ready
+/// protocol http2                               first of all, where it is not the store's frames
+/// case 6.1/1 DATA on stream 0                  a new connection; if a step fails, the next case is gone on with
+/// open                                         hello, challenge, proof, ready; for HTTP/2 preface and SETTINGS
+/// open initial_window_size=0                   HTTP/2: with these settings
 /// send mark_read cid=messaging:a user=alice    a frame; shard, correlation and counter are filled in
+/// send data stream=1 then ping                 several in one write
 /// send-hex 00000007                            raw bytes
+/// repeat 300 send ping                         many at once
 /// expect mark_read_reply user=alice flags=*    the next frame is of this kind and has these fields
-/// expect error busy                            the next frame is this error
+/// expect error busy within 200ms               the next frame is this error, and comes in time
+/// expect goaway code=PROTOCOL_ERROR or close   one of these
 /// expect close                                 the connection ends, with no frame before
+/// alive                                        a ping is answered, and nothing has ended before
 /// wait 100ms
 /// timeout 2s                                   how long each expect waits from here on
 /// close                                        ends the connection from this side
@@ -15,40 +22,75 @@
 /// new-session                                  the next `open` begins a new one
 /// ```
 package struct ProbeScript: Sendable {
+  /// What is spoken.
+  package enum Speech: String, Sendable {
+    case store, http2
+  }
+
   package enum Action: Equatable, Sendable {
     case open
+    case openWith(String)
     case send(String)
+    case sendMany(Int, String)
     case expect(String)
     case expectClose
+    case alive
     case wait(Duration)
     case timeout(Duration)
     case close
     case connect
     case newSession
+    case newCase
   }
 
   package struct Step: Equatable, Sendable {
     /// From 1.
     package var line: Int
-    /// As it stands in the script.
+    /// As it stands in the script: variables are not shown by their values.
     package var text: String
     package var action: Action
+    /// How long this step waits, where it says so.
+    package var within: Duration?
   }
 
+  /// nil: the script does not say.
+  package var speech: Speech?
   package var steps: [Step]
 
+  /// What the cases are called.
+  package var cases: [String] {
+    steps.filter { $0.action == .newCase }.map { String($0.text.dropFirst("case ".count)) }
+  }
+
   /// Throws ``ProbeError`` with the line that makes no sense.
-  package init(_ text: String) throws {
+  package init(_ text: String, variables: ProbeVariables = ProbeVariables()) throws {
     steps = []
     for (index, line) in text.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
       let words = String(line).trimmed
       if words.isEmpty || words.hasPrefix("#") { continue }
       do {
-        steps.append(Step(line: index + 1, text: words, action: try Self.action(words)))
+        if words.hasPrefix("protocol ") {
+          guard steps.isEmpty, speech == nil else { throw ProbeError("'protocol' comes first, and once") }
+          speech = Speech(rawValue: String(words.dropFirst("protocol ".count)).trimmed)
+          if speech == nil { throw ProbeError("protocols are: store, http2") }
+          continue
+        }
+        let (action, within) = try Self.timed(try variables.expand(words))
+        steps.append(Step(line: index + 1, text: words, action: try Self.action(action), within: within))
       } catch {
         throw ProbeError("line \(index + 1): \(error)")
       }
     }
+  }
+
+  /// `… within TIME` at the end of an `expect`.
+  private static func timed(_ line: String) throws -> (String, Duration?) {
+    let words = line.split(separator: " ")
+    guard words.count >= 4, words[0] == "expect", words[words.count - 2] == "within" else {
+      return (line, nil)
+    }
+    let time = try Duration(probe: String(words[words.count - 1]))
+    return (String(line[..<words[words.count - 2].startIndex]).trimmed, time)
   }
 
   private static func action(_ line: String) throws -> Action {
@@ -56,20 +98,63 @@ package struct ProbeScript: Sendable {
     let rest = parts.count > 1 ? parts[1].trimmed : ""
     switch (parts[0], rest) {
     case ("open", ""): return .open
+    case ("open", let fields) where fields.contains("="): return .openWith(fields)
     case ("close", ""): return .close
     case ("connect", ""): return .connect
     case ("new-session", ""): return .newSession
+    case ("alive", ""): return .alive
+    case ("case", let name) where !name.isEmpty: return .newCase
     case ("expect", "close"): return .expectClose
     case ("send", let frame) where !frame.isEmpty: return .send(frame)
     case ("send-hex", let hex) where !hex.isEmpty: return .send("hex:\(hex)")
+    case ("repeat", let rest):
+      let words = rest.split(separator: " ", maxSplits: 2).map(String.init)
+      guard words.count == 3, let count = Int(words[0]), 1...100_000 ~= count, words[1] == "send" else {
+        throw ProbeError("repeat COUNT send … is expected: '\(line)'")
+      }
+      return .sendMany(count, words[2].trimmed)
     case ("expect", let frame) where !frame.isEmpty: return .expect(frame)
     case ("wait", let time): return .wait(try Duration(probe: time))
     case ("timeout", let time): return .timeout(try Duration(probe: time))
     default:
       throw ProbeError(
-        "'\(line)' is no step; steps are: open, send, send-hex, expect, wait, timeout, close, connect, new-session"
+        "'\(line)' is no step; steps are: case, open, send, send-hex, repeat, expect, alive, wait, timeout, close, connect, new-session"
       )
     }
+  }
+
+  /// What an expectation leaves open: `A or B`.
+  package static func alternatives(_ line: String) -> [String] { parts(line, between: "or") }
+
+  /// What is sent in one write: `A then B`.
+  package static func sequence(_ line: String) -> [String] { parts(line, between: "then") }
+
+  /// The texts between a word, where it stands outside of quotes.
+  private static func parts(_ line: String, between separator: String) -> [String] {
+    var all: [String] = []
+    var current: [Substring] = []
+    var quote: Character?
+    for word in line.split(separator: " ", omittingEmptySubsequences: false) {
+      if quote == nil, word == separator {
+        all.append(current.joined(separator: " "))
+        current = []
+        continue
+      }
+      current.append(word)
+      var isEscaped = false
+      for character in word {
+        if isEscaped {
+          isEscaped = false
+        } else if character == "\\", quote == "\"" {
+          isEscaped = true
+        } else if character == quote {
+          quote = nil
+        } else if quote == nil, character == "\"" || character == "'" {
+          quote = character
+        }
+      }
+    }
+    return (all + [current.joined(separator: " ")]).map(\.trimmed)
   }
 }
 

@@ -1,48 +1,74 @@
 /// Sends frames and prints what comes back, for `probe send`.
 package struct ProbeSender {
-  private let target: String
+  private let target: ProbeTarget
   private let timeout: Duration
-  private let output: ProbeOutput
+  private let printer: ProbePrinter
 
-  package init(target: String, timeout: Duration, output: @escaping ProbeOutput) {
+  package init(
+    target: ProbeTarget,
+    timeout: Duration,
+    showsHex: Bool = false,
+    output: @escaping ProbeOutput
+  ) {
     self.target = target
     self.timeout = timeout
-    self.output = output
+    printer = ProbePrinter(showsHex: showsHex, output: output)
   }
 
-  /// True if as many units came back as were to be answered.
+  /// True if as much came back as was to be answered, and, where the language wants it, a sign of life after
+  /// that.
   ///
   /// Throws ``ProbeError`` where there is no connection, the opening fails, or a frame makes no sense.
-  package func send(_ frames: [String], opens: Bool, in language: StoreFrames) async throws -> Bool {
+  package func send<Language: ProbeLanguage>(
+    _ frames: [String],
+    opens: Bool,
+    in language: Language
+  ) async throws -> Bool {
     var language = language
-    let exchange = ProbeExchange(
-      try await ProbeConnection.connect(to: target, timeout: timeout),
-      timeout: timeout,
-      output: output
-    )
-    if opens { try await language.open(exchange) }
+    let connection = try await ProbeConnection.connect(to: target, timeout: timeout)
+    if let agreed = connection.agreed { printer.line("  \(agreed)") }
+    language.connected()
+    let exchange = ProbeExchange<Language>(connection, timeout: timeout, printer: printer)
+    if opens { try await language.open(exchange, "") }
     var missing = 0
     for frame in frames {
-      let bytes = try language.encode(frame)
-      if language.awaitsAnswer(bytes) { missing += 1 }
-      try await exchange.send(bytes, in: language)
+      let units = try await exchange.send(frame, in: &language)
+      // Bytes that make no frame are answered too, one way or the other.
+      missing += units.isEmpty ? 1 : units.reduce(0) { $0 + language.answersAwaited($1) }
     }
-    loop: while missing > 0 {
-      switch try await exchange.receive(in: language) {
-      case .unit: missing -= 1
-      case .closed:
-        output("the connection was closed")
-        break loop
-      case .timedOut:
-        output("\(missing) answers are missing after \(timeout)")
-        break loop
-      case .broken(let reason):
-        output("what came is no frame: \(reason)")
-        break loop
-      }
+    var isWell = try await receive(missing, exchange, &language)
+    if isWell, Language.endsWithAliveness {
+      let (ping, pong) = language.aliveness()
+      try await exchange.send(ping, in: &language)
+      let differences = try await exchange.differences(pong, in: &language)
+      for line in differences { printer.line("    " + line) }
+      isWell = differences.isEmpty
     }
     await exchange.close()
-    return missing == 0
+    return isWell
+  }
+
+  private func receive<Language: ProbeLanguage>(
+    _ count: Int,
+    _ exchange: ProbeExchange<Language>,
+    _ language: inout Language
+  ) async throws -> Bool {
+    var missing = count
+    while missing > 0 {
+      switch try await exchange.receive(in: &language, where: { $0.isAnswer($1) }) {
+      case .unit: missing -= 1
+      case .closed:
+        printer.line("the connection was closed")
+        return false
+      case .timedOut:
+        printer.line("\(missing) answers are missing after \(timeout)")
+        return false
+      case .broken(let reason):
+        printer.line("what came is no frame: \(reason)")
+        return false
+      }
+    }
+    return true
   }
 }
 
@@ -51,14 +77,16 @@ package enum ProbeDecoding {
   /// The frames in hexadecimal text, a line each. `isWhole`: nothing was left over.
   ///
   /// Throws ``ProbeError`` where the text is not hexadecimal.
-  package static func lines(_ text: String) throws -> (text: [String], isWhole: Bool) {
+  package static func lines<Language: ProbeLanguage>(_ text: String, in language: Language) throws
+    -> (text: [String], isWhole: Bool)
+  {
     guard var bytes = Hex.bytes(text) else { throw ProbeError("hexadecimal digits are expected") }
-    let language = StoreFrames()
+    var language = language
     var lines: [String] = []
     while !bytes.isEmpty {
-      switch language.cut(bytes) {
+      switch Language.cut(bytes) {
       case .unit(let count):
-        lines.append(language.text(Array(bytes.prefix(count))))
+        lines.append(language.text(language.read(Array(bytes.prefix(count)), .received)))
         bytes.removeFirst(count)
       case .incomplete:
         return (lines + ["\(bytes.count) bytes of an incomplete frame: \(Hex.text(bytes))"], false)
@@ -66,6 +94,11 @@ package enum ProbeDecoding {
       }
     }
     return (lines, true)
+  }
+
+  /// The same for the store's frames.
+  package static func lines(_ text: String) throws -> (text: [String], isWhole: Bool) {
+    try lines(text, in: StoreFrames())
   }
 
   /// The secret in a file: its first line.

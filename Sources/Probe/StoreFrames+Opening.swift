@@ -7,13 +7,16 @@ internal import ReceiptWire
 /// The opening as a gateway does it (Proto/frames.md, "Opening"). Written apart from StoreClient's, so that
 /// the one checks the other.
 extension StoreFrames {
-  package mutating func open(_ exchange: ProbeExchange) async throws {
+  package mutating func open(_ exchange: ProbeExchange<StoreFrames>, _ line: String) async throws {
+    guard line.isEmpty else {
+      throw ProbeError("a store is opened without fields; send hello and proof by hand")
+    }
     let session = session ?? (0..<16).map { _ in UInt8.random(in: .min ... .max) }
     let nonce = (0..<32).map { _ in UInt8.random(in: .min ... .max) }
     let age = isResuming ? "0" : "none"
     try await exchange.send(
-      try encode("hello session=\(Hex.text(session)) session_age=\(age) nonce=\(Hex.text(nonce))"),
-      in: self
+      "hello session=\(Hex.text(session)) session_age=\(age) nonce=\(Hex.text(nonce))",
+      in: &self
     )
 
     let challenge = try await answer("challenge", exchange)
@@ -36,7 +39,7 @@ extension StoreFrames {
         HMAC<SHA256>.authenticationCode(for: Array("tidemark gateway 1".utf8) + material, using: key)
       )
     }
-    try await exchange.send(try encode("proof proof=\(Hex.text(proof))"), in: self)
+    try await exchange.send("proof proof=\(Hex.text(proof))", in: &self)
     _ = try await answer("ready", exchange)
 
     // A session that goes on keeps its counters; those of a new one begin at 1.
@@ -46,8 +49,10 @@ extension StoreFrames {
     shardCount = Int(shards)
   }
 
-  private func answer(_ kind: String, _ exchange: ProbeExchange) async throws -> [String: FieldValue] {
-    switch try await exchange.receive(in: self) {
+  private mutating func answer(_ kind: String, _ exchange: ProbeExchange<StoreFrames>) async throws
+    -> [String: FieldValue]
+  {
+    switch try await exchange.receive(in: &self, where: { try $0.isMeant($1, by: kind) }) {
     case .unit(let unit):
       guard try differences(kind, from: unit).isEmpty else {
         throw ProbeError("in the opening: expected \(kind), received \(text(unit))")

@@ -28,18 +28,39 @@ package struct StoreFrames: ProbeLanguage, Sendable {
 
   package init(fillsIn: Bool = true) { self.fillsIn = fillsIn }
 
-  package func isIncidental(_ unit: [UInt8]) -> Bool { Parts(unit)?.kind == FrameKind.ping.rawValue }
+  package static var endsWithAliveness: Bool { false }
 
-  package func awaitsAnswer(_ unit: [UInt8]) -> Bool {
+  package mutating func forget() {
+    session = nil
+    isResuming = false
+  }
+
+  /// What a frame says needs nothing but the frame.
+  package func read(_ bytes: [UInt8], _ direction: ProbeDirection) -> [UInt8] { bytes }
+
+  package func isMeant(_ unit: [UInt8], by line: String?) throws -> Bool {
+    // A store pings whenever it likes; whatever else comes has its place.
+    guard Parts(unit)?.kind == FrameKind.ping.rawValue else { return true }
+    return line?.prefix { $0 != " " } == "ping"
+  }
+
+  package mutating func aliveness() -> (send: String, expect: String) {
+    let bytes = Hex.text((0..<8).map { _ in UInt8.random(in: .min ... .max) })
+    return ("ping bytes=\(bytes)", "pong bytes=\(bytes)")
+  }
+
+  package func isAnswer(_ unit: [UInt8]) -> Bool { Parts(unit)?.kind != FrameKind.ping.rawValue }
+
+  package func answersAwaited(_ unit: [UInt8]) -> Int {
     // What is no known frame is answered with an error, as are frames of the opening out of their turn.
-    guard let kind = Parts(unit).flatMap({ FrameKind(rawValue: $0.kind) }) else { return true }
+    guard let kind = Parts(unit).flatMap({ FrameKind(rawValue: $0.kind) }) else { return 1 }
     switch kind {
-    case .pong, .drain, .error: return false
-    default: return true
+    case .pong, .drain, .error: return 0
+    default: return 1
     }
   }
 
-  package func cut(_ bytes: [UInt8]) -> ProbeCut {
+  package static func cut(_ bytes: [UInt8]) -> ProbeCut {
     // A probe looks at whatever is said, so no kind is refused here and no limit applies but this one.
     guard bytes.count >= 4 else { return .incomplete }
     let length = bytes.prefix(4).reduce(0) { $0 << 8 | Int($1) }

@@ -141,7 +141,9 @@ struct ScriptTests {
     let lines = Lines()
     var language = StoreFrames()
     language.secret = secret
-    let runner = ProbeRunner(target: listener.target, timeout: .seconds(20)) { lines.all.append($0) }
+    let runner = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
+      lines.all.append($0)
+    }
     let holds = try await runner.run(try ProbeScript(play.script), in: language)
     #expect(holds == play.holds)
     #expect(lines.all.contains { $0.hasPrefix(play.says) }, "\(lines.all.joined(separator: "\n"))")
@@ -153,7 +155,9 @@ struct ScriptTests {
     let lines = Lines()
     var language = StoreFrames()
     language.secret = Array("mine".utf8)
-    let runner = ProbeRunner(target: listener.target, timeout: .seconds(20)) { lines.all.append($0) }
+    let runner = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
+      lines.all.append($0)
+    }
     let holds = try await runner.run(try ProbeScript("open"), in: language)
     #expect(!holds)
     #expect(lines.all.contains("    the store does not prove that it holds the secret"))
@@ -164,7 +168,9 @@ struct ScriptTests {
   @Test func sendingWaitsForAsManyAnswers() async throws {
     let listener = try await Listener.start(secret: nil)
     let lines = Lines()
-    let sender = ProbeSender(target: listener.target, timeout: .seconds(20)) { lines.all.append($0) }
+    let sender = ProbeSender(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
+      lines.all.append($0)
+    }
     let isAnswered = try await sender.send(
       ["ping", "get_channel cid=a:b", "pong"],
       opens: true,
@@ -172,7 +178,9 @@ struct ScriptTests {
     )
     #expect(isAnswered)
     #expect(lines.all.filter { $0.hasPrefix("←") }.count == 4)
-    let impatient = ProbeSender(target: listener.target, timeout: .milliseconds(20)) { lines.all.append($0) }
+    let impatient = ProbeSender(target: try ProbeTarget(listener.target), timeout: .milliseconds(20)) {
+      lines.all.append($0)
+    }
     // The listener is silent about this one.
     #expect(try await !impatient.send(["list_channel_types"], opens: true, in: StoreFrames()))
     #expect(lines.all.last?.hasPrefix("1 answers are missing") == true)
@@ -184,7 +192,7 @@ struct ScriptTests {
   @Test func targetsThatMakeNoSenseAreNamed() async {
     for target in ["", "localhost", "localhost:", ":7410", "localhost:0", "localhost:65536", "127.0.0.1:1"] {
       await #expect(throws: ProbeError.self, "\(target)") {
-        _ = try await ProbeConnection.connect(to: target, timeout: .seconds(5))
+        _ = try await ProbeConnection.connect(to: ProbeTarget(target), timeout: .seconds(5))
       }
     }
   }
