@@ -8,7 +8,8 @@ package struct HTTP2Limits: Sendable {
   // MARK: Streams and memory
 
   /// Concurrent streams per connection, 1 to 2^31-1 (SETTINGS_MAX_CONCURRENT_STREAMS, RFC 9113 section
-  /// 6.5.2). A stream past it is refused with REFUSED_STREAM.
+  /// 6.5.2). A stream past it is refused with REFUSED_STREAM; of a client that has acknowledged the setting it is a
+  /// connection error, PROTOCOL_ERROR (sections 5.1.2 and 5.4.1).
   package var maxConcurrentStreams: UInt32 = 1_000
 
   /// Bytes of a request's header list, counted as RFC 9113 section 6.5.2 does (name + value + 32 each), 1 to

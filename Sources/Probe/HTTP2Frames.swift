@@ -228,18 +228,20 @@ package struct HTTP2Frames: ProbeLanguage {
       return try bodyDifference(expected, from: data)
     }
     let settingName = HTTP2Names.settings.first { "0x" + String($0.number, radix: 16) == name }?.name ?? name
-    guard let actual = fields.value(settingName) else { return ["\(name): expected, but it is not there"] }
+    let actual = fields.fields.filter { $0.name == settingName }.map(\.value)
+    if actual.isEmpty { return ["\(name): expected, but it is not there"] }
     if expected.value.isWildcard { return [] }
-    switch actual {
-    case .number(let number), .code(let number):
-      if try HTTP2Line.number(expected.value, name) == number { return [] }
-    case .bytes(let bytes):
-      if try HTTP2Line.bytes(expected.value, name) == bytes { return [] }
-    case .text(let text):
-      if try HTTP2Line.word(expected.value, name) == text { return [] }
+    // A setting may be there several times.
+    let isThere = try actual.contains { value in
+      switch value {
+      case .number(let number), .code(let number): try HTTP2Line.number(expected.value, name) == number
+      case .bytes(let bytes): try HTTP2Line.bytes(expected.value, name) == bytes
+      case .text(let text): try HTTP2Line.word(expected.value, name) == text
+      }
     }
+    if isThere { return [] }
     let wanted = Hex.word(try HTTP2Line.word(expected.value, name))
-    return ["\(name): expected \(wanted), received \(actual.text)"]
+    return ["\(name): expected \(wanted), received \(actual.map(\.text).joined(separator: ", "))"]
   }
 
   private func bodyDifference(_ expected: NamedLiteral, from data: [UInt8]) throws -> [String] {

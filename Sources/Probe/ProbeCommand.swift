@@ -180,7 +180,7 @@ package struct ProbeCommand: AsyncParsableCommand {
           target: try connection.target(target),
           timeout: try Duration(probe: connection.timeout),
           showsHex: connection.hex
-        ) { print($0) }
+        ) { show($0) }
         let lines = try frames.map { try variables.expand($0) }
         guard connection.http2 else {
           return try await sender.send(lines, opens: !noHandshake, in: try connection.language())
@@ -226,7 +226,7 @@ package struct ProbeCommand: AsyncParsableCommand {
           target: try connection.target(target),
           timeout: try Duration(probe: connection.timeout),
           showsHex: connection.hex
-        ) { print($0) }
+        ) { show($0) }
         guard connection.http2 || steps.speech == .http2 else {
           return try await runner.run(steps, in: language)
         }
@@ -236,6 +236,9 @@ package struct ProbeCommand: AsyncParsableCommand {
     }
   }
 }
+
+/// A line at once, also into a pipe: what was said last counts when nothing more comes.
+private func show(_ line: String) { FileHandle.standardOutput.write(Data((line + "\n").utf8)) }
 
 /// A ``ProbeError`` is what the person at the terminal asked wrongly, or what is not there: said without a
 /// usage text.

@@ -183,6 +183,12 @@ final class Companion {
     }
   }
 
+  /// How it ended by itself, which it has to be about to do.
+  func waitForExit() -> Int32 {
+    process.waitUntilExit()
+    return process.terminationStatus
+  }
+
   func end() {
     if process.isRunning { kill(process.processIdentifier, SIGKILL) }
     process.waitUntilExit()
