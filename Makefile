@@ -6,6 +6,8 @@ SHELL := /bin/bash
 # Libraries the services link against, then the foreign tools that tests and bench run.
 LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev
 TOOLS := curl openssl nghttp2-client nghttp2-server python3 python3-httpx python3-h2 strace xxhash
+# What bench alone runs beside ours.
+BENCH_TOOLS := nginx nghttp2-proxy redis-server redis-tools webdis
 
 BUILD := .build
 # A module that is used but not declared builds or not by the luck of the order: refused here, not found on another machine.
@@ -16,7 +18,7 @@ RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-excl
 DEBUG_BIN := $(BUILD)/debug
 RELEASE_BIN := $(BUILD)/release
 
-.PHONY: help deps build release demo run test lint bench clean
+.PHONY: help deps bench-deps build release demo run test lint bench clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -52,7 +54,31 @@ test: deps lint ## Build and run every test; closes with a count
 	@swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)' || true; \
 	Tests/closing-count.sh $(BUILD)/test.log
 
-bench: release ## Measure durable mark-reads beside nghttpd (about 10 minutes)
+# Debian starts services when it installs them, and at each boot; the bench starts its own, so policy-rc.d forbids the first (invoke-rc.d(8)),
+# and where there is systemd the second is turned off for what was not here before.
+bench-deps:
+	@missing=; for package in $(BENCH_TOOLS); do \
+	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' || missing="$$missing $$package"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+	  echo "installing for the bench, without starting services:$$missing"; \
+	  as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; \
+	  $$as_root sh -eu -c ' \
+	    policy=/usr/sbin/policy-rc.d; \
+	    if [ ! -e $$policy ]; then \
+	      trap "rm -f $$policy" EXIT; printf "#!/bin/sh\nexit 101\n" > $$policy; chmod 755 $$policy; \
+	    fi; \
+	    apt-get update -qq; \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends '"$$missing"' >/dev/null; \
+	    if [ -d /run/systemd/system ]; then \
+	      for package in '"$$missing"'; do \
+	        dpkg -L $$package | sed -n "s,^/lib/systemd/system/\(.*[.]service\)$$,\1,p" | grep -v @ \
+	          | xargs -r systemctl disable --quiet || true; \
+	      done; \
+	    fi'; \
+	fi
+
+bench: release bench-deps ## Measure beside other servers, in turn (about 10 minutes)
 	@$(RELEASE_BIN)/tidemark bench compare
 
 clean: ## Remove what was built
