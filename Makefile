@@ -54,28 +54,27 @@ test: deps lint ## Build and run every test; closes with a count
 	@swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)' || true; \
 	Tests/closing-count.sh $(BUILD)/test.log
 
-# Debian starts services when it installs them, and at each boot; the bench starts its own, so policy-rc.d forbids the first (invoke-rc.d(8)),
-# and where there is systemd the second is turned off for what was not here before.
+# Debian starts services when it installs them, and at each boot; the bench starts its own. So policy-rc.d forbids the first (invoke-rc.d(8)), and
+# where there is systemd what became enabled is disabled again.
 bench-deps:
 	@missing=; for package in $(BENCH_TOOLS); do \
 	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' || missing="$$missing $$package"; \
 	done; \
 	if [ -n "$$missing" ]; then \
-	  echo "installing for the bench, without starting services:$$missing"; \
+	  echo "installing for the bench, services off:$$missing"; \
 	  as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; \
 	  $$as_root sh -eu -c ' \
-	    policy=/usr/sbin/policy-rc.d; \
+	    policy=/usr/sbin/policy-rc.d; wants=/etc/systemd/system/multi-user.target.wants; \
+	    before=" $$(ls $$wants 2>/dev/null | tr "\n" " ")"; \
 	    if [ ! -e $$policy ]; then \
 	      trap "rm -f $$policy" EXIT; printf "#!/bin/sh\nexit 101\n" > $$policy; chmod 755 $$policy; \
 	    fi; \
 	    apt-get update -qq; \
-	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends '"$$missing"' >/dev/null; \
-	    if [ -d /run/systemd/system ]; then \
-	      for package in '"$$missing"'; do \
-	        dpkg -L $$package | sed -n "s,^/lib/systemd/system/\(.*[.]service\)$$,\1,p" | grep -v @ \
-	          | xargs -r systemctl disable --quiet || true; \
-	      done; \
-	    fi'; \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$$@" >/dev/null; \
+	    [ -d /run/systemd/system ] || exit 0; \
+	    for unit in $$(ls $$wants 2>/dev/null); do \
+	      case "$$before" in *" $$unit "*) ;; *) systemctl disable --quiet $$unit ;; esac; \
+	    done' sh $$missing; \
 	fi
 
 bench: release bench-deps ## Measure beside other servers, in turn (about 10 minutes)

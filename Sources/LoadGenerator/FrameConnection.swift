@@ -59,7 +59,7 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
     loop.connectionOpening(self)
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     self.timeout = eventLoop.scheduleTask(in: .nanoseconds(Int64(timeout * 1e9))) {
-      bound.value.loop.connectionFailed("no store was ready within \(timeout) s")
+      bound.value.loop.connectionFailed("no store was ready within \(timeout) s; does it share the secret?")
     }
     client.start()
   }

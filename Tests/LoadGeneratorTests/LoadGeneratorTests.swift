@@ -201,7 +201,9 @@ final class StatusServer: HTTP2ServerDelegate {
     plan.language = .frames(secrets: [])
     plan.openingTimeout = 0.2
     let failing = plan
-    await #expect(throws: LoadError("\(endpoint): no store was ready within 0.2 s")) {
+    await #expect(
+      throws: LoadError("\(endpoint): no store was ready within 0.2 s; does it share the secret?")
+    ) {
       _ = try await LoadGenerator.run(failing)
     }
   }
