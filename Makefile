@@ -6,6 +6,8 @@ SHELL := /bin/bash
 # Libraries the services link against, then the foreign tools that tests and bench run.
 LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev
 TOOLS := curl openssl nghttp2-client nghttp2-server python3 python3-httpx python3-h2 strace xxhash haproxy docker-compose
+# What bench alone runs beside ours.
+BENCH_TOOLS := nginx nghttp2-proxy redis-server redis-tools webdis
 
 BUILD := .build
 # A module that is used but not declared builds or not by the luck of the order: refused here, not found on another machine.
@@ -18,7 +20,7 @@ RELEASE_BIN := $(BUILD)/release
 PROGRAMS := tidemark-store tidemark-gateway tidemark
 DESTINATION ?= $(BUILD)/static
 
-.PHONY: help deps build release static demo run test lint bench secrets deploy-check clean
+.PHONY: help deps bench-deps build release static demo run test lint bench secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -60,7 +62,30 @@ test: deps lint ## Build and run every test; closes with a count
 	@swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)' || true; \
 	Tests/closing-count.sh $(BUILD)/test.log
 
-bench: release ## Measure durable mark-reads beside nghttpd (about 10 minutes)
+# Debian starts services when it installs them, and at each boot; the bench starts its own. So policy-rc.d forbids the first (invoke-rc.d(8)), and
+# where there is systemd what became enabled is disabled again.
+bench-deps:
+	@missing=; for package in $(BENCH_TOOLS); do \
+	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' || missing="$$missing $$package"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+	  echo "installing for the bench, services off:$$missing"; \
+	  as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; \
+	  $$as_root sh -eu -c ' \
+	    policy=/usr/sbin/policy-rc.d; wants=/etc/systemd/system/multi-user.target.wants; \
+	    before=" $$(ls $$wants 2>/dev/null | tr "\n" " ")"; \
+	    if [ ! -e $$policy ]; then \
+	      trap "rm -f $$policy" EXIT; printf "#!/bin/sh\nexit 101\n" > $$policy; chmod 755 $$policy; \
+	    fi; \
+	    apt-get update -qq; \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$$@" >/dev/null; \
+	    [ -d /run/systemd/system ] || exit 0; \
+	    for unit in $$(ls $$wants 2>/dev/null); do \
+	      case "$$before" in *" $$unit "*) ;; *) systemctl disable --quiet $$unit ;; esac; \
+	    done' sh $$missing; \
+	fi
+
+bench: release bench-deps ## Measure beside other servers, in turn (about 10 minutes)
 	@$(RELEASE_BIN)/tidemark bench compare
 
 secrets: ## Make what docker-compose.yml needs under Deploy/secrets

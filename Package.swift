@@ -129,8 +129,8 @@ let package = Package(
     .target(
       name: "LoadGenerator",
       dependencies: [
-        "LocalStack", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel", "ReceiptWire", "StoreClient", nioCore,
-        nioPosix, logging, histogram,
+        "LocalStack", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel", "ReceiptWire",
+        "StoreClient", nioCore, nioPosix, logging, histogram,
       ],
       swiftSettings: strict
     ),

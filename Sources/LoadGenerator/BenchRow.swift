@@ -40,7 +40,8 @@ package enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable {
   package var transport: Transport {
     switch self {
     case .storeFrames, .redis: .pipeline
-    case .readQuery, .readBody, .register, .readState16, .readState100, .status, .nghttpd, .nginx, .webdis: .http
+    case .readQuery, .readBody, .register, .readState16, .readState100, .status, .nghttpd, .nginx, .webdis:
+      .http
     }
   }
 

@@ -15,6 +15,8 @@ package struct Comparison: Sendable {
 
   package var rows = BenchRow.allCases
   package var connections = 16
+  /// Channels that requests go round in, at least.
+  package var channels = 200
   package var streams = [1, 10, 100]
   package var rounds = 3
   /// The measured time of a run.
@@ -133,7 +135,9 @@ private struct ComparisonRun: Sendable {
   }
 
   /// Answers before the measured ones: tables, windows and caches are warm after them.
-  private func warmup(_ streams: Int) -> Int { max(2_000, comparison.connections * streams * 4) }
+  private func warmup(_ streams: Int) -> Int {
+    min(max(2_000, comparison.connections * streams * 4), comparison.requests(streams) / 4)
+  }
 
   private func own(_ row: BenchRow, _ streams: Int, _ title: String) async throws -> RunFigures {
     guard let form = row.form else { preconditionFailure("\(row) is not made of requests") }
@@ -148,7 +152,8 @@ private struct ComparisonRun: Sendable {
       connections: comparison.connections,
       streams: streams,
       requests: comparison.requests(streams),
-      warmup: warmup(streams)
+      warmup: warmup(streams),
+      channels: comparison.channels
     )
     bench.duration = comparison.seconds
     bench.processes = [("store", try await processID(stack.storeProcess))]
@@ -192,7 +197,8 @@ private struct ComparisonRun: Sendable {
     let bench = WebdisBench(
       service: try service(.webdis),
       connections: comparison.connections,
-      streams: streams
+      streams: streams,
+      channels: comparison.channels
     )
     var plan = bench.plan(requests: comparison.requests(streams), warmup: warmup(streams))
     plan.duration = comparison.seconds

@@ -7,9 +7,6 @@ internal import StoreClient
 /// One connection's mark_read commands to the store itself, as many under way as it has streams. It goes through the
 /// gateway's own ``StoreClient``, with a session and what resending needs, for that is what a store's client costs.
 final class FrameConnection: StoreClientDelegate, LoadDriver {
-  /// A store that has not said `ready` by then is none.
-  static let openingTimeout = TimeAmount.seconds(10)
-
   let number: Int
   // Strong: see LoadConnection. The loop breaks the cycle at its end.
   private let loop: LoadLoop
@@ -44,7 +41,9 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
   }
 
   /// Connects. On the event loop.
-  func open(secrets: [[UInt8]]) {
+  ///
+  /// - Parameter timeout: seconds after which a store that has not said `ready` is none.
+  func open(secrets: [[UInt8]], timeout: Double) {
     var logger = Logger(label: "tidemark.bench")
     // A run says itself what went wrong; a wrong secret only the client knows of.
     logger.logLevel = .error
@@ -59,12 +58,10 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
     self.client = client
     loop.connectionOpening(self)
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    timeout = eventLoop.scheduleTask(in: Self.openingTimeout) { bound.value.openingTimedOut() }
+    self.timeout = eventLoop.scheduleTask(in: .nanoseconds(Int64(timeout * 1e9))) {
+      bound.value.loop.connectionFailed("no store was ready within \(timeout) s; does it share the secret?")
+    }
     client.start()
-  }
-
-  private func openingTimedOut() {
-    loop.connectionFailed("no store was ready within \(Self.openingTimeout.nanoseconds / 1_000_000_000) s")
   }
 
   func begin(now: UInt64) {
@@ -114,7 +111,9 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
 
   func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
     let stream = Int(truncatingIfNeeded: token)
-    guard kind == .markReadReply else { return loop.failed(errorCode: UInt32(ErrorCode.unknownKind.rawValue)) }
+    guard kind == .markReadReply else {
+      return loop.failed(errorCode: UInt32(ErrorCode.unknownKind.rawValue))
+    }
     answerCount &+= 1
     if AnswerSample.isKept(answerCount), let walk, samples.count < AnswerSample.countMax {
       let position = walk.position(of: stream)

@@ -232,7 +232,8 @@ package struct GatewayBench: Sendable {
   /// - Returns: what is wrong; empty if every request was a success and did what it says.
   package func verify(_ report: LoadReport) async throws -> [String] {
     var problems = report.problems
-    for (status, count) in report.statuses.sorted(by: { $0.key < $1.key }) where status != form.successStatus {
+    for (status, count) in report.statuses.sorted(by: { $0.key < $1.key }) where status != form.successStatus
+    {
       // The others are named by the report itself.
       if (200..<300).contains(status) { problems.append("\(count) answers with status \(status)") }
     }

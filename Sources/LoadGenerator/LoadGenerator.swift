@@ -111,7 +111,7 @@ package enum LoadGenerator {
           endpoint: plan.endpoint,
           walk: walk,
           streams: plan.streams
-        ).open(secrets: secrets)
+        ).open(secrets: secrets, timeout: plan.openingTimeout)
       }.get()
     }
     let bootstrap = ClientBootstrap(group: loop.eventLoop)

@@ -48,6 +48,8 @@ package struct LoadPlan: Sendable {
   package var requests: Int
   /// Answers before those, which are not.
   package var warmup: Int
+  /// Seconds within which a store has to be ready.
+  package var openingTimeout = 10.0
   /// Seconds of the measured time after which no more requests are made; nil for no limit.
   package var duration: Double?
   /// Processes whose CPU time is measured, by name, each with those that it started.

@@ -197,23 +197,18 @@ final class RecoveryWorld: Sendable {
     let answer: HTTPAnswer
     switch use {
     case .readState:
-      answer = try await caller(channel).call(.get, "/v1/channels/\(cid)/read-state", token: token)
+      answer = try await call(.get, "/v1/channels/\(cid)/read-state", nil)
     case .mark(let number):
       let member = number % members
       let user = Self.user(channel / Self.groupCount, member)
       let path = "/v1/channels/\(cid)/read?message_id=m\(Self.messages)&user_id=\(user)"
-      answer = try await caller(channel).call(.post, path, token: token)
+      answer = try await call(.post, path, nil)
       if answer.status == 200 {
         state.withLock { $0.watermarks[channel * members + member] = UInt8(Self.messages) }
       }
     case .register:
       let id = "z" + String(UInt64.random(in: .min ... .max), radix: 36)
-      answer = try await caller(channel).call(
-        .post,
-        "/v1/channels/\(cid)/messages",
-        body: Array(#"{"id":"\#(id)"}"#.utf8),
-        token: token
-      )
+      answer = try await call(.post, "/v1/channels/\(cid)/messages", Array(#"{"id":"\#(id)"}"#.utf8))
     }
     switch answer.status {
     case 200, 201: return true

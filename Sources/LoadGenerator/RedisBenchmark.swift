@@ -104,7 +104,9 @@ struct RedisBenchmark: Sendable {
     let after = meter.sample()
     let own = ProcessCPUMeter.endedChildren - ownBefore
     let text = String(decoding: FileManager.default.contents(atPath: log) ?? Data(), as: UTF8.self)
-    guard status == .exited(code: 0) else { throw LoadError("redis-benchmark \(status): \(text.suffix(300))") }
+    guard status == .exited(code: 0) else {
+      throw LoadError("redis-benchmark \(status): \(text.suffix(300))")
+    }
     let result = try Self.parse(text)
     var figures = RunFigures(
       answers: requests,

@@ -12,7 +12,7 @@ struct WebdisBench: Sendable {
   let channelCount: Int
   private let names = BenchNames.random()
 
-  init(service: Peers.Service, connections: Int, streams: Int, channels: Int = 200) {
+  init(service: Peers.Service, connections: Int, streams: Int, channels: Int) {
     self.service = service
     self.connections = connections
     self.streams = streams

@@ -97,11 +97,6 @@ extension ShardEngine {
         refuseUndecided(header, counter, .busy, 100, "too many channels are being loaded", lane)
         return
       }
-      guard loop.hasRoomForLoad else {
-        loop.loadRefused()
-        refuseUndecided(header, counter, .busy, 100, "the memory for channels is taken", lane)
-        return
-      }
       load(storageReference(reference), as: reference)
     }
     guard loads[reference]!.waiting.count < configuration.waitingPerLoadMax else {
@@ -123,6 +118,11 @@ extension ShardEngine {
     loadTicket &+= 1
     loads[reference] = ChannelLoad(ticket: loadTicket)
     loop.load(LoadRequest(shard: state.id, channel: channel, ticket: loadTicket), as: reference)
+  }
+
+  /// Whether this read is still wanted.
+  func awaits(_ request: LoadRequest, as reference: ChannelReference) -> Bool {
+    loads[reference]?.ticket == request.ticket
   }
 
   /// Refuses a request that was not looked at; sent again it is taken up.
@@ -161,7 +161,7 @@ extension ShardEngine {
     as reference: ChannelReference,
     _ result: Result<StoredChannel?, StorageError>
   ) {
-    guard let load = loads[reference], load.ticket == request.ticket else { return }
+    guard awaits(request, as: reference), let load = loads[reference] else { return }
     loads[reference] = nil
     var waiting = load.waiting
     do throws(StorageError) {

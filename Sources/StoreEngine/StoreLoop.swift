@@ -1,3 +1,4 @@
+import DequeModule
 package import ReceiptModel
 package import ReceiptWire
 
@@ -80,7 +81,7 @@ package final class StoreLoop {
     package var pagesWritten: UInt64 = 0
     package var channelsLoaded: UInt64 = 0
     package var channelsEvicted: UInt64 = 0
-    package var loadsRefused: UInt64 = 0
+    package var loadsDelayed: UInt64 = 0
 
     package init() {}
   }
@@ -90,6 +91,8 @@ package final class StoreLoop {
   private var evictionPosition = 0
   /// Channels that are being read from storage.
   private var loadsUnderWay = 0
+  /// Channels that are asked for and have no room yet.
+  private var delayedLoads: Deque<(request: LoadRequest, reference: ChannelReference)> = []
 
   /// - Parameters:
   ///   - shardCount: of the whole store, which the hash is taken modulo.
@@ -269,6 +272,7 @@ package final class StoreLoop {
     isHalted = true
     for lane in nowLanes + inFlightLanes + gatheringLanes + Array(lanes.values) { lane.isClosed = true }
     lanes = [:]
+    delayedLoads = []
     nowLanes = []
     inFlightLanes = []
     gatheringLanes = []
@@ -304,6 +308,7 @@ package final class StoreLoop {
       }
     }
     memory.note(resident: resident, channels: channels)
+    startDelayedLoads()
   }
 
   // MARK: Channels on storage
@@ -335,15 +340,29 @@ package final class StoreLoop {
     }
   }
 
+  /// Has a channel read: now, or when there is room for it. Channels of the log's tail do not wait: they are few at a time, and what they are made of is in
+  /// memory already.
   func load(_ request: LoadRequest, as reference: ChannelReference) {
+    if case .cid = reference, !delayedLoads.isEmpty || !memory.admits(loading: loadsUnderWay) {
+      counters.loadsDelayed += 1
+      delayedLoads.append((request, reference))
+      return
+    }
     loadsUnderWay += 1
     driver.load(request, as: reference)
   }
 
-  /// Whether there is room in memory for another channel.
-  package var hasRoomForLoad: Bool { memory.admits(loading: loadsUnderWay) }
-
-  func loadRefused() { counters.loadsRefused += 1 }
+  /// Goes on with loads that waited for room. One always may be under way, so none waits forever.
+  private func startDelayedLoads() {
+    while memory.admits(loading: loadsUnderWay), let (request, reference) = delayedLoads.popFirst() {
+      // The channel may have come into memory another way.
+      guard shards[Int(positions[Int(request.shard.rawValue)])].awaits(request, as: reference) else {
+        continue
+      }
+      loadsUnderWay += 1
+      driver.load(request, as: reference)
+    }
+  }
 
   /// Whether a channel is in memory now.
   package func isLoaded(_ shard: ShardID, cid: RawSpan) -> Bool {

@@ -299,7 +299,7 @@ package final class StoreServer: Sendable {
       sum.loops.pagesWritten += part.0.pagesWritten
       sum.loops.channelsLoaded += part.0.channelsLoaded
       sum.loops.channelsEvicted += part.0.channelsEvicted
-      sum.loops.loadsRefused += part.0.loadsRefused
+      sum.loops.loadsDelayed += part.0.loadsDelayed
       sum.now.loadedChannels += part.1.loadedChannels
       sum.now.residentBytes += part.1.residentBytes
       sum.now.dirtyPages += part.1.dirtyPages

@@ -85,9 +85,9 @@ struct StoreService: Service {
       Int64(now.loops.channelsEvicted)
     )
     samples.counter(
-      "tidemark_store_loads_refused_total",
-      help: "Requests answered busy because the memory for channels was taken.",
-      Int64(now.loops.loadsRefused)
+      "tidemark_store_loads_delayed_total",
+      help: "Channels that were read only when there was room for them in memory.",
+      Int64(now.loops.loadsDelayed)
     )
     samples.gauge(
       "tidemark_store_resident_bytes",

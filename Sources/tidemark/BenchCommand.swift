@@ -45,7 +45,9 @@ struct LoadCommand: AsyncParsableCommand {
   var row: BenchRow = .readQuery
   @Option(help: ArgumentHelp("With store-frames: the store.", valueName: "host:port"))
   var store: String?
-  @Option(help: ArgumentHelp("With store-frames: the secret that store and gateway share.", valueName: "file"))
+  @Option(
+    help: ArgumentHelp("With store-frames: the secret that store and gateway share.", valueName: "file")
+  )
   var secretFile: String?
   @Option(help: "Channels that the requests go round in, at least.")
   var channels = 200

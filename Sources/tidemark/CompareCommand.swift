@@ -103,9 +103,10 @@ struct CompareCommand: AsyncParsableCommand {
       encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
       Terminal.print(String(decoding: try encoder.encode(table.lines), as: UTF8.self))
     } else {
+      let rounds = table.rounds == 1 ? "One round" : "Medians of \(table.rounds) rounds"
       Terminal.print(
         """
-        Medians of \(table.rounds) rounds, \(connections) connections. \(Machine.summary).
+        \(rounds), \(connections) connections. \(Machine.summary).
 
         \(table.markdown)
 

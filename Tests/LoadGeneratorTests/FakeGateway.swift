@@ -13,6 +13,14 @@ final class FakeGateway: HTTP2ServerDelegate {
     case forgetsMark(Int)
     /// The n-th mark is answered 503.
     case refusesMark(Int)
+    /// The n-th message to be registered by itself is answered 201 and not registered.
+    case forgetsMessage(Int)
+    /// Every message that is registered is answered 200, as one that was there.
+    case knowsEveryMessage
+    /// A channel's read state lacks its last member.
+    case losesMember
+    /// A status counts one reader too many.
+    case miscounts
     /// The connection that brings the n-th mark is closed instead of answering.
     case dropsConnection(Int)
   }
@@ -21,6 +29,7 @@ final class FakeGateway: HTTP2ServerDelegate {
   private(set) var markCount = 0
   /// Marks that moved no watermark.
   private(set) var repeatCount = 0
+  private(set) var registrationCount = 0
   private var members: [String: [String]] = [:]
   private var messages: [String: [String]] = [:]
   /// By "user channel".
@@ -56,7 +65,8 @@ final class FakeGateway: HTTP2ServerDelegate {
       let all = messages[channel] ?? []
       json = #"{"channel":{"newest_message":{"id":"\#(all.last ?? "")","seq":\#(all.count)}}}"#
     case (.get, 4, "read-state"):
-      let rows = (members[channel] ?? []).map {
+      let shown = (members[channel] ?? []).dropLast(fault == .losesMember ? 1 : 0)
+      let rows = shown.map {
         #"{"user":{"id":"\#($0)"},"last_read_seq":\#(watermarks["\($0) \(channel)"] ?? 0)}"#
       }
       json = #"{"read":[\#(rows.joined(separator: ","))]}"#
@@ -72,12 +82,41 @@ final class FakeGateway: HTTP2ServerDelegate {
         pieces.count > 1
         ? String(pieces[1].dropFirst("message_id=".count)) : (object(body)["message_id"] as? String) ?? ""
       let key = "\(user(of: authorization)) \(channel)"
-      let sequence = ((messages[channel] ?? []).firstIndex(of: id) ?? -1) + 1
+      let sequence = sequence(of: id, in: channel)
       if sequence <= watermarks[key] ?? 0 { repeatCount += 1 }
       watermarks[key] = max(watermarks[key] ?? 0, sequence)
+      json =
+        #"{"read":{"user":{"id":"\#(user(of: authorization))"},"last_read_seq":\#(sequence),"#
+        + #""last_read_message_id":"\#(id)"}}"#
+    case (.post, 3, "read"):
+      let object = object(body)
+      let user = object["user_id"] as? String ?? ""
+      let channels = object["read_by_channel"] as? [String: String] ?? [:]
+      for (channel, id) in channels { watermarks["\(user) \(channel)"] = sequence(of: id, in: channel) }
+      json = #"{"results":[]}"#
+    case (.post, 4, "messages"):
+      registrationCount += 1
+      let id = object(body)["id"] as? String ?? ""
+      status = fault == .knowsEveryMessage || sequence(of: id, in: channel) > 0 ? 200 : 201
+      if fault != .forgetsMessage(registrationCount) { messages[channel, default: []].append(id) }
+      let count = messages[channel]?.count ?? 0
+      json = #"{"message":{"id":"\#(id)","cid":"\#(channel)","seq":\#(count),"status":"sent"}}"#
+    case (.get, 6, "status"):
+      let (id, sequence) = (segments[4], sequence(of: segments[4], in: channel))
+      let all = members[channel] ?? []
+      let readers =
+        all.count { watermarks["\($0) \(channel)"] ?? 0 >= sequence } + (fault == .miscounts ? 1 : 0)
+      json =
+        #"{"message_id":"\#(id)","cid":"\#(channel)","seq":\#(sequence),"member_count":\#(all.count),"#
+        + #""read_count":\#(readers),"status":"\#(readers > 0 ? "read" : "sent")"}"#
     default: status = 404
     }
     connection.respond(stream, status: status) { $0.writeString(json) }
+  }
+
+  /// From 1; 0 for none such.
+  private func sequence(of id: String, in channel: String) -> Int {
+    ((messages[channel] ?? []).firstIndex(of: id) ?? -1) + 1
   }
 
   private func object(_ body: Data) -> [String: Any] {

@@ -33,34 +33,6 @@ import Testing
     #expect(ComparisonTable.median([]) == nil)
   }
 
-  @Test func ratiosAreOfTheSameRound() throws {
-    func measurement(_ row: Comparison.Row, _ round: Int, rate: Int) -> Comparison.Measurement {
-      let plan = LoadPlan(
-        endpoint: Endpoint(host: "h", port: 1),
-        connections: [.init(work: .get(path: "/"))],
-        streams: 10,
-        requests: rate
-      )
-      var loop = LoopResult()
-      loop.answers = rate
-      loop.seconds = 1
-      loop.cpuSeconds = [Double(rate) * 2e-6]
-      return .init(row: row, streams: 10, round: round, report: LoadReport(plan: plan, loops: [loop]))
-    }
-    // The machine is twice as fast in the second round.
-    let table = ComparisonTable([
-      measurement(.query, 1, rate: 50), measurement(.peer, 1, rate: 100), measurement(.query, 2, rate: 120),
-      measurement(.peer, 2, rate: 200),
-    ])
-    #expect(table.rounds == 2)
-    #expect(table.lines.map(\.row) == [.query, .peer])
-    #expect(table.lines[0].rate == 85)
-    #expect(table.lines[0].ofPeer == 0.55)
-    #expect(table.lines[1].ofPeer == nil)
-    #expect(abs((table.lines[0].cpu["generator"] ?? 0) - 2) < 1e-9)
-    #expect(table.markdown.contains(" 0.55 |"))
-  }
-
   @Test func aTableLinesUp() {
     let table = ComparisonTable.table(
       head: ["n", "what"],
@@ -70,11 +42,22 @@ import Testing
     #expect(table == "|   n | what   |\n| --: | ------ |\n|   1 | a      |\n| 100 | longer |")
   }
 
-  @Test func processTimesAreReadPastAnyName() {
-    let stat = "42 (a (b) c d) S 1 42 42 0 -1 4194304 100 0 0 0 150 50 0 0 20 0 3 0 1 2 3"
-    #expect(ProcessCPUMeter.parse(stat, ticksPerSecond: 100) == 2)
-    #expect(ProcessCPUMeter.parse("", ticksPerSecond: 100) == nil)
+  @Test func processTimesAreReadPastAnyName() throws {
+    // utime and stime, then those of children that were waited for.
+    let stat = "42 (a (b) c d) S 7 42 42 0 -1 4194304 100 0 0 0 150 50 20 10 20 0 3 0 1 2 3"
+    let fields = try #require(ProcessCPUMeter.fields(stat))
+    #expect(ProcessCPUMeter.seconds(fields, ticksPerSecond: 100) == 2.3)
+    #expect(fields[1] == "7")
+    #expect(ProcessCPUMeter.fields("") == nil)
+    #expect(ProcessCPUMeter.fields("42 (a) S 1 2 3") == nil)
     #expect(ProcessCPUMeter(processIDs: [Int32.max]).sample().count == 2)
+  }
+
+  @Test func aProcessIsMeasuredWithItsWorkers() {
+    let parents: [(process: Int32, parent: Int32)] = [(1, 0), (5, 1), (6, 5), (7, 6), (8, 1), (9, 5)]
+    #expect(ProcessCPUMeter.tree(of: 5, parents) == [5, 6, 9, 7])
+    #expect(ProcessCPUMeter.tree(of: 8, parents) == [8])
+    #expect(ProcessCPUMeter.tree(of: 3, parents) == [3])
   }
 
   @Test func theFileSystemOfAPath() {

@@ -87,8 +87,8 @@ final class StatusServer: HTTP2ServerDelegate {
     }
   }
 
-  @Test(arguments: [MarkForm.query, .body], [1, 4])
-  func everyMarkMovesItsWatermark(form: MarkForm, streams: Int) async throws {
+  @Test(arguments: [RequestForm.query, .body], [1, 4])
+  func everyMarkMovesItsWatermark(form: RequestForm, streams: Int) async throws {
     try await withServer({ FakeGateway() }) { endpoint, gateway in
       let bench = try await bench(endpoint, form, streams: streams)
       let plan = try await bench.prepare()
@@ -115,6 +115,7 @@ final class StatusServer: HTTP2ServerDelegate {
       case .refusesMark: #expect(problems == ["1 answers with status 503"])
       // Whether the watermark shows it depends on whether a later mark in that channel covers it.
       case .forgetsMark: #expect(report.problems.isEmpty)
+      case .forgetsMessage, .knowsEveryMessage, .losesMember, .miscounts: break
       case .dropsConnection: #expect(problems.contains("1 connections lost"))
       }
     }
@@ -130,9 +131,86 @@ final class StatusServer: HTTP2ServerDelegate {
     }
   }
 
-  private func bench(_ endpoint: Endpoint, _ form: MarkForm, streams: Int) async throws -> MarkBench {
+  @Test(arguments: [1, 4])
+  func everyRegisteredMessageIsNew(streams: Int) async throws {
+    try await withServer({ FakeGateway() }) { endpoint, gateway in
+      let bench = try await bench(endpoint, .register, streams: streams)
+      let report = try await LoadGenerator.run(try await bench.prepare())
+      #expect(try await bench.verify(report) == [])
+      #expect(report.statuses == [201: 750])
+      let count = try await gateway.eventLoop.submit { gateway.value.registrationCount }.get()
+      #expect(count == 750)
+    }
+  }
+
+  @Test func aMessageThatWasNotRegisteredIsFound() async throws {
+    try await withServer({ FakeGateway(fault: .forgetsMessage(400)) }) { endpoint, _ in
+      let bench = try await bench(endpoint, .register, streams: 2)
+      let report = try await LoadGenerator.run(try await bench.prepare())
+      let problems = try await bench.verify(report)
+      #expect(problems.count { $0.contains("messages, expected") } == 1)
+    }
+  }
+
+  @Test func aMessageThatWasThereIsNoRegistration() async throws {
+    try await withServer({ FakeGateway(fault: .knowsEveryMessage) }) { endpoint, _ in
+      let bench = try await bench(endpoint, .register, streams: 1)
+      let report = try await LoadGenerator.run(try await bench.prepare())
+      let problems = try await bench.verify(report)
+      #expect(problems.contains("750 answers with status 200"))
+    }
+  }
+
+  @Test(arguments: [RequestForm.readState(memberCount: 5), .status])
+  func queriesAreComparedWithWhatIsThere(form: RequestForm) async throws {
+    try await withServer({ FakeGateway() }) { endpoint, _ in
+      let bench = try await bench(endpoint, form, streams: 4)
+      let report = try await LoadGenerator.run(try await bench.prepare())
+      #expect(try await bench.verify(report) == [])
+      #expect(report.statuses == [200: 750])
+      // Of some 250 answers a connection keeps the 1st, 2nd, 4th to 128th.
+      for samples in report.samples { #expect((1...AnswerSample.countMax).contains(samples.count)) }
+      #expect(report.samples.reduce(0) { $0 + $1.count } >= 8)
+    }
+  }
+
+  @Test(arguments: [
+    (RequestForm.readState(memberCount: 5), FakeGateway.Fault.losesMember), (.status, .miscounts),
+  ])
+  func aWrongAnswerToAQueryIsFound(form: RequestForm, fault: FakeGateway.Fault) async throws {
+    try await withServer({ FakeGateway(fault: fault) }) { endpoint, _ in
+      let bench = try await bench(endpoint, form, streams: 4)
+      let report = try await LoadGenerator.run(try await bench.prepare())
+      #expect(report.problems == [])
+      #expect(try await bench.verify(report).count >= 8)
+    }
+  }
+
+  @Test func saysThatNoStoreListens() async throws {
+    let endpoint = try LoopbackPorts.free(1)[0]
+    let names = BenchNames(prefix: "run")
+    let walk = RequestWalk(
+      names: names,
+      form: .frame,
+      connection: 0,
+      channelCount: 1,
+      messageCount: 1,
+      streams: 1
+    )
+    var plan = LoadPlan(endpoint: endpoint, connections: [.init(work: .walk(walk))], streams: 1, requests: 1)
+    plan.language = .frames(secrets: [])
+    plan.openingTimeout = 0.2
+    let failing = plan
+    await #expect(
+      throws: LoadError("\(endpoint): no store was ready within 0.2 s; does it share the secret?")
+    ) {
+      _ = try await LoadGenerator.run(failing)
+    }
+  }
+
+  private func bench(_ endpoint: Endpoint, _ form: RequestForm, streams: Int) async throws -> GatewayBench {
     let mint = await TokenMint(secret: Array(repeating: 7, count: 32))
-    return try MarkBench(
+    return try GatewayBench(
       endpoint: endpoint,
       mint: mint,
       form: form,

@@ -2,10 +2,10 @@ import Testing
 
 @testable import LoadGenerator
 
-@Suite struct MarkWalkTests {
-  private let names = MarkNames(prefix: "run")
+@Suite struct RequestWalkTests {
+  private let names = BenchNames(prefix: "run")
 
-  private func next(_ walk: inout MarkWalk, stream: Int) -> (path: String, body: String)? {
+  private func next(_ walk: inout RequestWalk, stream: Int) -> (path: String, body: String)? {
     var request: (String, String)?
     let isThere = walk.next(stream: stream) { path, body in
       request = (String(decoding: path, as: UTF8.self), String(decoding: body, as: UTF8.self))
@@ -13,8 +13,47 @@ import Testing
     return isThere ? request : nil
   }
 
+  private func walk(_ form: RequestForm, channels: Int, messages: Int, streams: Int) -> RequestWalk {
+    RequestWalk(
+      names: names,
+      form: form,
+      connection: 7,
+      channelCount: channels,
+      messageCount: messages,
+      streams: streams
+    )
+  }
+
+  @Test(arguments: [
+    (RequestForm.frame, "messaging:run-0011", "run-0011-000001"),
+    (.register, "/v1/channels/messaging:run-0011/messages", #"{"id":"run-r7-0011-000001"}"#),
+    (.readState(memberCount: 16), "/v1/channels/messaging:run-0011/read-state", ""),
+    (.status, "/v1/channels/messaging:run-0011/messages/run-0011-000001/status", ""),
+    (.hashSet, "/HSET/run-0011/run-user-7/000001", ""),
+  ])
+  func everyFormNamesWhatItIsAbout(form: RequestForm, path: String, body: String) throws {
+    var walk = walk(form, channels: 12, messages: 3, streams: 12)
+    walk.answered(stream: 11, isAcknowledged: true)
+    let request = try #require(next(&walk, stream: 11))
+    #expect(request.path == path)
+    #expect(request.body == body)
+    let isFirst = request.body == #"{"id":"\#(names.message(1, of: 11, by: 7))"}"#
+    #expect(isFirst == (form == .register))
+  }
+
+  @Test func aQueryBeginsAnewWhereAMarkIsAtItsEnd() throws {
+    for form in [RequestForm.status, .query] {
+      var walk = walk(form, channels: 2, messages: 2, streams: 1)
+      for _ in 0..<4 {
+        #expect(next(&walk, stream: 0) != nil)
+        walk.answered(stream: 0, isAcknowledged: true)
+      }
+      #expect((next(&walk, stream: 0) == nil) == form.isWrite)
+    }
+  }
+
   @Test func aQueryNamesChannelAndMessage() throws {
-    var walk = MarkWalk(names: names, form: .query, channelCount: 12, messageCount: 3, streams: 12)
+    var walk = walk(.query, channels: 12, messages: 3, streams: 12)
     let request = try #require(next(&walk, stream: 11))
     #expect(request.path == "/v1/channels/messaging:run-0011/read?message_id=run-0011-000000")
     #expect(request.body.isEmpty)
@@ -22,7 +61,7 @@ import Testing
   }
 
   @Test func aBodyNamesTheMessage() throws {
-    var walk = MarkWalk(names: names, form: .body, channelCount: 2000, messageCount: 3, streams: 1)
+    var walk = walk(.body, channels: 2000, messages: 3, streams: 1)
     for _ in 0..<1999 {
       _ = next(&walk, stream: 0)
       walk.answered(stream: 0, isAcknowledged: true)
@@ -33,7 +72,7 @@ import Testing
   }
 
   @Test func aStreamGoesRoundItsOwnChannelsAndThenToTheNextMessage() throws {
-    var walk = MarkWalk(names: names, form: .query, channelCount: 4, messageCount: 2, streams: 2)
+    var walk = walk(.query, channels: 4, messages: 2, streams: 2)
     var seen: [String] = []
     while let request = next(&walk, stream: 1) {
       seen.append(String(request.path.suffix(11)))
@@ -45,7 +84,7 @@ import Testing
   }
 
   @Test func aRequestIsTheSameUntilItIsAnswered() throws {
-    var walk = MarkWalk(names: names, form: .query, channelCount: 2, messageCount: 2, streams: 1)
+    var walk = walk(.query, channels: 2, messages: 2, streams: 1)
     #expect(next(&walk, stream: 0)?.path == next(&walk, stream: 0)?.path)
   }
 

@@ -45,7 +45,8 @@ struct ShardOracle {
   private(set) var inMemory: Set<String> = []
   /// Channels that have been in memory, whether they still are or not: they have taken over what the log's tail had of them.
   private(set) var wereInMemory: Set<String> = []
-  var loading: [ChannelReference: UInt32] = [:]
+  /// What is asked for, and the read that will bring it; nil while that waits for room in memory.
+  var loading: [ChannelReference: UInt32?] = [:]
   var waiting: [String: [Waiting]] = [:]
   /// The names of the channels, by their numbers.
   var names: [ChannelNumber: String] = [:]

@@ -66,9 +66,12 @@ final class SimulatedLoop: StoreLoopDriver {
     var load = Load(request: request, reference: reference)
     if world.random.oneIn(2) { load.early = .some(world.read(request)) }
     loads.append(load)
-    if world.oracles[Int(request.shard.rawValue)].loading.updateValue(request.ticket, forKey: reference)
-      != nil
-    {
+    let shard = Int(request.shard.rawValue)
+    let known = world.oracles[shard].loading.updateValue(request.ticket, forKey: reference)
+    // By name it was asked for by a request, and may have waited for room since.
+    if case .cid = reference {
+      if known != .some(nil) { world.faults.append("\(reference) is read, and nobody waits for it") }
+    } else if known != nil {
       world.faults.append("\(reference) is asked for twice")
     }
   }

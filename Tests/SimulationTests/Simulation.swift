@@ -310,15 +310,13 @@ final class Simulation {
       oracles[shard].loading.count >= configuration.loadsMax
     {
       expect(.refused(21), request, connection)
-    } else if oracles[shard].loading[.cid(bytes)] == nil, !target.loop.hasRoomForLoad {
-      count("no room")
-      expect(.refused(21), request, connection)
     } else if oracles[shard].waiting[cid, default: []].count >= configuration.waitingPerLoadMax {
       expect(.refused(21), request, connection)
     } else {
       oracles[shard].waiting[cid, default: []].append(
         ShardOracle.Waiting(request: request, connection: connection)
       )
+      if oracles[shard].loading[.cid(bytes)] == nil { oracles[shard].loading[.cid(bytes)] = .some(nil) }
       count("waits")
     }
     return false
@@ -411,8 +409,8 @@ final class Simulation {
     let isFailing = !isCalm && random.oneIn(25)
     target.setClock(clock)
     isEnding = []
-    let wasAsked = oracles[shard].loading[load.reference] == load.request.ticket
-    if wasAsked { oracles[shard].loading[load.reference] = nil }
+    let wasAsked = oracles[shard].loading[load.reference] == .some(load.request.ticket)
+    if wasAsked { oracles[shard].loading.removeValue(forKey: load.reference) }
     let cid: String? =
       switch load.reference {
       case .cid(let bytes): wasAsked ? String(decoding: bytes, as: UTF8.self) : nil

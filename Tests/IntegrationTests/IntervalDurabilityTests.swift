@@ -1,0 +1,91 @@
+import Foundation
+import LocalStack
+import Operations
+import Testing
+
+extension RealProcesses {
+  /// `--durability interval:MS`: what it gives up, and what it does not.
+  @Suite struct IntervalDurability {
+    /// A crash of the process loses nothing: what was written is the kernel's.
+    @Test func killsLoseNothing() async throws {
+      try await Pair.with(storeFlags: ["--durability", "interval:200"]) { pair in
+        let channels = (0..<3).map { "messaging:interval-\($0)" }
+        let path = try await pair.prepareLoad(channels: channels, messages: 2_000, users: 2)
+        let client = try Companion(
+          Pair.python,
+          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", path]
+        )
+        defer { client.end() }
+        var last = 0
+        for round in 1...4 {
+          try await Task.sleep(for: .milliseconds(.random(in: 50...400)))
+          await pair.stack.killStore()
+          try await pair.stack.startStore()
+          try await pair.stack.waitUntilGatewaysAreReady()
+          client.send("check")
+          let answer = client.line() ?? "the client ended"
+          let acknowledged = answer.hasPrefix("ok ") ? Int(answer.dropFirst(3)) ?? 0 : -1
+          #expect(acknowledged > last, "round \(round): \(answer); before it \(last) were acknowledged")
+          last = acknowledged
+        }
+        client.send("end")
+      }
+    }
+
+    /// Replies do not wait for a sync, syncs come all the same, and the log and a metric say so.
+    @Test func syncsAtIntervals() async throws {
+      try await Pair.with(storeFlags: ["--durability", "interval:100"]) { pair in
+        try await pair.makeChannels(["messaging:interval"], messages: 60, users: 1)
+        let store = try await pair.storeProcess
+        let trace = pair.directory + "/trace"
+        let strace = try ChildProcess(
+          name: "strace",
+          executable: "/usr/bin/strace",
+          arguments: [
+            "-f", "-yy", "-s", "0", "-e",
+            "trace=read,recvfrom,recvmsg,readv,write,writev,sendto,sendmsg,fdatasync,fsync", "-o", trace,
+            "-p", "\(store.processID)",
+          ],
+          logFile: pair.directory + "/strace.log"
+        )
+        try await Task.sleep(for: .seconds(1))
+        for message in 1...50 {
+          try await pair.expect(
+            200,
+            "POST",
+            "/v1/channels/messaging:interval/read?message_id=m\(message)",
+            token: pair.token("user-0")
+          )
+        }
+        try await Task.sleep(for: .milliseconds(300))
+        await strace.stop()
+        let events = SyncTrace.events(
+          try String(contentsOfFile: trace, encoding: .utf8),
+          port: pair.stack.plan.store.port
+        )
+        let (_, bare) = SyncTrace.replies(events)
+        #expect(bare > 0, "every reply waited for a sync")
+        #expect(events.contains(.syncReturned), "nothing was ever synced")
+        let metrics = await HealthCheck.get("http://\(pair.stack.plan.storeAdmin)/metrics")?.body ?? ""
+        #expect(metrics.contains("\ntidemark_store_sync_interval_milliseconds 100"))
+        let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+        #expect(log.contains("if the machine fails, those since the last sync are lost"))
+      }
+    }
+
+    @Test(
+      "a mode that is none is refused by name",
+      arguments: [
+        "often", "interval", "interval:", "interval:0", "interval:60001", "interval:-1", "interval:1s",
+      ]
+    )
+    func refused(mode: String) async throws {
+      let output = try await Command.run(
+        Pair.binaries + "/tidemark-store",
+        ["--data", NSTemporaryDirectory() + "never", "--durability", mode]
+      )
+      #expect(output.status != 0)
+      #expect(output.error.contains("--durability") && output.error.contains("interval:MS"), "\(output)")
+    }
+  }
+}

@@ -1,0 +1,81 @@
+import Foundation
+import LocalStack
+import Operations
+import Testing
+
+@testable import LoadGenerator
+
+/// Short runs of every row against the real programs: that they start, answer, and are checked.
+@Suite(.serialized) struct RealRunTests {
+  /// The foreign programs of those rows; `make bench` installs those that `make test` does not.
+  static func areInstalled(_ rows: [BenchRow]) -> Bool {
+    do throws(LoadError) {
+      try PeerProgram.check(rows)
+      return true
+    } catch {
+      return false
+    }
+  }
+
+  private func run(_ rows: [BenchRow]) async throws -> [Comparison.Measurement] {
+    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .deletingLastPathComponent().path
+    let binaries = ProcessInfo.processInfo.environment["TIDEMARK_BIN"] ?? root + "/.build/debug"
+    var comparison = Comparison()
+    comparison.rows = rows
+    comparison.connections = 3
+    comparison.channels = 12
+    comparison.streams = [4]
+    comparison.rounds = 1
+    comparison.seconds = 0.5
+    comparison.requests = { _ in 3_000 }
+    let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
+    let measurements = try await comparison.run(
+      executables: try Executables(directory: binaries),
+      directory: directory,
+      note: { _ in },
+      measured: { _ in }
+    )
+    #expect(!FileManager.default.fileExists(atPath: directory))
+    return measurements
+  }
+
+  @Test(.timeLimit(.minutes(3)))
+  func ourRows() async throws {
+    let rows = BenchRow.allCases.filter(\.isOwn)
+    let measurements = try await run(rows)
+    #expect(measurements.map(\.row) == rows)
+    for measurement in measurements {
+      #expect(measurement.figures.answers > 0 && measurement.figures.rate > 0)
+      let processes = measurement.figures.cpu.map(\.process)
+      #expect(
+        processes
+          == (measurement.row == .storeFrames ? ["generator", "store"] : ["generator", "gateway", "store"])
+      )
+    }
+  }
+
+  @Test(.timeLimit(.minutes(3)))
+  func nghttpdIsThePeerOfAll() async throws {
+    let measurement = try #require(try await run([.nghttpd]).first)
+    #expect(measurement.figures.answers > 0)
+    #expect(measurement.figures.cpu.map(\.process) == ["generator", "nghttpd"])
+  }
+
+  @Test(
+    .enabled(if: areInstalled([.nginx, .webdis, .redis]), "make bench installs them"),
+    .timeLimit(.minutes(3))
+  )
+  func otherPeers() async throws {
+    let measurements = try await run([.nginx, .webdis, .redis])
+    #expect(measurements.map(\.row) == [.nginx, .webdis, .redis])
+    for measurement in measurements { #expect(measurement.figures.rate > 0) }
+    #expect(
+      measurements.map { $0.figures.cpu.map(\.process) } == [
+        ["generator", "nghttpx", "nginx"], ["generator", "nghttpx", "webdis", "redis"],
+        ["generator", "redis"],
+      ]
+    )
+    #expect(measurements[2].figures.p999 == nil)
+  }
+}
