@@ -11,6 +11,8 @@ package final class RocksDBStorage: ReopenableStorage {
   private let directory: String
   private let identity: RocksDBEngine.Identity
   private let engine: NIOLockedValueBox<RocksDBEngine?>
+  /// A merge of tables has met damage: from then on they are left as they are.
+  private let hasMetDamage = NIOLockedValueBox(false)
 
   /// Opens the directory, and creates it where there is none; see ``RocksDBEngine/init(directory:shardCount:newStore:)``.
   package init(directory: String, shardCount: Int?, newStore: SessionID) throws(StorageError) {
@@ -32,7 +34,8 @@ package final class RocksDBStorage: ReopenableStorage {
     let opened = try RocksDBEngine(
       directory: directory,
       shardCount: identity.shardCount,
-      newStore: identity.store
+      newStore: identity.store,
+      mergesTables: !hasMetDamage.withLockedValue { $0 }
     )
     do throws(StorageError) {
       // Without the reserve the next append would fail as the last one did.
@@ -47,6 +50,7 @@ package final class RocksDBStorage: ReopenableStorage {
 
   package func close(_ storage: any StorageEngine) {
     engine.withLockedValue { engine in
+      if engine?.hasMetDamage == true { hasMetDamage.withLockedValue { $0 = true } }
       engine?.close()
       engine = nil
     }
