@@ -252,7 +252,8 @@ package final class StoreLoop {
     for lane in inFlightLanes { lane.deliverInFlight() }
     inFlightLanes.removeAll(keepingCapacity: true)
     keepToBudget()
-    if !gatheringShards.isEmpty || memory.isPressed { startCommit() }
+    // Without requests too: while pages are due, one slice of them follows the other.
+    startCommit()
   }
 
   /// What waits is dropped, never answered: whether the append is on storage is not known (DESIGN.md section 3).

@@ -31,18 +31,25 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   private let read: OpaquePointer
   private let loggedSinceMark = NIOLockedValueBox(0)
   private static let markBytes = 4 << 20
+  private let metDamage = NIOLockedValueBox(false)
   private var isClosed = false
+
+  /// RocksDB takes no more writes once it has come upon a damaged table while it merged some in the background. Opened again it would do so again, at once:
+  /// what is not damaged is served only where tables are left as they are.
+  package var hasMetDamage: Bool { metDamage.withLockedValue { $0 } }
 
   /// Opens a data directory, creating it where there is none.
   ///
   /// - Parameters:
   ///   - shardCount: at creation the number of shards; later it has to be nil or the same number.
   ///   - newStore: the identity to give a directory that is created now.
+  ///   - mergesTables: false where a merge has met damage, see ``hasMetDamage``.
   package init(
     directory: String,
     shardCount: Int?,
     newStore: SessionID,
-    settings: RocksDBSettings = RocksDBSettings()
+    settings: RocksDBSettings = RocksDBSettings(),
+    mergesTables: Bool = true
   ) throws(StorageError) {
     self.directory = directory
     self.settings = settings
@@ -66,6 +73,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       options, logOptions,
       Self.options(writeBufferBytes: 64 << 20, pageCacheBytes: settings.cacheBytes),
     ]
+    if !mergesTables {
+      for family in familyOptions { rocksdb_options_set_disable_auto_compactions(family, 1) }
+    }
     defer { for family in familyOptions.dropFirst() { rocksdb_options_destroy(family) } }
     var handles = [OpaquePointer?](repeating: nil, count: names.count)
     var failure: UnsafeMutablePointer<CChar>?
@@ -180,7 +190,13 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     }
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_write(database, write, batch, &failure)
-    if let text = Self.take(&failure) { throw .failed("\(directory): \(text)") }
+    if let text = Self.take(&failure) {
+      guard text.hasPrefix("Corruption") else { throw .failed("\(directory): \(text)") }
+      metDamage.withLockedValue { $0 = true }
+      throw .corrupt(
+        "\(directory): \(text); until the store is started again tables are not merged; restore from a copy"
+      )
+    }
     let count = group.batches.reduce(0) { $0 + $1.bytes.readableBytes }
     let isDue = loggedSinceMark.withLockedValue { logged in
       logged += count

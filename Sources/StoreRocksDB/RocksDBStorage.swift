@@ -12,8 +12,10 @@ package final class RocksDBStorage: ReopenableStorage {
   private let settings: RocksDBSettings
   private let identity: RocksDBEngine.Identity
   private let engine: NIOLockedValueBox<RocksDBEngine?>
+  /// A merge of tables has met damage: from then on they are left as they are.
+  private let hasMetDamage = NIOLockedValueBox(false)
 
-  /// Opens the directory, and creates it where there is none; see ``RocksDBEngine/init(directory:shardCount:newStore:settings:)``.
+  /// Opens the directory, and creates it where there is none; see ``RocksDBEngine/init(directory:shardCount:newStore:settings:mergesTables:)``.
   package init(
     directory: String,
     shardCount: Int?,
@@ -46,7 +48,8 @@ package final class RocksDBStorage: ReopenableStorage {
       directory: directory,
       shardCount: identity.shardCount,
       newStore: identity.store,
-      settings: settings
+      settings: settings,
+      mergesTables: !hasMetDamage.withLockedValue { $0 }
     )
     do throws(StorageError) {
       // Without the reserve the next append would fail as the last one did.
@@ -61,6 +64,7 @@ package final class RocksDBStorage: ReopenableStorage {
 
   package func close(_ storage: any StorageEngine) {
     engine.withLockedValue { engine in
+      if engine?.hasMetDamage == true { hasMetDamage.withLockedValue { $0 = true } }
       engine?.close()
       engine = nil
     }

@@ -44,11 +44,15 @@ extension RealProcesses {
 
     /// Runs `hinder` between the start of the load and the flood, `relieve` after the answers under overload and is given what the first returned; checks what callers were told, memory, and that all
     /// is well afterwards.
+    ///
+    /// - Returns: what the flood was answered.
+    @discardableResult
     private func overload(
       _ name: String,
       hinder: (Pair) async throws -> ChildProcess?,
       relieve: (Pair, ChildProcess?) async throws -> Void
-    ) async throws {
+    ) async throws -> Answers? {
+      var flood: Answers?
       try await Pair.with { pair in
         let specification = try await pair.prepareLoad(
           channels: (0..<5).map { "messaging:over-\($0)" },
@@ -110,12 +114,14 @@ extension RealProcesses {
           "\(name): probes \(probed.answers), slowest \(probed.longest) s; flood \(flooded.answers);",
           "gateway +\(gatewayGrowth >> 20) MiB, store +\(storeGrowth >> 20) MiB"
         )
+        flood = flooded
       }
+      return flood
     }
 
     /// A store that stands still answers nothing and closes nothing.
     @Test func stoppedStore() async throws {
-      try await overload("stopped store") { pair in
+      let flooded = try await overload("stopped store") { pair in
         try await pair.storeProcess.signal(SIGSTOP)
         return nil
       } relieve: { pair, _ in
@@ -123,16 +129,18 @@ extension RealProcesses {
         try await Task.sleep(for: .seconds(6))
         try await pair.storeProcess.signal(SIGCONT)
       }
+      // What the window held was given up at the deadline.
+      #expect(flooded?.answers["entry outcome_unknown", default: 0] ?? 0 > 0)
     }
 
-    /// Every sync takes two seconds, as strace makes the kernel's call wait.
+    /// Every sync takes three seconds, as strace makes the kernel's call wait.
     @Test func slowDisk() async throws {
       try await overload("slow disk") { pair in
         let tracer = try ChildProcess(
           name: "strace",
           executable: "/usr/bin/strace",
           arguments: [
-            "-f", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:delay_enter=2000000", "-o",
+            "-f", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:delay_enter=3000000", "-o",
             pair.directory + "/trace", "-p", "\(try await pair.storeProcess.processID)",
           ],
           logFile: pair.directory + "/strace.log"
