@@ -7,7 +7,7 @@
 #   Deploy/check.sh --prebuilt DIR   without the build: the three programs are taken from DIR; for working on this check
 #
 # Everything happens in namespaces and a directory of its own: however this ends, the kernel takes back mounts and processes
-# with the namespaces, and the directory is removed.
+# with the namespaces. The directory is removed, unless this shell itself is killed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -29,7 +29,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 # Debian's own interpreter: it has the YAML module that docker-compose brings.
-unshare --mount --propagation private --pid --fork --kill-child --mount-proc \
+# And should this shell be killed, unshare goes with it.
+setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child --mount-proc \
   /usr/bin/python3 "$here/check/check.py" --work "$work" "$@" &
 child=$!
 status=0

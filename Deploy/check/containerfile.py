@@ -271,12 +271,20 @@ class Builder:
         return os.path.join(self.root(name), path.lstrip("/"))
 
     def run(self, name, settings, step):
-        with self.around(self.root(name)) as machine:
+        log = os.path.join(self.work, name + ".run.log")
+        with self.around(self.root(name)) as machine, open(log, "a") as output:
             here = settings.copy()
             here.environment = {**machine, **settings.environment}
-            done = start(self.root(name), here, ["/bin/sh", "-c", step.text], stdin=subprocess.DEVNULL).wait()
-        if done != 0:
-            raise ContainerFileError(f"line {step.line}: RUN ended with {done}")
+            line = ["/bin/sh", "-c", step.text]
+            process = start(self.root(name), here, line, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            while True:
+                try:
+                    code = process.wait(timeout=30)
+                    break
+                except subprocess.TimeoutExpired:
+                    self.say(f"{name}: … {_last_lines(log, 1).strip()}")
+        if code != 0:
+            raise ContainerFileError(f"line {step.line}: RUN ended with {code}:\n{_last_lines(log, 40)}")
 
     def copy(self, name, settings, step):
         stage, owner, sources, destination = _copy_arguments(step)
@@ -359,6 +367,11 @@ def _user(root, user):
             raise ContainerFileError(f"USER {user}: the root has no such group")
         return uid, int(group) if group.isdigit() else int(groups[group][2]), home
     return uid, int(entry[3]) if entry else 0, home
+
+
+def _last_lines(path, count):
+    with open(path, errors="replace") as file:
+        return "".join(file.readlines()[-count:])
 
 
 def _rows(path):

@@ -92,7 +92,9 @@ def install(root, packages):
         line = "apt-get update -qq && apt-get install -y -qq --no-install-recommends " + " ".join(packages) + " >/dev/null"
         line += " && rm -rf /var/lib/apt/lists/*"
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        subprocess.run(["chroot", root, "/bin/sh", "-c", line], check=True, env={"PATH": path, **environment})
+        line = ["chroot", root, "/bin/sh", "-c", line]
+        # What it printed is shown if it fails.
+        subprocess.run(line, check=True, capture_output=True, text=True, env={"PATH": path, **environment})
 
 
 def toolchain():

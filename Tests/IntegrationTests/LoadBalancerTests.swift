@@ -68,11 +68,11 @@ extension RealProcesses {
     func aGatewayGoes(signal: Int32) async throws {
       try await Balanced.with { balanced in
         try await Self.prepare(balanced)
-        let total = 30_000
+        let total = 40_000
         async let load = Command.run(
           "h2load",
           [
-            "-n", "\(total)", "-c", "4", "-m", "8", "-T", "30", "-N", "30", "-d", try Self.body(balanced),
+            "-n", "\(total)", "-c", "4", "-m", "8", "-N", "30", "-d", try Self.body(balanced),
             "-H",
             "authorization: Bearer \(balanced.serverToken)", "-H", "content-type: application/json",
             balanced.url + Self.channel + "/read",
@@ -81,7 +81,10 @@ extension RealProcesses {
         let gateway = await balanced.stack.gatewayProcesses[0]
         let atFirst = try await balanced.answered(byGateway: 0)
         // In the middle of it, by the gateway's own count.
-        while try await balanced.answered(byGateway: 0) < atFirst + 500 { await Task.yield() }
+        let deadline = ContinuousClock.now + Balanced.noticeDurationMax
+        while try await balanced.answered(byGateway: 0) < atFirst + 500 {
+          guard ContinuousClock.now < deadline else { throw Unexpected("gateway-1 gets no traffic") }
+        }
         gateway.signal(signal)
         let status = await gateway.waitForExit()
         let output = try await load
