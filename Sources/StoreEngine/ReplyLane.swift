@@ -84,16 +84,20 @@ package final class ReplyLane {
     end(error)
   }
 
-  func deliverInFlight() { Self.hand(&inFlight, &inFlightCount, self) }
-  func deliverNow() { Self.hand(&now, &nowCount, self) }
+  func deliverInFlight() { hand(take(&inFlight, &inFlightCount)) }
+  func deliverNow() { hand(take(&now, &nowCount)) }
 
-  private static func hand(_ buffer: inout ByteBuffer, _ count: inout Int, _ lane: ReplyLane) {
-    guard count > 0 else { return }
-    let full = buffer
-    let replies = count
+  /// Empties a buffer before anybody is called: a write that fails comes back to this lane (``StoreLoop/endTurn()``).
+  private func take(_ buffer: inout ByteBuffer, _ count: inout Int) -> (bytes: ByteBuffer, count: Int) {
+    guard count > 0 else { return (ByteBuffer(), 0) }
+    let full = (buffer, count)
     // The next batch is likely to be of the same size.
-    buffer = lane.allocator.buffer(capacity: min(full.readableBytes, 64 << 10))
+    buffer = allocator.buffer(capacity: min(buffer.readableBytes, 64 << 10))
     count = 0
-    if !lane.isClosed { lane.deliver(full, replies) }
+    return full
+  }
+
+  private func hand(_ replies: (bytes: ByteBuffer, count: Int)) {
+    if replies.count > 0, !isClosed { deliver(replies.bytes, replies.count) }
   }
 }

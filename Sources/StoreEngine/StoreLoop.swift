@@ -72,6 +72,10 @@ package final class StoreLoop {
   private var nowLanes: [ReplyLane] = []
   private var inFlightLanes: [ReplyLane] = []
   private var gatheringLanes: [ReplyLane] = []
+  /// Those whose replies are being handed over.
+  private var deliveringLanes: [ReplyLane] = []
+  private var isDelivering = false
+  private var endsTurnAgain = false
 
   /// Counts since start, for metrics.
   package struct Counters: Sendable {
@@ -197,12 +201,30 @@ package final class StoreLoop {
   }
 
   /// The requests that came in together have been handed in: what may leave leaves, and what gathers is committed unless a commit is under way.
+  ///
+  /// May be called while replies are handed over: a write that fails ends its connection, whose last bytes are read, and that turn ends, before the write has
+  /// returned. Then this one is made up for afterwards.
   package func endTurn() {
     guard !isHalted else { return }
+    guard !isDelivering else {
+      endsTurnAgain = true
+      return
+    }
     keepToBudget()
     if !gatheringShards.isEmpty || memory.isPressed { startCommit() }
-    for lane in nowLanes { lane.deliverNow() }
-    nowLanes.removeAll(keepingCapacity: true)
+    swap(&nowLanes, &deliveringLanes)
+    deliver { $0.deliverNow() }
+  }
+
+  private func deliver(_ hand: (ReplyLane) -> Void) {
+    isDelivering = true
+    for lane in deliveringLanes { hand(lane) }
+    deliveringLanes.removeAll(keepingCapacity: true)
+    isDelivering = false
+    if endsTurnAgain {
+      endsTurnAgain = false
+      endTurn()
+    }
   }
 
   /// Call at least every second: pages that are due, cuts, and the log's tail go on without requests too.
@@ -249,8 +271,9 @@ package final class StoreLoop {
     }
     for shard in inFlightShards { shard.committed() }
     inFlightShards.removeAll(keepingCapacity: true)
-    for lane in inFlightLanes { lane.deliverInFlight() }
-    inFlightLanes.removeAll(keepingCapacity: true)
+    swap(&inFlightLanes, &deliveringLanes)
+    deliver { $0.deliverInFlight() }
+    guard !isHalted else { return }
     keepToBudget()
     // Without requests too: while pages are due, one slice of them follows the other.
     startCommit()

@@ -50,7 +50,7 @@ struct TidemarkStore: AsyncParsableCommand {
   var durability: String?
   @Option(
     help: ArgumentHelp(
-      "What channels may occupy in memory, such as 512M or 8G, at least 1M; RocksDB's buffers come on top, some 400M. Default: half of the machine's memory.",
+      "What channels may occupy in memory, such as 512M or 8G, at least 1M; RocksDB's buffers come on top, some 400M. Default: half of the memory that the machine or the container has.",
       valueName: "size"
     )
   )
@@ -85,8 +85,16 @@ struct TidemarkStore: AsyncParsableCommand {
   /// Flags of the public page whose time has not come. They are refused by name rather than ignored: each of them promises something.
   private static let keysNotBuilt: Set<String> = ["tls-cert", "tls-key", "tls-ca"]
 
-  /// Half of the machine's memory.
-  private static var memoryDefault: Int { Int(ProcessInfo.processInfo.physicalMemory / 2) }
+  /// Half of the memory that this process may use: the machine's, or less where a control group says so (Linux cgroup v2 `memory.max`, v1
+  /// `memory.limit_in_bytes`), as containers do.
+  private static var memoryDefault: Int {
+    let files = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+    let limits = files.compactMap { path in
+      (try? String(contentsOfFile: path, encoding: .utf8))
+        .flatMap { UInt64($0.trimmingCharacters(in: .whitespacesAndNewlines)) }
+    }
+    return Int(min(limits.min() ?? .max, ProcessInfo.processInfo.physicalMemory) / 2)
+  }
 
   func run() async throws {
     if let healthCheck {
