@@ -77,7 +77,7 @@ bench-deps:
 	    done' sh $$missing; \
 	fi
 
-bench: release bench-deps ## Measure beside other servers, in turn (about 10 minutes)
+bench: release bench-deps ## Measure beside other servers, in turn (about 6 minutes)
 	@$(RELEASE_BIN)/tidemark bench compare
 
 clean: ## Remove what was built
