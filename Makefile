@@ -85,7 +85,7 @@ bench-deps:
 	    done' sh $$missing; \
 	fi
 
-bench: release bench-deps ## Measure beside other servers, in turn (about 10 minutes)
+bench: release bench-deps ## Measure beside other servers, in turn (about 6 minutes)
 	@$(RELEASE_BIN)/tidemark bench compare
 
 secrets: ## Make what docker-compose.yml needs under Deploy/secrets
