@@ -133,7 +133,9 @@ enum Command {
     process.executableURL = URL(fileURLWithPath: program.hasPrefix("/") ? program : "/usr/bin/env")
     process.arguments = program.hasPrefix("/") ? arguments : [program] + arguments
     if let directory { process.currentDirectoryURL = URL(fileURLWithPath: directory) }
-    process.environment = ProcessInfo.processInfo.environment.merging(environment) { $1 }
+    // Our own settings are what a test says they are.
+    process.environment = ProcessInfo.processInfo.environment.filter { !$0.key.hasPrefix("TIDEMARK_") }
+      .merging(environment) { $1 }
     // Files rather than pipes: nothing has to be read while it runs, and nothing can fill up.
     let base = NSTemporaryDirectory() + "tidemark-command-\(UUID().uuidString)"
     defer { for end in [".out", ".err"] { try? FileManager.default.removeItem(atPath: base + end) } }

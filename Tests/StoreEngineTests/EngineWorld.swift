@@ -161,7 +161,11 @@ final class Gateway {
     return replies
   }
 
+  /// Called when replies are handed over, as a failing write calls back.
+  var whenDelivered: () -> Void = {}
+
   private func delivered(_ bytes: ByteBuffer) {
+    whenDelivered()
     let decoder = FrameDecoder()
     var offset = 0
     while case .frame(let header, let count)? = try? decoder.next(bytes.readableBytesSpan, at: offset) {

@@ -226,4 +226,30 @@ struct GroupCommitTests {
     }
     #expect(world.loop.gauges.dirtyPages == 0)
   }
+
+  @Test("a turn that ends while replies are handed over loses no reply, of whatever connection")
+  func turnWithinDelivery() throws {
+    let (world, a) = try settledWorld()
+    let b = world.connect(session: 2)
+    let c = world.connect(session: 3)
+    a.post("team:a", "m1")
+    b.look("team:a")
+    c.look("team:a")
+    // As when the write to the first connection fails: another one is read, and its turn ends, before the write has returned.
+    var isFirst = true
+    a.whenDelivered = {
+      guard isFirst else { return }
+      isFirst = false
+      b.read("team:a", "alice", "m1")
+      c.look("team:none")
+      world.loop.endTurn()
+    }
+    world.loop.endTurn()
+    try world.persistAll()
+    try world.answerLoads()
+    try world.persistAll()
+    #expect(a.take() == ["2 message 1 new"])
+    #expect(b.take() == ["1 channel of 2", "2 row read 1 unread 0"])
+    #expect(c.take() == ["1 channel of 2", "2 channel_not_found"])
+  }
 }
