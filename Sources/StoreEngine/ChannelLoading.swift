@@ -146,8 +146,6 @@ extension ShardEngine {
 
   /// Asks for channels of the log's tail that nobody has asked for, so that the log can be cut.
   func drainTail(inFlightMax: Int) {
-    // Where memory is short they come one by one: each leaves again when its pages are written.
-    let inFlightMax = loop.memory.isPressed ? 1 : inFlightMax
     if tail.hasPostponed, loop.elapsedMilliseconds >= tailRetryAt { tail.retryPostponed() }
     while tailLoads < inFlightMax, let number = tail.next() {
       tailLoads += 1

@@ -69,8 +69,10 @@ struct MemoryPressure {
   /// for pages to be written or for the hand to come round is between the two.
   func admits(loading: Int) -> Bool {
     guard budget < .max else { return true }
+    // One that is larger than all has to come in too.
+    if loading == 0, !isPressed { return true }
     let average = loaded == 0 ? 0 : resident / loaded
-    return loading == 0 || resident + loading * average <= budget + budget / 4
+    return resident + loading * average <= budget + budget / 4
   }
 }
 

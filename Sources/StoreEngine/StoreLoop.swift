@@ -230,7 +230,7 @@ package final class StoreLoop {
   /// Call at least every second: pages that are due, cuts, and the log's tail go on without requests too.
   package func tick() {
     guard !isHalted else { return }
-    for shard in shards { shard.drainTail(inFlightMax: configuration.tailLoadsMax) }
+    for shard in shards { shard.drainTail(inFlightMax: memory.isPressed ? 1 : configuration.tailLoadsMax) }
     keepToBudget()
     startCommit(isTick: true)
   }
@@ -348,7 +348,10 @@ package final class StoreLoop {
     loadsUnderWay -= 1
     let position = Int(positions[Int(request.shard.rawValue)])
     shards[position].loaded(request, as: reference, result)
-    if case .number = reference { shards[position].drainTail(inFlightMax: configuration.tailLoadsMax) }
+    // Where memory is short the tail goes on with the next tick: each of its channels leaves again when its pages are written.
+    if case .number = reference, !memory.isPressed {
+      shards[position].drainTail(inFlightMax: configuration.tailLoadsMax)
+    }
     endTurn()
   }
 
@@ -376,7 +379,8 @@ package final class StoreLoop {
     driver.load(request, as: reference)
   }
 
-  /// Goes on with loads that waited for room. One always may be under way, so none waits forever.
+  /// Goes on with loads that waited for room. What is resident falls to the budget without them, as its pages are written and it is let go; then there is room
+  /// for one at least, so none waits forever.
   private func startDelayedLoads() {
     while memory.admits(loading: loadsUnderWay), let (request, reference) = delayedLoads.popFirst() {
       // The channel may have come into memory another way.

@@ -22,6 +22,8 @@ final class Simulation {
   var connections: [Connection] = []
   var generator: AskGenerator
   private let configuration: StoreLoopConfiguration
+  /// Channels leave memory again and again.
+  var isShortOfMemory: Bool { configuration.residentBytesMax < .max }
   private(set) var clock: Int64 = 1_000_000_000
   private(set) var issued = 0
   private var nextSerial: UInt64 = 1
