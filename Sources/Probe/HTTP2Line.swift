@@ -196,11 +196,9 @@ extension HTTP2Line {
     case .settings:
       return try fields.flatMap { field in
         let number =
-          try HTTP2Names.settings.first { $0.name == field.name }?.number
-          ?? UInt16(
-            truncatingIfNeeded: Self.number(.word(Array(field.name.utf8), isQuoted: false), "setting")
-          )
-        return Array(UInt32(number).bigEndianBytes.suffix(2))
+          try HTTP2Names.settings.first { $0.name == field.name }.map { UInt32($0.number) }
+          ?? Self.number(.word(Array(field.name.utf8), isQuoted: false), "setting", most: UInt32(UInt16.max))
+        return Array(number.bigEndianBytes.suffix(2))
           + (try Self.number(field.value, field.name)).bigEndianBytes
       }
     case .push_promise: return try number("promised").bigEndianBytes + block(encoder)

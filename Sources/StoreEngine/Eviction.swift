@@ -12,6 +12,9 @@ struct EvictionClock {
 
   private var marks: [Mark] = []
   private var hand = 0
+  /// The channel that was used last stays until nothing has used it between two ticks: one that is larger than the whole budget would be read in for every
+  /// request otherwise.
+  private(set) var last: ChannelSlot?
 
   /// A channel has come into memory.
   mutating func insert(_ slot: ChannelSlot) {
@@ -27,7 +30,11 @@ struct EvictionClock {
   mutating func touch(_ slot: ChannelSlot) {
     let position = Int(slot.rawValue)
     marks[position] = marks[position] == .fresh ? .unused : .used
+    last = slot
   }
+
+  /// Time has passed.
+  mutating func tick() { last = nil }
 
   /// Moves the hand on by one slot of `slotCount`.
   ///
@@ -48,6 +55,8 @@ struct EvictionClock {
 struct MemoryPressure {
   /// Bytes that channels in memory may occupy.
   let budget: Int
+  /// What a channel is taken to need while none is in memory: after a start every gateway comes at once.
+  private static let unknownChannelBytes = 16 << 10
   /// More is resident than the budget allows: pages are written before their time, so that their channels can go.
   private(set) var isPressed = false
   private var resident = 0
@@ -69,9 +78,9 @@ struct MemoryPressure {
   /// for pages to be written or for the hand to come round is between the two.
   func admits(loading: Int) -> Bool {
     guard budget < .max else { return true }
-    // One that is larger than all has to come in too.
-    if loading == 0, !isPressed { return true }
-    let average = loaded == 0 ? 0 : resident / loaded
+    // Whatever is taken: a channel that is busy all the time, and larger than the budget, may not keep all others out.
+    if loading == 0 { return true }
+    let average = loaded == 0 ? Self.unknownChannelBytes : resident / loaded
     return resident + loading * average <= budget + budget / 4
   }
 }
@@ -87,13 +96,13 @@ extension ShardEngine {
     let slotCount = state.slotCount
     let before = state.residentBytes
     guard slotCount > 0 else { return 0 }
-    // Two rounds find everything that can go.
-    var left = min(looks, 2 * slotCount)
+    // One round: with two, having been used would protect nothing.
+    var left = min(looks, slotCount)
     while left > 0, before - state.residentBytes < wanted {
       left -= 1
       looks -= 1
-      guard let slot = clock.advance(slotCount: slotCount), state.isLoaded(slot), dirty.isClean(slot),
-        dirty.last(slot) <= durable
+      guard let slot = clock.advance(slotCount: slotCount), slot != clock.last, state.isLoaded(slot),
+        dirty.isClean(slot), dirty.last(slot) <= durable
       else { continue }
       state.remove(slot)
       evictedCount += 1

@@ -20,7 +20,7 @@ package struct StoreLoopConfiguration: Sendable {
   package var waitingPerLoadMax = 1_024
   /// Channels of the log's tail that are loaded at once, per shard, to get the log cut.
   package var tailLoadsMax = 8
-  /// Bytes that the channels of this loop may occupy in memory. One channel that is larger is in memory all the same, while it is used.
+  /// Bytes that the channels of this loop may occupy in memory. A channel that is larger is in memory all the same while it is the one that its shard uses.
   package var residentBytesMax = Int.max
   /// Channels that are looked at in one turn to find some that can leave memory.
   package var evictionLooksMax = 256
@@ -93,6 +93,8 @@ package final class StoreLoop {
   private(set) var memory: MemoryPressure
   /// The shard that is asked first to let channels go.
   private var evictionPosition = 0
+  /// The shard whose due pages come first.
+  private var pagePosition = 0
   /// Channels that are being read from storage.
   private var loadsUnderWay = 0
   /// Channels that are asked for and have no room yet.
@@ -232,6 +234,7 @@ package final class StoreLoop {
     guard !isHalted else { return }
     for shard in shards { shard.drainTail(inFlightMax: memory.isPressed ? 1 : configuration.tailLoadsMax) }
     keepToBudget()
+    for shard in shards { shard.clock.tick() }
     startCommit(isTick: true)
   }
 
@@ -248,7 +251,11 @@ package final class StoreLoop {
     }
     for shard in gatheringShards { group.batches.append(shard.closeBatch()) }
     var budget = configuration.checkpointSliceBytes
-    for shard in shards where budget > 0 { budget -= shard.addDuePages(to: &group, budget: budget) }
+    // Each time another shard's pages come first.
+    pagePosition = (pagePosition + 1) % max(1, shards.count)
+    for offset in shards.indices where budget > 0 {
+      budget -= shards[(pagePosition + offset) % shards.count].addDuePages(to: &group, budget: budget)
+    }
     guard !group.isEmpty else { return }
     swap(&gatheringShards, &inFlightShards)
     swap(&gatheringLanes, &inFlightLanes)
@@ -379,8 +386,7 @@ package final class StoreLoop {
     driver.load(request, as: reference)
   }
 
-  /// Goes on with loads that waited for room. What is resident falls to the budget without them, as its pages are written and it is let go; then there is room
-  /// for one at least, so none waits forever.
+  /// Goes on with loads that waited for room. One always may be under way, so none waits forever.
   private func startDelayedLoads() {
     while memory.admits(loading: loadsUnderWay), let (request, reference) = delayedLoads.popFirst() {
       // The channel may have come into memory another way.

@@ -22,8 +22,10 @@ enum LogFileCheck {
 
   /// What is wrong with the logs and the manifest of a directory, in words that name file and place; nil where nothing is.
   ///
-  /// - Parameter checksums: also of every record, to find the place of what RocksDB has refused; costs a look at every byte.
-  static func fault(in directory: String, checksums: Bool) -> String? {
+  /// - Parameters:
+  ///   - checksums: also of every record, to find the place of what RocksDB has refused; costs a look at every byte.
+  ///   - logs: the logs too, not only the manifest, which RocksDB always syncs.
+  static func fault(in directory: String, checksums: Bool, logs: Bool = true) -> String? {
     let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
     let tables = names.filter { $0.hasSuffix(".sst") || $0.hasSuffix(".log") || $0.hasPrefix("MANIFEST-") }
     // RocksDB would make a new, empty database over the files of the old one.
@@ -32,7 +34,7 @@ enum LogFileCheck {
     }
     let manifest = (try? String(contentsOfFile: directory + "/CURRENT", encoding: .utf8))?
       .trimmingCharacters(in: .newlines)
-    for name in names.sorted() where name.hasSuffix(".log") || name == manifest {
+    for name in names.sorted() where (logs && name.hasSuffix(".log")) || name == manifest {
       let path = directory + "/" + name
       // Mapped: a header is a few bytes of each record.
       guard let bytes = try? Data(contentsOf: URL(fileURLWithPath: path), options: .alwaysMapped) else {

@@ -16,7 +16,6 @@ extension RocksDBEngine {
     newStore: SessionID,
     database: OpaquePointer,
     meta: OpaquePointer,
-    write: OpaquePointer,
     read: OpaquePointer
   ) throws(StorageError) -> Identity {
     func get(_ key: String) throws(StorageError) -> String? {
@@ -44,6 +43,9 @@ extension RocksDBEngine {
       for (key, value) in values {
         rocksdb_writebatch_put_cf(batch, meta, key, key.utf8.count, value, value.utf8.count)
       }
+      let write = rocksdb_writeoptions_create()
+      defer { rocksdb_writeoptions_destroy(write) }
+      rocksdb_writeoptions_set_sync(write, 1)
       var failure: UnsafeMutablePointer<CChar>?
       rocksdb_write(database, write, batch, &failure)
       if let text = take(&failure) { throw .failed("\(directory): \(text)") }

@@ -30,6 +30,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   private let settings: RocksDBSettings
   private let read: OpaquePointer
   private let loggedSinceMark = NIOLockedValueBox(0)
+  private let hasUnsynced = NIOLockedValueBox(true)
+  /// What an operator has to know of how the directory was opened; nil: nothing.
+  package let warning: String?
   private static let markBytes = 4 << 20
   private let metDamage = NIOLockedValueBox(false)
   private var isClosed = false
@@ -58,12 +61,16 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     } catch {
       throw .unusable("--data \(directory): cannot be created (\(error.localizedDescription))")
     }
-    // Until a directory has been closed in order, what was written to it without a sync may have holes where the machine failed.
-    let isWhole = !FileManager.default.fileExists(atPath: Self.unsyncedPath(directory))
-    if isWhole, let fault = LogFileCheck.fault(in: directory, checksums: false) {
+    let isUnsynced = UnsyncedMark.holes(in: directory)
+    if let fault = LogFileCheck.fault(in: directory, checksums: isUnsynced, logs: !isUnsynced) {
       throw .corrupt("--data \(directory): \(fault)")
     }
-    options = Self.options(writeBufferBytes: 64 << 20, toleratesHoles: !isWhole)
+    warning =
+      isUnsynced
+      ? LogFileCheck.fault(in: directory, checksums: true).map {
+        "the machine failed while commits were synced at intervals; the log ends at \($0)"
+      } : nil
+    options = Self.options(writeBufferBytes: 64 << 20, toleratesHoles: isUnsynced)
     let names = ["default", "log", "pages"]
     // The log is written once, read at start and cut away: a large buffer lets most of it go before it reaches a table.
     let logOptions = Self.options(writeBufferBytes: 128 << 20)
@@ -109,6 +116,16 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     self.meta = meta
     self.log = log
     self.pages = pages
+    if settings.durability != .sync {
+      do throws(StorageError) {
+        try UnsyncedMark.write(to: directory)
+      } catch {
+        for handle in [meta, log, pages] { rocksdb_column_family_handle_destroy(handle) }
+        rocksdb_close(opened)
+        rocksdb_options_destroy(options)
+        throw error
+      }
+    }
     write = rocksdb_writeoptions_create()
     rocksdb_writeoptions_set_sync(write, settings.durability == .sync ? 1 : 0)
     read = rocksdb_readoptions_create()
@@ -120,7 +137,6 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         newStore: newStore,
         database: opened,
         meta: meta,
-        write: write,
         read: read
       )
     } catch {
@@ -135,12 +151,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     }
     self.identity = identity
     markLog()
-    do throws(StorageError) {
-      try Self.markUnsynced(directory, settings.durability != .sync)
-    } catch {
-      close()
-      throw error
-    }
+    if settings.durability == .sync { UnsyncedMark.remove(from: directory) }
   }
 
   deinit { close() }
@@ -149,7 +160,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   package func close() {
     guard !isClosed else { return }
     isClosed = true
-    if settings.durability != .sync, (try? sync()) != nil { try? Self.markUnsynced(directory, false) }
+    if settings.durability != .sync, (try? sync()) != nil { UnsyncedMark.remove(from: directory) }
     Self.destroy(
       database: database,
       families: [meta, log, pages],
@@ -188,6 +199,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         }
       }
     }
+    hasUnsynced.withLockedValue { $0 = true }
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_write(database, write, batch, &failure)
     if let text = Self.take(&failure) {
@@ -208,25 +220,14 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   }
 
   package func sync() throws(StorageError) {
+    let isDue = hasUnsynced.withLockedValue { hasUnsynced in
+      defer { hasUnsynced = false }
+      return hasUnsynced
+    }
+    guard isDue else { return }
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_wal(database, 1, &failure)
     if let text = Self.take(&failure) { throw .failed("\(directory): \(text)") }
-  }
-
-  /// A file that says: commits of this directory are not synced one by one.
-  private static func unsyncedPath(_ directory: String) -> String { directory + "/unsynced" }
-
-  private static func markUnsynced(_ directory: String, _ isUnsynced: Bool) throws(StorageError) {
-    let path = unsyncedPath(directory)
-    do {
-      if isUnsynced {
-        try Data().write(to: URL(fileURLWithPath: path))
-      } else if FileManager.default.fileExists(atPath: path) {
-        try FileManager.default.removeItem(atPath: path)
-      }
-    } catch {
-      throw .unusable("--data \(directory): cannot be written to (\(error.localizedDescription))")
-    }
   }
 
   /// Lets a write-ahead log that will have failed be closed. Closing it flushes it, and a librocksdb with assertions (Debian's 7.8) aborts the process where an

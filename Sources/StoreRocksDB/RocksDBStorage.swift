@@ -37,6 +37,8 @@ package final class RocksDBStorage: ReopenableStorage {
 
   package var shardCount: Int { identity.shardCount }
   package var store: SessionID { identity.store }
+  /// What an operator has to know of how the directory was opened; nil: nothing.
+  package var warning: String? { engine.withLockedValue { $0?.warning } }
   package var syncIntervalMilliseconds: Int? { settings.durability.syncIntervalMilliseconds }
 
   package func open() throws(StorageError) -> any StorageEngine {

@@ -149,7 +149,6 @@ struct TidemarkStore: AsyncParsableCommand {
     let loops =
       try settings.integer("loops", in: 1...64) ?? max(1, ProcessInfo.processInfo.activeProcessorCount / 2)
     var configuration = StoreServerConfiguration(host: listen.host, port: listen.port, loops: loops)
-    configuration.engine.residentBytesMax = memory / loops
     if let path = try settings.string("secret-file") {
       configuration.secrets = try SecretFile.load(path, key: "secret-file", byteCountMin: 16) {
         logger.warning("\($0)")
@@ -193,6 +192,8 @@ struct TidemarkStore: AsyncParsableCommand {
     } catch {
       throw SettingsError(error.description)
     }
+    if let warning = storage.warning { logger.warning("\(warning)") }
+    configuration.engine.residentBytesMax = memory / min(loops, storage.shardCount)
     let server = StoreServer(configuration: configuration, storage: storage, logger: logger)
     services.append(
       StoreService(

@@ -40,7 +40,7 @@ struct MemoryCommand: AsyncParsableCommand {
       throw ValidationError("--channels: give 1000 to 10000000")
     }
     guard (1...100).contains(members) else { throw ValidationError("--members: give 1 to 100") }
-    guard memory >= 1 else { throw ValidationError("--memory: give at least 1 MiB") }
+    guard (1...1 << 20).contains(memory) else { throw ValidationError("--memory: give 1 to 1048576 MiB") }
     guard seconds > 0, seconds <= 3600 else { throw ValidationError("--seconds: give up to 3600") }
     guard (1...4096).contains(concurrency) else { throw ValidationError("--concurrency: give 1 to 4096") }
     guard exponent > 0, exponent < 1 else { throw ValidationError("--exponent: between 0 and 1") }

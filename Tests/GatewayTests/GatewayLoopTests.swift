@@ -56,17 +56,20 @@ import Testing
   @Test func neverUsesATokenPastItsEnd() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
-      let end = Date().timeIntervalSince1970 + 1
-      let token = TestTokens.make(#"{"user_id":"alice","exp":\#(end)}"#)
-      var statuses: [Int] = []
-      while Date().timeIntervalSince1970 < end + 0.2 {
-        let before = Date().timeIntervalSince1970
-        let answer = try await gateway.client.post(path, nil, token: token)
-        if answer.status == 200 { #expect(before < end) }
-        statuses.append(answer.status)
-        try await Task.sleep(for: .milliseconds(50))
+      // A machine that is too busy to answer before the token's end gets a longer one.
+      for lifetime in [1.0, 4, 16] {
+        let end = Date().timeIntervalSince1970 + lifetime
+        let token = TestTokens.make(#"{"user_id":"alice","exp":\#(end)}"#)
+        guard try await gateway.client.post(path, nil, token: token).status == 200 else { continue }
+        while Date().timeIntervalSince1970 < end {
+          let before = Date().timeIntervalSince1970
+          if try await gateway.client.post(path, nil, token: token).status == 200 { #expect(before < end) }
+          try await Task.sleep(for: .milliseconds(50))
+        }
+        #expect(try await gateway.client.post(path, nil, token: token).status == 401)
+        return
       }
-      #expect(statuses.first == 200 && statuses.last == 401 && Set(statuses) == [200, 401])
+      Issue.record("no token of 16 seconds was answered in its time")
     }
   }
 

@@ -138,12 +138,48 @@ struct EvictionTests {
     #expect(world.loop.gauges.loadedChannels == 0)
     for _ in 0..<3 {
       gateway.look("team:big")
+      world.loop.endTurn()
       try world.answerLoads()
       try world.persistAll()
+      // Two ticks without use, and it goes.
+      for _ in 0..<2 {
+        world.loop.tick()
+        try world.persistAll()
+      }
+      #expect(world.loop.gauges.loadedChannels == 0)
     }
     #expect(
       gateway.take() == ["1 channel of 500 new", "2 channel of 500", "3 channel of 500", "4 channel of 500"]
     )
+  }
+
+  @Test(
+    "a channel larger than the budget that is busy all the time keeps nobody out, and is not read anew for each request"
+  )
+  func busyGiant() throws {
+    let world = try EngineWorld { $0.residentBytesMax = 20_000 }
+    let gateway = world.connect()
+    gateway.put("team:small", ["alice"])
+    gateway.put("team:big", (0..<900).map { "user\($0)" })
+    for number in 0..<40 { gateway.post("team:big", "m\(number)") }
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    _ = gateway.take()
+    let loads = world.loop.counters.channelsLoaded
+    for round in 0..<40 {
+      gateway.read("team:big", "user\(round)", "m\(round)")
+      if round == 20 { gateway.look("team:small") }
+      world.loop.endTurn()
+      try world.answerLoads()
+      // The next mark is here before this one's pages are on storage.
+      if !world.commits.isEmpty { try world.persist() }
+    }
+    try world.persistAll()
+    let replies = gateway.take()
+    #expect(replies.count { $0.hasSuffix("channel of 1") } == 1)
+    #expect(replies.count { $0.contains("row read") } == 40)
+    #expect(world.loop.counters.channelsLoaded - loads <= 4)
   }
 
   @Test("loads that there is no room for wait, and all are answered")

@@ -1,0 +1,44 @@
+import Foundation
+import StoreEngine
+
+/// The file `unsynced` in a data directory: its commits are not synced one by one. It holds the machine's boot id, since only a machine that fails loses what was
+/// written: as long as the boot is the same, the log has no holes, and damage in it is damage.
+enum UnsyncedMark {
+  private static func path(_ directory: String) -> String { directory + "/unsynced" }
+
+  private static var bootID: String {
+    (try? String(contentsOfFile: "/proc/sys/kernel/random/boot_id", encoding: .utf8)) ?? ""
+  }
+
+  /// Whether the log may have holes: the mark is there, and the machine was started anew since.
+  static func holes(in directory: String) -> Bool {
+    guard FileManager.default.fileExists(atPath: path(directory)) else { return false }
+    let marked = (try? String(contentsOfFile: path(directory), encoding: .utf8)) ?? ""
+    return marked.isEmpty || marked != bootID
+  }
+
+  /// Makes the mark, durable before this returns: it has to be there before the first commit that is not synced.
+  static func write(to directory: String) throws(StorageError) {
+    guard store(bootID, path(directory)), syncFile(directory) else {
+      throw .unusable("--data \(directory): cannot be written to (\(String(cString: strerror(errno))))")
+    }
+  }
+
+  /// Everything is synced. Where the mark stays, the next start looks more closely than it has to.
+  static func remove(from directory: String) { _ = unlink(path(directory)) }
+
+  private static func store(_ text: String, _ path: String) -> Bool {
+    let file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+    guard file >= 0 else { return false }
+    defer { close(file) }
+    let count = text.utf8.count
+    return Foundation.write(file, text, count) == count && fsync(file) == 0
+  }
+
+  private static func syncFile(_ path: String) -> Bool {
+    let file = open(path, O_RDONLY | O_CLOEXEC)
+    guard file >= 0 else { return false }
+    defer { close(file) }
+    return fsync(file) == 0
+  }
+}

@@ -1,0 +1,96 @@
+import Foundation
+import ReceiptModel
+import StoreEngine
+import Testing
+
+@testable import StoreRocksDB
+
+/// `--durability interval:MS`: what damage means in a directory whose commits were not synced one by one.
+@Suite("Unsynced logs")
+struct UnsyncedTests {
+  private static func open(_ directory: TestDirectory, _ durability: Durability) throws -> RocksDBEngine {
+    var settings = RocksDBSettings()
+    settings.durability = durability
+    return try RocksDBEngine(
+      directory: directory.path,
+      shardCount: 4,
+      newStore: SessionID(high: 7, low: 1),
+      settings: settings
+    )
+  }
+
+  /// A directory with 40 groups in its log, as a process that was killed leaves it.
+  private static func killed() throws -> TestDirectory {
+    let directory = TestDirectory()
+    let engine = try open(directory, .interval(milliseconds: 60_000))
+    for index in 1...40 { try engine.commit(CommitGroup(index: UInt64(index))) }
+    let copy = try directory.copy()
+    engine.close()
+    return copy
+  }
+
+  /// The machine was started anew since the directory was written to.
+  private static func reboot(_ directory: TestDirectory) throws {
+    try "another boot".write(toFile: directory.path + "/unsynced", atomically: false, encoding: .utf8)
+  }
+
+  private static func flip(_ path: String, at share: Double) throws {
+    var bytes = try Data(contentsOf: URL(fileURLWithPath: path))
+    bytes[Int(Double(bytes.count) * share)] ^= 0x10
+    try bytes.write(to: URL(fileURLWithPath: path))
+  }
+
+  private static func count(_ engine: RocksDBEngine) throws -> Int {
+    try engine.recover(ShardID(0)).log.count
+  }
+
+  @Test("a process that was killed loses nothing; closed in order, the mark is gone")
+  func killedProcess() throws {
+    let directory = try Self.killed()
+    #expect(FileManager.default.fileExists(atPath: directory.path + "/unsynced"))
+    let engine = try Self.open(directory, .interval(milliseconds: 60_000))
+    #expect(try Self.count(engine) == 40)
+    #expect(engine.warning == nil)
+    engine.close()
+    #expect(!FileManager.default.fileExists(atPath: directory.path + "/unsynced"))
+  }
+
+  @Test(
+    "in the same boot damage is refused, synced or not",
+    arguments: [Durability.sync, .interval(milliseconds: 9)]
+  )
+  func sameBoot(durability: Durability) throws {
+    let directory = try Self.killed()
+    try Self.flip(try directory.newestLog, at: 0.5)
+    #expect(throws: StorageError.self) { _ = try Self.open(directory, durability) }
+  }
+
+  @Test(
+    "after another boot the log ends at the damage, and a warning names it",
+    arguments: [Durability.sync, .interval(milliseconds: 9)]
+  )
+  func otherBoot(durability: Durability) throws {
+    let directory = try Self.killed()
+    let log = try directory.newestLog
+    try Self.flip(log, at: 0.5)
+    try Self.reboot(directory)
+    let engine = try Self.open(directory, durability)
+    defer { engine.close() }
+    #expect((1..<40).contains(try Self.count(engine)))
+    #expect(engine.warning?.contains(log) == true, "\(engine.warning ?? "no warning")")
+    let mark = try? String(contentsOfFile: directory.path + "/unsynced", encoding: .utf8)
+    #expect(durability == .sync ? mark == nil : mark != "another boot")
+  }
+
+  @Test("the manifest is synced always: its damage is refused after another boot too")
+  func manifest() throws {
+    for share in stride(from: 0.05, to: 1, by: 0.1) {
+      let directory = try Self.killed()
+      try Self.reboot(directory)
+      let name = try String(contentsOfFile: directory.path + "/CURRENT", encoding: .utf8)
+        .trimmingCharacters(in: .newlines)
+      try Self.flip(directory.path + "/" + name, at: share)
+      #expect(throws: StorageError.self, "\(share)") { _ = try Self.open(directory, .sync) }
+    }
+  }
+}
