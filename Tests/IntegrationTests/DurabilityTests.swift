@@ -11,26 +11,7 @@ extension RealProcesses {
     @Test func acknowledgedMarksSurviveKills() async throws {
       try await Pair.with { pair in
         let channels = (0..<5).map { "messaging:kill-\($0)" }
-        let messages = 4_000
-        let path = try await pair.prepareLoad(channels: channels, messages: messages, users: 4)
-        let client = try Companion(
-          Pair.python,
-          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", path]
-        )
-        defer { client.end() }
-        var last = 0
-        for round in 1...20 {
-          try await Task.sleep(for: .milliseconds(.random(in: 50...400)))
-          await pair.stack.killStore()
-          try await pair.stack.startStore()
-          try await pair.stack.waitUntilGatewaysAreReady()
-          client.send("check")
-          let answer = client.line() ?? "the client ended"
-          let acknowledged = answer.hasPrefix("ok ") ? Int(answer.dropFirst(3)) ?? 0 : -1
-          #expect(acknowledged > last, "round \(round): \(answer); before it \(last) were acknowledged")
-          last = acknowledged
-        }
-        client.send("end")
+        let last = try await pair.expectKillsLoseNothing(20, channels: channels, messages: 4_000, users: 4)
         print("acknowledged over 20 kills: \(last), none lost")
       }
     }
@@ -40,19 +21,8 @@ extension RealProcesses {
     @Test func noReplyLeavesBeforeItsSync() async throws {
       try await Pair.with { pair in
         try await pair.makeChannels(["messaging:sync"], messages: 60, users: 1)
-        guard let store = await pair.stack.storeProcess else { throw Unexpected("the store is not running") }
         let trace = pair.directory + "/trace"
-        let strace = try ChildProcess(
-          name: "strace",
-          executable: "/usr/bin/strace",
-          arguments: [
-            "-f", "-yy", "-s", "0", "-e",
-            "trace=read,recvfrom,recvmsg,readv,write,writev,sendto,sendmsg,fdatasync,fsync", "-o", trace,
-            "-p",
-            "\(store.processID)",
-          ],
-          logFile: pair.directory + "/strace.log"
-        )
+        let strace = try await pair.traceStore(into: trace)
         try await Task.sleep(for: .seconds(1))
         for message in 1...50 {
           try await pair.expect(

@@ -10,25 +10,7 @@ extension RealProcesses {
     @Test func killsLoseNothing() async throws {
       try await Pair.with(storeFlags: ["--durability", "interval:200"]) { pair in
         let channels = (0..<3).map { "messaging:interval-\($0)" }
-        let path = try await pair.prepareLoad(channels: channels, messages: 2_000, users: 2)
-        let client = try Companion(
-          Pair.python,
-          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", path]
-        )
-        defer { client.end() }
-        var last = 0
-        for round in 1...4 {
-          try await Task.sleep(for: .milliseconds(.random(in: 50...400)))
-          await pair.stack.killStore()
-          try await pair.stack.startStore()
-          try await pair.stack.waitUntilGatewaysAreReady()
-          client.send("check")
-          let answer = client.line() ?? "the client ended"
-          let acknowledged = answer.hasPrefix("ok ") ? Int(answer.dropFirst(3)) ?? 0 : -1
-          #expect(acknowledged > last, "round \(round): \(answer); before it \(last) were acknowledged")
-          last = acknowledged
-        }
-        client.send("end")
+        _ = try await pair.expectKillsLoseNothing(4, channels: channels, messages: 2_000, users: 2)
       }
     }
 
@@ -36,18 +18,8 @@ extension RealProcesses {
     @Test func syncsAtIntervals() async throws {
       try await Pair.with(storeFlags: ["--durability", "interval:100"]) { pair in
         try await pair.makeChannels(["messaging:interval"], messages: 60, users: 1)
-        let store = try await pair.storeProcess
         let trace = pair.directory + "/trace"
-        let strace = try ChildProcess(
-          name: "strace",
-          executable: "/usr/bin/strace",
-          arguments: [
-            "-f", "-yy", "-s", "0", "-e",
-            "trace=read,recvfrom,recvmsg,readv,write,writev,sendto,sendmsg,fdatasync,fsync", "-o", trace,
-            "-p", "\(store.processID)",
-          ],
-          logFile: pair.directory + "/strace.log"
-        )
+        let strace = try await pair.traceStore(into: trace)
         try await Task.sleep(for: .seconds(1))
         for message in 1...50 {
           try await pair.expect(

@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
+import Testing
 
 /// What tests under load have in common.
 extension Pair {
@@ -39,6 +40,46 @@ extension Pair {
     let path = directory + "/specification.json"
     try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
     return path
+  }
+
+  /// Kills the store under load so many times in a row; a foreign client keeps its own record of what was acknowledged, and after each time reads everything
+  /// back.
+  ///
+  /// - Returns: how many marks were acknowledged.
+  func expectKillsLoseNothing(_ rounds: Int, channels: [String], messages: Int, users: Int) async throws
+    -> Int
+  {
+    let path = try await prepareLoad(channels: channels, messages: messages, users: users)
+    let client = try Companion(Pair.python, [Pair.client("marks_under_load.py"), "\(h2cPort)", path])
+    defer { client.end() }
+    var last = 0
+    for round in 1...rounds {
+      try await Task.sleep(for: .milliseconds(.random(in: 50...400)))
+      await stack.killStore()
+      try await stack.startStore()
+      try await stack.waitUntilGatewaysAreReady()
+      client.send("check")
+      let answer = client.line() ?? "the client ended"
+      let acknowledged = answer.hasPrefix("ok ") ? Int(answer.dropFirst(3)) ?? 0 : -1
+      #expect(acknowledged > last, "round \(round): \(answer); before it \(last) were acknowledged")
+      last = acknowledged
+    }
+    client.send("end")
+    return last
+  }
+
+  /// Has strace write down what the store reads, writes and syncs, for ``SyncTrace``.
+  func traceStore(into trace: String) async throws -> ChildProcess {
+    try ChildProcess(
+      name: "strace",
+      executable: "/usr/bin/strace",
+      arguments: [
+        "-f", "-yy", "-s", "0", "-e",
+        "trace=read,recvfrom,recvmsg,readv,write,writev,sendto,sendmsg,fdatasync,fsync", "-o", trace,
+        "-p", "\(try await storeProcess.processID)",
+      ],
+      logFile: directory + "/strace.log"
+    )
   }
 
   /// The h2c gateway's process, which the clients talk to.
