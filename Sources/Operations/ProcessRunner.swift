@@ -86,11 +86,12 @@ package enum ProcessRunner {
     }
   }
 
+  /// At once: everything is written by system calls, and what `exit` would tear down, the libraries' threads may still be using.
   private static func leave(_ code: Int32) -> Never {
     #if canImport(Glibc)
-      Glibc.exit(code)
+      Glibc._exit(code)
     #else
-      Musl.exit(code)
+      Musl._exit(code)
     #endif
   }
 }

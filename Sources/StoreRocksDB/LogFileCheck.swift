@@ -15,7 +15,7 @@ enum LogFileCheck {
   private static let recycledTypeMax: UInt8 = 8
 
   /// Where a log is wrong.
-  struct Fault: Equatable {
+  struct Fault: Error, Equatable {
     var offset: Int
     var reason: String
   }
@@ -77,6 +77,27 @@ enum LogFileCheck {
       offset = end
     }
     return nil
+  }
+
+  /// What the records of a file hold, one behind the other, up to the first that is not as it should be.
+  static func contents(of bytes: [UInt8]) -> [UInt8] {
+    bytes.withUnsafeBytes { bytes in
+      var contents: [UInt8] = []
+      var offset = 0
+      while offset + headerBytes <= bytes.count {
+        let inBlock = blockBytes - offset % blockBytes
+        guard inBlock >= headerBytes else {
+          offset += inBlock
+          continue
+        }
+        let (length, type) = header(bytes, offset)
+        let end = offset + headerBytes + length
+        guard (1...4).contains(type), headerBytes + length <= inBlock, end <= bytes.count else { break }
+        contents += bytes[(offset + headerBytes)..<end]
+        offset = end
+      }
+      return contents
+    }
   }
 
   /// A record that points behind the end of the file: the last one, cut off while it was written, or one whose length is wrong.

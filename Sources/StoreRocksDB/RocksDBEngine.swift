@@ -65,6 +65,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     if let fault = LogFileCheck.fault(in: directory, checksums: isUnsynced, logs: !isUnsynced) {
       throw .corrupt("--data \(directory): \(fault)")
     }
+    if let fault = TableFileCheck.fault(in: directory) { throw .corrupt("--data \(directory): \(fault)") }
     warning =
       isUnsynced
       ? LogFileCheck.fault(in: directory, checksums: true).map {
@@ -199,6 +200,26 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         }
       }
     }
+    for trim in group.trims {
+      let first = StorageKey.page(
+        PageKey(shard: trim.shard, channel: trim.channel, page: .steps(trim.rowPage, 0))
+      )
+      let end = StorageKey.page(
+        PageKey(shard: trim.shard, channel: trim.channel, page: .steps(trim.rowPage, trim.before))
+      )
+      first.withBytes { first in
+        end.withBytes { end in
+          rocksdb_writebatch_delete_range_cf(
+            batch,
+            pages,
+            first.base,
+            first.count,
+            end.base,
+            end.count
+          )
+        }
+      }
+    }
     hasUnsynced.withLockedValue { $0 = true }
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_write(database, write, batch, &failure)
@@ -255,18 +276,46 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     try scan(
       pages,
       from: StorageKey.pages(shard, number),
-      to: StorageKey.pages(shard, ChannelNumber(number.rawValue + 1))
+      // Steps are read when they are asked for.
+      to: StorageKey.page(PageKey(shard: shard, channel: number, page: .steps(0, 0)))
     ) {
       key,
       value throws(StorageError) in
-      guard let sortKey = key.getInteger(at: key.readerIndex + key.readableBytes - 8, as: UInt64.self),
-        let page = PageID(sortKey: sortKey)
-      else {
+      guard let page = Self.page(of: key) else {
         throw .corrupt("\(directory): a page key of shard \(shard.rawValue), channel \(number.rawValue)")
       }
       found.append((page, value))
     }
     return found.isEmpty ? nil : StoredChannel(number: number, pages: found)
+  }
+
+  package func readSteps(
+    _ shard: ShardID,
+    _ channel: ChannelNumber,
+    rowPage: UInt32,
+    segments: Range<UInt32>
+  ) throws(StorageError) -> [StoredSegment] {
+    func key(_ segment: UInt32) -> StorageKey {
+      StorageKey.page(PageKey(shard: shard, channel: channel, page: .steps(rowPage, segment)))
+    }
+    var found: [StoredSegment] = []
+    // An iterator costs as much as some ten look-ups.
+    if segments.count <= 8 {
+      for segment in segments {
+        guard let bytes = try get(pages, key(segment)) else { continue }
+        found.append(StoredSegment(rowPage: rowPage, segment: segment, bytes: bytes))
+      }
+      return found
+    }
+    try scan(pages, from: key(segments.lowerBound), to: key(segments.upperBound)) {
+      key,
+      value throws(StorageError) in
+      guard case .steps(rowPage, let segment) = Self.page(of: key) else {
+        throw .corrupt("\(directory): a page key of shard \(shard.rawValue), channel \(channel.rawValue)")
+      }
+      found.append(StoredSegment(rowPage: rowPage, segment: segment, bytes: value))
+    }
+    return found
   }
 
   package func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
@@ -278,6 +327,19 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       pages,
       StorageKey.page(PageKey(shard: shard, channel: ChannelNumber(0), page: .types))
     )
+    var users: [(page: UInt32, bytes: ByteBuffer)] = []
+    try scan(
+      pages,
+      from: StorageKey.page(PageKey(shard: shard, channel: ChannelNumber(0), page: .users(0))),
+      to: StorageKey.page(PageKey(shard: shard, channel: ChannelNumber(0), page: .users(.max)))
+    ) {
+      key,
+      value throws(StorageError) in
+      guard case .users(let page) = Self.page(of: key) else {
+        throw .corrupt("\(directory): a page key of shard \(shard.rawValue)'s users")
+      }
+      users.append((page, value))
+    }
     var batches: [(index: LogIndex, bytes: ByteBuffer)] = []
     try scan(log, from: StorageKey.log(shard, .zero), to: StorageKey.logEnd(shard)) {
       key,
@@ -287,7 +349,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       }
       batches.append((LogIndex(index), value))
     }
-    return StoredShard(head: head, types: types, log: batches)
+    return StoredShard(head: head, types: types, users: users, log: batches)
   }
 
   // MARK: Details
@@ -330,6 +392,12 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     var count = 0
     guard let bytes = rocksdb_pinnableslice_value(pinned, &count) else { return nil }
     return ByteBuffer(bytes: UnsafeRawBufferPointer(start: bytes, count: count))
+  }
+
+  /// The page that a key ends with; nil where it is none.
+  private static func page(of key: ByteBuffer) -> PageID? {
+    key.getInteger(at: key.readerIndex + key.readableBytes - 8, as: UInt64.self)
+      .flatMap { PageID(sortKey: $0) }
   }
 
   private func scan(

@@ -80,6 +80,8 @@ struct DamageEverywhereTests {
     let names = try Self.files(source, kind)
     try #require(!names.isEmpty)
     var refused = 0
+    // Before it is needed: an abort of the library would leave no word of it.
+    print("damage in \(kind): seed \(random.seed)")
     for _ in 0..<count {
       let directory = try source.copy()
       let path = directory.path + "/" + names[random.below(names.count)]
@@ -98,11 +100,101 @@ struct DamageEverywhereTests {
     #expect(refused > 0)
   }
 
+  /// The smallest table of a directory, and where its properties are: they, the metaindex and the footer are the end of it.
+  private static func smallTable(
+    _ source: TestDirectory
+  ) throws -> (name: String, bytes: Data, properties: Range<Int>) {
+    let tables = try files(source, ".sst").map {
+      ($0, try Data(contentsOf: URL(fileURLWithPath: source.path + "/" + $0)))
+    }
+    let (name, bytes) = try #require(tables.min { $0.1.count < $1.1.count })
+    let properties = try TableFileCheck.properties(at: source.path + "/" + name).get()
+    return (name, bytes, try #require(properties))
+  }
+
+  /// RocksDB goes through a table's properties before it verifies their checksum, and a librocksdb with assertions aborts where a wrong bit tells it that the block
+  /// has a hash index. If this dies, that is how.
+  @Test("the end of a table, bit by bit: whole, or a refusal that names the place")
+  func tableEnds() throws {
+    let source = try Self.killed()
+    let (name, bytes, properties) = try Self.smallTable(source)
+    var refused = 0
+    for place in properties.lowerBound..<bytes.count {
+      // Refusals leave nothing behind but their logs.
+      var directory = try source.copy()
+      // In the properties' names and values one bit is like another; from the last of them on they have meanings of their own.
+      let isText = place < properties.upperBound - 64
+      for bit in isText ? [0, 7] : Array(0..<8) {
+        var damaged = bytes
+        damaged[place] ^= UInt8(1 << bit)
+        let path = directory.path + "/" + name
+        try damaged.write(to: URL(fileURLWithPath: path))
+        switch try outcome(directory) {
+        case .whole:
+          // What was opened is no longer as the killed process left it.
+          directory = try source.copy()
+        case .refused: refused += 1
+        case .wrong(let text):
+          Issue.record("\(path), byte \(place) of \(bytes.count), bit \(bit): \(text)")
+          directory = try source.copy()
+        }
+      }
+    }
+    #expect(refused > properties.count)
+    let directory = try source.copy()
+    // The highest byte of the count of restart points, with the bit of the hash index: before RocksDB.
+    for bit in 0..<8 {
+      var damaged = bytes
+      damaged[properties.upperBound - 1] ^= UInt8(1 << bit)
+      try damaged.write(to: URL(fileURLWithPath: directory.path + "/" + name))
+      let words = TableFileCheck.fault(in: directory.path) ?? "nothing"
+      #expect(words.contains("\(name), byte \(properties.upperBound - 4): "), "bit \(bit): \(words)")
+    }
+  }
+
+  @Test("many wrong bytes at a table's end: the same")
+  func tableEndsOverwritten() throws {
+    var random = DamageRandom()
+    let source = try Self.killed()
+    let (name, bytes, properties) = try Self.smallTable(source)
+    print("damage over a table's end: seed \(random.seed)")
+    for _ in 0..<120 {
+      let directory = try source.copy()
+      var damaged = bytes
+      let start = properties.lowerBound + random.below(bytes.count - properties.lowerBound)
+      let end = min(bytes.count, start + 1 + random.below(random.below(2) == 0 ? 8 : 512))
+      let isZeros = random.below(4) == 0
+      for place in start..<end { damaged[place] = isZeros ? 0 : UInt8(random.below(256)) }
+      try damaged.write(to: URL(fileURLWithPath: directory.path + "/" + name))
+      let outcome = try outcome(directory)
+      let isGood = outcome == .whole || outcome == .refused
+      #expect(isGood, "\(name), bytes \(start)..<\(end), seed \(random.seed): \(outcome)")
+    }
+  }
+
+  /// A table that was being written when the machine failed is not in the manifest, and may have any holes.
+  @Test("a damaged table that the database does not have is no damage")
+  func tableOfNobody() throws {
+    let source = try Self.killed()
+    let (name, bytes, properties) = try Self.smallTable(source)
+    var damaged = bytes
+    damaged[properties.upperBound - 1] ^= 0x80
+    let strange = source.path + "/999999.sst"
+    try damaged.write(to: URL(fileURLWithPath: strange))
+    guard case .failure = TableFileCheck.properties(at: strange) else {
+      Issue.record("\(name) should be damaged")
+      return
+    }
+    #expect(try outcome(source) == .whole)
+    #expect(!FileManager.default.fileExists(atPath: strange))
+  }
+
   /// The headers are where a wrong bit could pass for the end of the log: each bit of each length and type, in the log and in the manifest.
   @Test("every bit of the records' lengths and types", arguments: [".log", "MANIFEST-"])
   func headers(_ kind: String) throws {
     var random = DamageRandom()
     let source = try Self.killed()
+    print("damage in headers of \(kind): seed \(random.seed)")
     for name in try Self.files(source, kind) {
       let bytes = try Data(contentsOf: URL(fileURLWithPath: source.path + "/" + name))
       for place in Self.headerPlaces(bytes) {

@@ -53,6 +53,34 @@ struct RocksDBEngineTests {
     #expect(empty.head == nil && empty.types == nil && empty.log.isEmpty)
   }
 
+  @Test("pages of users' settings come back with their shard, in rising order, the latest of each")
+  func users() throws {
+    let directory = TestDirectory()
+    var engine = try directory.open()
+    var group = CommitGroup(index: 1)
+    group.pages += [
+      page(1, 0, .users(300)), page(1, 0, .users(0)), page(2, 0, .users(7)), page(1, 0, .users(1)),
+      page(1, 0, .types), page(1, 0, .shardHead), page(0, 5, .rows(0)),
+    ]
+    try engine.commit(group)
+    var later = CommitGroup(index: 2)
+    var changed = page(1, 0, .users(1))
+    changed.bytes = ByteBuffer(string: "changed")
+    later.pages.append(changed)
+    try engine.commit(later)
+    for isReopened in [false, true] {
+      if isReopened {
+        engine.close()
+        engine = try directory.open()
+      }
+      let users = try engine.recover(ShardID(1)).users
+      #expect(users.map(\.page) == [0, 1, 300])
+      #expect(users.map { String(buffer: $0.bytes) } == ["1 0 users(0)", "changed", "1 0 users(300)"])
+      #expect(try engine.recover(ShardID(2)).users.map(\.page) == [7])
+      #expect(try engine.recover(ShardID(0)).users.isEmpty)
+    }
+  }
+
   @Test("keys are in the order of their numbers: log, pages of a channel, channels, shards")
   func order() throws {
     let directory = TestDirectory()

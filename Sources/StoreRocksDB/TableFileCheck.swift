@@ -1,0 +1,201 @@
+import Foundation
+
+/// Looks at the ends of RocksDB's table files before RocksDB does, for damage that it would act upon before it verifies a checksum.
+///
+/// A table ends in its properties, its metaindex (which says where the properties are) and the footer (which says where the metaindex and the index are). RocksDB
+/// goes through the properties first and verifies their checksum afterwards, since numbers in them may have been changed in place; and it makes room for what the
+/// footer points to before it reads it. Where the block ends in a count of restart points that is impossible, a librocksdb with assertions (Debian's 7.8) aborts the
+/// process, and one without reads behind the block: one wrong bit is enough. So these are looked at for their form. What they say is left to the checksums, which
+/// RocksDB verifies of all other blocks before it uses them, and so is a file that does not end in a footer.
+///
+/// The end of a file is one read of 4 KiB, of what RocksDB reads next anyway.
+enum TableFileCheck {
+  /// Of tables in blocks. The footers of these versions have the same form: type of checksum (1 byte), handles of the metaindex and of the index in room for 40,
+  /// version (4), magic number (8). Version 6 has checksums of its own for them.
+  private static let magic: UInt64 = 0x88E2_41B7_85F4_CFF7
+  private static let versions: ClosedRange<UInt32> = 2...5
+  private static let footerBytes = 53
+  private static let handlesBytes = 40
+  /// Behind each block: type of compression, checksum.
+  private static let trailerBytes = 5
+  private static let tailBytes = 4096
+  /// Properties and metaindex have one or two KiB, whatever the table has.
+  private static let blockBytesMax = 1 << 20
+  private static let propertiesName = Array("rocksdb.properties".utf8)
+
+  typealias Fault = LogFileCheck.Fault
+
+  /// Bytes of a file; nil where they cannot be read, which is left to RocksDB to say.
+  private typealias Read = (Range<Int>) -> [UInt8]?
+
+  /// What is wrong with the tables of a directory, in words that name file and place; nil where nothing is.
+  static func fault(in directory: String) -> String? {
+    let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
+    for name in names.sorted() where name.hasSuffix(".sst") {
+      let path = directory + "/" + name
+      guard let number = UInt64(name.dropLast(4)), let file = FileHandle(forReadingAtPath: path),
+        let size = (try? file.seekToEnd()).flatMap({ Int(exactly: $0) }),
+        case .failure(let fault) = properties(of: file, size),
+        isInManifest(of: directory, number, UInt64(size))
+      else { continue }
+      return "\(path), byte \(fault.offset): \(fault.reason)"
+    }
+    return nil
+  }
+
+  /// Where a file's properties are, without what is behind the block; nil where it is no table, or has none.
+  static func properties(at path: String) -> Result<Range<Int>?, Fault> {
+    guard let file = FileHandle(forReadingAtPath: path),
+      let size = (try? file.seekToEnd()).flatMap({ Int(exactly: $0) })
+    else { return .success(nil) }
+    return properties(of: file, size)
+  }
+
+  private static func properties(of file: FileHandle, _ size: Int) -> Result<Range<Int>?, Fault> {
+    func read(_ range: Range<Int>) -> [UInt8]? {
+      guard (try? file.seek(toOffset: UInt64(range.lowerBound))) != nil,
+        let data = try? file.read(upToCount: range.count), data.count == range.count
+      else { return nil }
+      return Array(data)
+    }
+    let tailStart = max(0, size - tailBytes)
+    guard size >= footerBytes, let tail = read(tailStart..<size) else { return .success(nil) }
+    do throws(Fault) {
+      return .success(
+        try properties(size) { range in
+          guard range.lowerBound >= tailStart else { return read(range) }
+          return Array(tail[(range.lowerBound - tailStart)..<(range.upperBound - tailStart)])
+        }
+      )
+    } catch {
+      return .failure(error)
+    }
+  }
+
+  private static func properties(_ size: Int, _ read: Read) throws(Fault) -> Range<Int>? {
+    let end = size - footerBytes
+    guard let footer = read(end..<size), fixed(footer, 45, 8) == magic,
+      versions.contains(UInt32(fixed(footer, 41, 4)))
+    else { return nil }
+    var place = 1
+    let handles = footer[..<(1 + handlesBytes)]
+    guard let metaindex = handle(handles, &place, end), handle(handles, &place, end) != nil else {
+      throw Fault(offset: end, reason: "the footer points to where no block can be")
+    }
+    guard let bytes = try block(metaindex, "metaindex", read) else { return nil }
+    for entry in try entries(bytes, at: metaindex.lowerBound, "metaindex") where entry.key == propertiesName {
+      var place = entry.value.lowerBound
+      guard let range = handle(bytes[..<entry.value.upperBound], &place, metaindex.lowerBound) else {
+        throw Fault(
+          offset: metaindex.lowerBound + entry.value.lowerBound,
+          reason: "the metaindex points to where no properties can be"
+        )
+      }
+      guard let properties = try block(range, "properties", read) else { return nil }
+      _ = try entries(properties, at: range.lowerBound, "properties")
+      return range
+    }
+    return nil
+  }
+
+  private static func block(_ range: Range<Int>, _ what: String, _ read: Read) throws(Fault) -> [UInt8]? {
+    guard range.count <= blockBytesMax else {
+      throw Fault(offset: range.lowerBound, reason: "\(what) of \(range.count) bytes")
+    }
+    return read(range)
+  }
+
+  /// The entries of a block: three lengths (of the key's bytes that are the last one's, of those that follow, of the value) and their bytes; then the restart points
+  /// of 4 bytes each, of which the first is the first entry, and the count of them.
+  private static func entries(
+    _ block: [UInt8],
+    at start: Int,
+    _ what: String
+  ) throws(Fault) -> [(key: [UInt8], value: Range<Int>)] {
+    guard block.count >= 8 else {
+      throw Fault(offset: start, reason: "\(what) of \(block.count) bytes")
+    }
+    let restarts = fixed(block, block.count - 4, 4)
+    // Bit 31 would be a hash index, which only blocks of data can have.
+    guard restarts >= 1, restarts <= (block.count - 4) / 4 else {
+      throw Fault(
+        offset: start + block.count - 4,
+        reason: "\(what) of \(block.count) bytes with \(restarts) restart points"
+      )
+    }
+    let end = block.count - 4 - 4 * Int(restarts)
+    guard fixed(block, end, 4) == 0 else {
+      throw Fault(offset: start + end, reason: "\(what) that do not start with the first restart point")
+    }
+    var found: [(key: [UInt8], value: Range<Int>)] = []
+    var key: [UInt8] = []
+    var place = 0
+    while place < end {
+      let entry = place
+      guard end - place >= 3, let shared = varint(block[..<end], &place),
+        let own = varint(block[..<end], &place), let value = varint(block[..<end], &place),
+        shared <= key.count, own <= end - place, value <= end - place - Int(own)
+      else {
+        throw Fault(offset: start + entry, reason: "\(what) with an entry that has no room in them")
+      }
+      key.removeSubrange(Int(shared)...)
+      key += block[place..<(place + Int(own))]
+      place += Int(own)
+      found.append((key, place..<(place + Int(value))))
+      place += Int(value)
+    }
+    return found
+  }
+
+  /// Offset and length of a block that ends, with what is behind it, before `end`.
+  private static func handle(_ bytes: ArraySlice<UInt8>, _ place: inout Int, _ end: Int) -> Range<Int>? {
+    guard let offset = varint(bytes, &place).flatMap({ Int(exactly: $0) }),
+      let count = varint(bytes, &place).flatMap({ Int(exactly: $0) }),
+      offset <= end - trailerBytes, count <= end - trailerBytes - offset
+    else { return nil }
+    return offset..<(offset + count)
+  }
+
+  /// Seven bits a byte, the lowest first, at most ten bytes.
+  private static func varint(_ bytes: ArraySlice<UInt8>, _ place: inout Int) -> UInt64? {
+    var value: UInt64 = 0
+    for shift in stride(from: 0, through: 63, by: 7) where place < bytes.endIndex {
+      let byte = bytes[place]
+      place += 1
+      value |= UInt64(byte & 0x7F) << UInt64(shift)
+      if byte & 0x80 == 0 { return value }
+    }
+    return nil
+  }
+
+  private static func fixed(_ bytes: [UInt8], _ place: Int, _ count: Int) -> UInt64 {
+    bytes[place..<(place + count)].reversed().reduce(0) { $0 << 8 | UInt64($1) }
+  }
+
+  /// Whether the manifest says that a file of this number and size belongs to the database. One that was being written when the process or the machine failed is
+  /// not in it, may have any holes, and is removed by RocksDB without a look. One of another size is refused by RocksDB.
+  private static func isInManifest(of directory: String, _ number: UInt64, _ size: UInt64) -> Bool {
+    guard let current = try? String(contentsOfFile: directory + "/CURRENT", encoding: .utf8),
+      let data = FileManager.default.contents(
+        atPath: directory + "/" + current.trimmingCharacters(in: .newlines)
+      )
+    else { return false }
+    let manifest = LogFileCheck.contents(of: Array(data))
+    // A new file: its tag, level, number and size, and then its keys.
+    let sought = [103, 0] + varint(number) + varint(size)
+    return manifest.indices.dropLast(sought.count).contains { start in
+      manifest[start] == sought[0]
+        && manifest[(start + 2)..<(start + sought.count)].elementsEqual(sought[2...])
+    }
+  }
+
+  private static func varint(_ value: UInt64) -> [UInt8] {
+    var rest = value
+    var bytes: [UInt8] = []
+    while rest >= 0x80 {
+      bytes.append(UInt8(truncatingIfNeeded: rest) | 0x80)
+      rest >>= 7
+    }
+    return bytes + [UInt8(rest)]
+  }
+}
