@@ -1,4 +1,4 @@
-/// Why a command or a query was refused; nothing was changed. The wire's codes 30 to 36 (Proto/frames.md, "Errors").
+/// Why a command or a query was refused; nothing was changed. The wire's codes 30 to 44 (Proto/frames.md, "Errors").
 package enum Refusal: Error, Hashable, Sendable {
   case channelNotFound
   case notAMember
@@ -6,6 +6,21 @@ package enum Refusal: Error, Hashable, Sendable {
   case messageDeleted
   case markUnreadOff
   case limitReached(StaticLimit)
+  /// The user's token was issued before their tokens were revoked.
+  case tokenRevoked
+  /// Order by time in a channel of more than ``ChannelState/timeOrderMembersMax`` members (R11).
+  case orderNotAvailable
+  /// `counts_visible_to` is `sender`, and the viewer is not (R10).
+  case countsNotVisible
+  /// The message was registered without a receipt (R9).
+  case receiptNotRequested
+  /// Nobody acknowledges their own message (R9).
+  case ownMessage
+  case receiptExpired
+  /// The member joined after the message was registered (R6).
+  case notExpected
+  /// A cursor that no page gave out.
+  case invalidCursor
 
   /// The limits that a caller can meet.
   package enum StaticLimit: String, Sendable {
@@ -23,10 +38,89 @@ package enum MessageStatus: UInt8, Comparable, Sendable {
   package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
 }
 
+/// Where a message's receipt stands (R9).
+package enum ReceiptStatus: UInt8, Sendable {
+  /// Registered without one.
+  case none = 0
+  /// Not every expected member has acknowledged it yet.
+  case processing = 1
+  case done = 2
+  case expired = 3
+}
+
+/// Why a message that asked for a receipt was registered without (R9).
+package enum ReceiptRefusal: UInt8, Sendable {
+  case none = 0
+  /// `receipt_limit_reached`
+  case limitReached = 1
+  /// `receipt_not_allowed`
+  case notAllowed = 2
+}
+
+/// A list of the members of one message (R11).
+package enum MemberList: UInt8, Sendable, CaseIterable {
+  case readers = 0
+  /// Have had it delivered, have not read it.
+  case delivered = 1
+  /// Have not read it.
+  case unread = 2
+}
+
+/// The order of a list (R11).
+package enum ListOrder: UInt8, Sendable, CaseIterable {
+  /// Join order, the cursor is a row number.
+  case joined = 0
+  /// Time, then user id.
+  case time = 1
+}
+
+/// One member in a list (R11).
+package struct ListEntry: Hashable, Sendable {
+  package var row: MemberOrdinal
+  /// When they read it, or had it delivered; none in the list of those who have not read it.
+  package var at: Timestamp
+  package var isExact: Bool
+  /// The note of a shown acknowledgement; empty: none.
+  package var note: String
+  /// What the order of time goes by.
+  var place: Timestamp
+
+  package init(row: MemberOrdinal, at: Timestamp = .none, isExact: Bool = true, note: String = "") {
+    self.init(row: row, at: at, isExact: isExact, note: note, place: nil)
+  }
+
+  init(row: MemberOrdinal, at: Timestamp, isExact: Bool, note: String = "", place: Timestamp?) {
+    self.row = row
+    self.at = at
+    self.isExact = isExact
+    self.note = note
+    self.place = place ?? at
+  }
+}
+
+/// What one member has of one message, as a viewer sees it.
+package struct MemberStatus: Hashable, Sendable {
+  package var status: MessageStatus
+  /// None where they have not read it.
+  package var readAt: Timestamp
+  /// None where they have not had it delivered.
+  package var deliveredAt: Timestamp
+  /// Both times are exact (R17).
+  package var isExact: Bool
+
+  package init(status: MessageStatus, readAt: Timestamp, deliveredAt: Timestamp, isExact: Bool) {
+    self.status = status
+    self.readAt = readAt
+    self.deliveredAt = deliveredAt
+    self.isExact = isExact
+  }
+}
+
 /// The counts of one message (R1, R10).
 package struct StatusAnswer: Hashable, Sendable {
   package var sequence: SequenceNumber
   package var status: MessageStatus
+  package var receipt: ReceiptStatus
   package var readCount: UInt32
   /// Includes readers (R1).
   package var deliveredCount: UInt32
@@ -40,6 +134,7 @@ package struct StatusAnswer: Hashable, Sendable {
   package init(
     sequence: SequenceNumber,
     status: MessageStatus,
+    receipt: ReceiptStatus = .none,
     readCount: UInt32,
     deliveredCount: UInt32,
     memberCount: UInt32,
@@ -49,6 +144,7 @@ package struct StatusAnswer: Hashable, Sendable {
   ) {
     self.sequence = sequence
     self.status = status
+    self.receipt = receipt
     self.readCount = readCount
     self.deliveredCount = deliveredCount
     self.memberCount = memberCount

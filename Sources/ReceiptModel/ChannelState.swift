@@ -14,8 +14,12 @@ package struct ChannelState: ~Copyable, Sendable {
   let type: Int
   /// Members and senders.
   private(set) var users = UserTable()
+  /// Which changes of users' settings the rows show (``ShardState/refresh(_:)``).
+  var settingsSeen: UInt64 = 0
   package internal(set) var rows = ReadVector()
   package internal(set) var messages = MessageTable()
+  package internal(set) var receipts = ReceiptTable()
+  package internal(set) var steps = StepTable()
 
   init(number: ChannelNumber, cid: [UInt8], created: Timestamp, ownOptions: OptionPatch, type: Int) {
     self.number = number
@@ -36,6 +40,7 @@ package struct ChannelState: ~Copyable, Sendable {
   /// What the channel occupies in memory, in bytes, near enough to hold a budget by.
   package var byteCount: Int {
     MemoryLayout<ChannelState>.stride + heapBytes(cid) + users.byteCount + rows.byteCount + messages.byteCount
+      + receipts.byteCount + steps.byteCount
   }
 
   /// The row of a user who is a member now.
@@ -45,6 +50,12 @@ package struct ChannelState: ~Copyable, Sendable {
   func row(of user: String) -> MemberOrdinal? {
     var user = user
     return user.withUTF8 { row(of: $0.span.bytes) }
+  }
+
+  /// Notes what a user hides from others, where they are a member (R7).
+  mutating func hide(_ user: RawSpan, read: Bool, delivered: Bool) {
+    guard let row = row(of: user) else { return }
+    rows.hide(row, read: read, delivered: delivered)
   }
 
   func hasCID(_ other: RawSpan) -> Bool { cid.span.bytes.isEqual(to: other) }
@@ -74,17 +85,36 @@ package struct ChannelState: ~Copyable, Sendable {
   }
 
   /// The row as everybody else sees it: watermarks, or own positions where `mark_unread` is `public`, of the kinds that the
-  /// channel shows (R3, R4, R8).
-  func shownRow(_ row: MemberOrdinal, options: ChannelTypeOptions, withOwnDetails: Bool) -> RowAnswer {
+  /// channel and the member show (R3, R4, R7, R8). A kind that either hides stands where joining put it.
+  ///
+  /// - Parameter settings: the shard's, as taken over by the rows.
+  func shownRow(
+    _ row: MemberOrdinal,
+    options: ChannelTypeOptions,
+    settings: borrowing UserSettingsTable,
+    withOwnDetails: Bool
+  ) -> RowAnswer {
     let position = Int(row.rawValue)
-    var read = SequenceNumber.zero
-    if options.readEvents {
-      read = options.markUnread == .public ? rows.ownPosition(row) : SequenceNumber(rows.read[position])
+    var since = UserSettingsTable.ShownSince()
+    if rows.readIsHidden(row) || rows.deliveredIsHidden(row) {
+      since = settings.shownSince(users.id(rows.user(row)))
     }
-    let delivered = options.deliveryEvents ? SequenceNumber(rows.delivered[position]) : .zero
-    let readTime =
-      options.readEvents ? self.readTime(position) : Timestamp(milliseconds: rows.joinedAt[position])
-    let deliveredTime = delivered >= read ? Timestamp(milliseconds: rows.deliveredAt[position]) : readTime
+    let joined = Timestamp(milliseconds: rows.joinedAt[position])
+    var read = rows.hidesHistory(row) ? SequenceNumber.zero : SequenceNumber(rows.joined[position])
+    var readTime = joined
+    if options.readEvents, !rows.hidesRead(row) {
+      read = options.markUnread == .public ? rows.ownPosition(row) : SequenceNumber(rows.read[position])
+      readTime = rows.readIsHidden(row) ? since.read.or(joined) : self.readTime(position)
+    }
+    var delivered = SequenceNumber.zero
+    var deliveredTime = Timestamp.none
+    if options.deliveryEvents, !rows.hidesDelivered(row) {
+      delivered = SequenceNumber(rows.delivered[position])
+      deliveredTime =
+        rows.deliveredIsHidden(row)
+        ? since.delivered.or(joined) : Timestamp(milliseconds: rows.deliveredAt[position])
+    }
+    if delivered < read { deliveredTime = readTime }
     return RowAnswer(
       row: row,
       lastRead: readTime,
@@ -132,7 +162,8 @@ package struct ChannelState: ~Copyable, Sendable {
     let position = Int(row.rawValue)
     let read = max(rows.read[position], sequence.rawValue)
     if read > rows.read[position] {
-      effects.append(.readMoved(number, row, to: SequenceNumber(read), at: time))
+      let isHidden = rows.hidesRead(row)
+      effects.append(.readMoved(number, row, to: SequenceNumber(read), at: time, isHidden: isHidden))
     }
     let marker = rows.markers[position]
     guard marker != ReadVector.noMarker, !isStale(epoch, row) else { return }
@@ -166,46 +197,32 @@ package struct ChannelState: ~Copyable, Sendable {
     epoch.map { $0 < rows.epochs[Int(row.rawValue)] } ?? false
   }
 
-  // MARK: Statuses
-
-  /// A message's status and counts (R1); it is not deleted.
-  func status(_ sequence: SequenceNumber, options: ChannelTypeOptions) -> StatusAnswer {
-    let sender = messages.sender(sequence)
-    let senderRow = sender == .nobody ? nil : rows.row(of: sender)
-    let counts = rows.counts(sequence, options: options, excluding: senderRow)
-    return StatusAnswer(
-      sequence: sequence,
-      status: counts.read > 0 ? .read : counts.delivered > 0 ? .delivered : .sent,
-      readCount: counts.read,
-      deliveredCount: counts.delivered,
-      memberCount: counts.members,
-      readEvents: options.readEvents,
-      deliveryEvents: options.deliveryEvents,
-      createdAt: messages.createdAt(sequence)
-    )
-  }
-
   // MARK: Read state
 
-  /// Rows newest first, below `cursor`; on the first page (no cursor) the viewer's own row comes first, and is not repeated (R12).
+  /// Rows newest first, below `cursor`; on the first page (no cursor) the viewer's own row comes first, and is not repeated (R12). It is the only one
+  /// where others are not shown (R10).
   ///
   /// - Returns: the rows, and the cursor of the next page where there is one.
   func readState(
-    viewer: MemberOrdinal?,
-    isServer: Bool,
+    _ viewer: ChannelViewer,
     limit: Int,
     cursor: UInt32?,
-    options: ChannelTypeOptions
+    options: ChannelTypeOptions,
+    settings: borrowing UserSettingsTable
   ) -> (rows: [RowAnswer], next: UInt32?) {
     var answers: [RowAnswer] = []
-    answers.reserveCapacity(min(limit, rows.activeCount))
-    if cursor == nil, let viewer { answers.append(ownRow(viewer)) }
+    let showsOthers = options.countsVisibleTo == .members || viewer.seesAll
+    answers.reserveCapacity(showsOthers ? min(limit, rows.activeCount) : 1)
+    if cursor == nil, let own = viewer.row { answers.append(ownRow(own)) }
+    guard showsOthers else { return (answers, nil) }
     var below = min(cursor.map(Int.init) ?? rows.rowCount, rows.rowCount)
     while below > 0 {
       let row = MemberOrdinal(UInt32(below - 1))
-      if rows.isActive(row), row != viewer {
+      if rows.isActive(row), row != viewer.row {
         if answers.count == limit { return (answers, UInt32(below)) }
-        answers.append(shownRow(row, options: options, withOwnDetails: isServer))
+        answers.append(
+          shownRow(row, options: options, settings: settings, withOwnDetails: viewer.isServer)
+        )
       }
       below -= 1
     }
@@ -221,21 +238,55 @@ package struct ChannelState: ~Copyable, Sendable {
       assignHead(created: created, ownOptions: own)
     case .rowAssigned(_, let row, let record):
       rows.assign(row, record, user: users.intern(record.user))
+      if let marker = record.marker { messages.trackOwn(rows.user(row), after: marker) }
     case .rowLeft(_, let row, _):
       rows.leave(row)
     case .roleAssigned(_, let row, let role):
       rows.assignRole(row, role)
-    case .readMoved(_, let row, let sequence, let time):
-      rows.moveRead(row, to: sequence, at: time)
-    case .deliveredMoved(_, let row, let sequence, let time):
-      rows.moveDelivered(row, to: sequence, at: time)
+    case .readMoved(_, let row, let sequence, let time, let isHidden):
+      rows.moveRead(row, to: sequence, at: time, isHidden: isHidden)
+      steps.append(
+        .read,
+        row,
+        sequence,
+        at: time,
+        isHidden: isHidden,
+        number: rows.readSteps[Int(row.rawValue)]
+      )
+    case .deliveredMoved(_, let row, let sequence, let time, let isHidden):
+      rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
+      steps.append(
+        .delivered,
+        row,
+        sequence,
+        at: time,
+        isHidden: isHidden,
+        number: rows.deliveredSteps[Int(row.rawValue)]
+      )
     case .markerAssigned(_, let row, let marker, let epoch):
       rows.assignMarker(row, marker, epoch: epoch)
+      if let marker { messages.trackOwn(rows.user(row), after: marker) }
     case .messageAssigned(_, let sequence, let record):
       messages.assign(sequence, record, sender: users.intern(record.sender))
+      if record.flags.contains(.receipt) { receipts.insert(sequence, expiresAt: record.receiptExpiresAt) }
     case .messageDeleted(_, let sequence, _):
       messages.delete(sequence)
-    case .channelTypeAssigned, .countersAssigned, .sessionAssigned:
+    case .acknowledged(_, let sequence, let acknowledgement):
+      receipts.assign(sequence, acknowledgement)
+    case .acknowledgementForgotten(_, let sequence, let row):
+      receipts.forget(sequence, row)
+    case .acknowledgedThrough(_, let row, let sequence):
+      rows.acknowledge(row, through: sequence)
+    case .stepsSealed(_, let rowPage, let segment, let bytes):
+      steps.seal(rowPage, segment, bytes)
+    case .stepTailCut(_, let rowPage, let end):
+      steps.cutTail(rowPage, end: end)
+    case .stepsTrimmed(_, let rowPage, let first):
+      steps.trim(rowPage, before: first)
+    case .stepTailAssigned(_, let rowPage, let record):
+      steps.assign(rowPage, record)
+    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .countersAssigned,
+      .sessionAssigned:
       preconditionFailure("addressed to the shard, not to a channel")
     }
   }
@@ -256,6 +307,9 @@ package struct ChannelState: ~Copyable, Sendable {
         let row = MemberOrdinal(UInt32(position))
         effects.append(.rowAssigned(number, row, record(of: row)))
       }
+      if let record = steps.record(of: page) {
+        effects.append(.stepTailAssigned(number, rowPage: page, record))
+      }
       return effects
     case .segment(let page):
       guard Int(page) < messages.segmentCount else { return [] }
@@ -267,7 +321,12 @@ package struct ChannelState: ~Copyable, Sendable {
         effects.append(.messageAssigned(number, sequence, record(of: sequence)))
       }
       return effects
-    case .types, .shardHead:
+    case .receipts(let sequence):
+      return receipts.acknowledgements(of: sequence).map { .acknowledged(number, sequence, $0) }
+    case .steps(let rowPage, let segment):
+      guard let bytes = steps.segment(rowPage, segment) else { return [] }
+      return [.stepsSealed(number, rowPage: rowPage, segment: segment, bytes: bytes)]
+    case .types, .users, .shardHead:
       preconditionFailure("pages of the shard")
     }
   }
@@ -286,7 +345,12 @@ package struct ChannelState: ~Copyable, Sendable {
       delivered: SequenceNumber(rows.delivered[position]),
       deliveredAt: Timestamp(milliseconds: rows.deliveredAt[position]),
       marker: rows.marker(row),
-      unreadEpoch: rows.epochs[position]
+      unreadEpoch: rows.epochs[position],
+      readIsHidden: rows.readIsHidden(row),
+      deliveredIsHidden: rows.deliveredIsHidden(row),
+      readSteps: rows.readSteps[position],
+      deliveredSteps: rows.deliveredSteps[position],
+      acknowledgedThrough: SequenceNumber(rows.acknowledgedThrough[position])
     )
   }
 
@@ -298,7 +362,8 @@ package struct ChannelState: ~Copyable, Sendable {
       sender: users.text(messages.sender(sequence)),
       flags: messages.flags(sequence),
       registeredAt: registered,
-      createdAt: created == registered ? .none : created
+      createdAt: created == registered ? .none : created,
+      receiptExpiresAt: receipts.expiresAt(sequence)
     )
   }
 }

@@ -16,12 +16,77 @@ package enum HistoryOption: UInt8, Sendable, CaseIterable {
   case hidden = 1
 }
 
+/// Where mark-read acknowledges receipts too (R9).
+package enum ReadAcksOption: UInt8, Sendable, CaseIterable {
+  /// Only in channels of two members.
+  case direct = 0
+  case always = 1
+  case never = 2
+}
+
+/// Who sees counts, lists and other members' rows (R10).
+package enum CountsVisibleOption: UInt8, Sendable, CaseIterable {
+  case members = 0
+  /// The message's sender only.
+  case sender = 1
+}
+
+/// How many of the expected members who are not hidden make a message delivered, or read (R19).
+package enum StatusRule: Hashable, Sendable {
+  /// One.
+  case any
+  case all
+  /// min(this, expected); at least 1.
+  case count(UInt32)
+  /// Of the expected, rounded up; 1 to 100.
+  case percentage(UInt8)
+
+  /// How many are needed of so many expected; at least 1.
+  package func needed(of expected: UInt32) -> UInt32 {
+    switch self {
+    case .any: 1
+    case .all: max(1, expected)
+    case .count(let count): max(1, min(count, expected))
+    case .percentage(let percentage): max(1, UInt32((UInt64(expected) * UInt64(percentage) + 99) / 100))
+    }
+  }
+}
+
+/// A value that a patch sets, or takes away again.
+package enum Nullable<Value: Hashable & Sendable>: Hashable, Sendable {
+  case null
+  case value(Value)
+
+  package init(_ value: Value?) { self = value.map { .value($0) } ?? .null }
+
+  package var value: Value? {
+    if case .value(let value) = self { return value }
+    return nil
+  }
+}
+
 /// The options of a channel as they are in force: its type's, with the channel's own laid over them.
 package struct ChannelTypeOptions: Hashable, Sendable {
   package var readEvents = true
   package var deliveryEvents = true
   package var markUnread = MarkUnreadOption.private
   package var history = HistoryOption.visible
+  package var readAcksReceipts = ReadAcksOption.direct
+  /// Seconds after registration at which a receipt that is not done expires; nil: never (R9).
+  package var receiptTTL: UInt32?
+  /// How many acknowledgements of a message keep their time and note; nil: all (R9).
+  package var receiptMembersMax: UInt32?
+  /// How many messages with a receipt the channel takes in a UTC day; nil: any number (R9).
+  package var receiptDailyLimit: UInt32?
+  /// Only members with one of these roles may ask for a receipt; nil: everybody (R9).
+  package var receiptRequestRoles: [String]?
+  package var countsVisibleTo = CountsVisibleOption.members
+  package var statusRule = StatusRule.any
+  /// How many moves of each of a member's watermarks keep their time, 0 to 4096 (R17).
+  package var keptSteps: UInt16 = 64
+
+  package static let keptStepsMax = 4_096
+  package static let requestRolesMax = 64
 
   /// The defaults of API.md's option table.
   package init() {}
@@ -33,6 +98,14 @@ package struct ChannelTypeOptions: Hashable, Sendable {
     if let value = patch.deliveryEvents { result.deliveryEvents = value }
     if let value = patch.markUnread { result.markUnread = value }
     if let value = patch.history { result.history = value }
+    if let value = patch.readAcksReceipts { result.readAcksReceipts = value }
+    if let value = patch.receiptTTL { result.receiptTTL = value.value }
+    if let value = patch.receiptMembersMax { result.receiptMembersMax = value.value }
+    if let value = patch.receiptDailyLimit { result.receiptDailyLimit = value.value }
+    if let value = patch.receiptRequestRoles { result.receiptRequestRoles = value.value }
+    if let value = patch.countsVisibleTo { result.countsVisibleTo = value }
+    if let value = patch.statusRule { result.statusRule = value }
+    if let value = patch.keptSteps { result.keptSteps = value }
     return result
   }
 
@@ -44,6 +117,20 @@ package struct ChannelTypeOptions: Hashable, Sendable {
     if deliveryEvents != defaults.deliveryEvents { patch.deliveryEvents = deliveryEvents }
     if markUnread != defaults.markUnread { patch.markUnread = markUnread }
     if history != defaults.history { patch.history = history }
+    if readAcksReceipts != defaults.readAcksReceipts { patch.readAcksReceipts = readAcksReceipts }
+    if receiptTTL != defaults.receiptTTL { patch.receiptTTL = Nullable(receiptTTL) }
+    if receiptMembersMax != defaults.receiptMembersMax {
+      patch.receiptMembersMax = Nullable(receiptMembersMax)
+    }
+    if receiptDailyLimit != defaults.receiptDailyLimit {
+      patch.receiptDailyLimit = Nullable(receiptDailyLimit)
+    }
+    if receiptRequestRoles != defaults.receiptRequestRoles {
+      patch.receiptRequestRoles = Nullable(receiptRequestRoles)
+    }
+    if countsVisibleTo != defaults.countsVisibleTo { patch.countsVisibleTo = countsVisibleTo }
+    if statusRule != defaults.statusRule { patch.statusRule = statusRule }
+    if keptSteps != defaults.keptSteps { patch.keptSteps = keptSteps }
     return patch
   }
 }
@@ -54,6 +141,14 @@ package struct OptionPatch: Hashable, Sendable {
   package var deliveryEvents: Bool?
   package var markUnread: MarkUnreadOption?
   package var history: HistoryOption?
+  package var readAcksReceipts: ReadAcksOption?
+  package var receiptTTL: Nullable<UInt32>?
+  package var receiptMembersMax: Nullable<UInt32>?
+  package var receiptDailyLimit: Nullable<UInt32>?
+  package var receiptRequestRoles: Nullable<[String]>?
+  package var countsVisibleTo: CountsVisibleOption?
+  package var statusRule: StatusRule?
+  package var keptSteps: UInt16?
 
   package init() {}
 
@@ -67,6 +162,14 @@ package struct OptionPatch: Hashable, Sendable {
     if let value = later.deliveryEvents { result.deliveryEvents = value }
     if let value = later.markUnread { result.markUnread = value }
     if let value = later.history { result.history = value }
+    if let value = later.readAcksReceipts { result.readAcksReceipts = value }
+    if let value = later.receiptTTL { result.receiptTTL = value }
+    if let value = later.receiptMembersMax { result.receiptMembersMax = value }
+    if let value = later.receiptDailyLimit { result.receiptDailyLimit = value }
+    if let value = later.receiptRequestRoles { result.receiptRequestRoles = value }
+    if let value = later.countsVisibleTo { result.countsVisibleTo = value }
+    if let value = later.statusRule { result.statusRule = value }
+    if let value = later.keptSteps { result.keptSteps = value }
     return result
   }
 }
@@ -76,10 +179,18 @@ package struct ChannelTypeRecord: Hashable, Sendable {
   package var name: String
   package var version: UInt64
   package var options: ChannelTypeOptions
+  /// In the type's home shard: every shard has this version.
+  package var isSettled: Bool
 
-  package init(name: String, version: UInt64 = 0, options: ChannelTypeOptions = ChannelTypeOptions()) {
+  package init(
+    name: String,
+    version: UInt64 = 0,
+    options: ChannelTypeOptions = ChannelTypeOptions(),
+    isSettled: Bool = false
+  ) {
     self.name = name
     self.version = version
     self.options = options
+    self.isSettled = isSettled
   }
 }

@@ -7,12 +7,33 @@ package enum Effect: Hashable, Sendable {
   indirect case rowAssigned(ChannelNumber, MemberOrdinal, RowRecord)
   case rowLeft(ChannelNumber, MemberOrdinal, at: Timestamp)
   case roleAssigned(ChannelNumber, MemberOrdinal, role: String)
-  case readMoved(ChannelNumber, MemberOrdinal, to: SequenceNumber, at: Timestamp)
-  case deliveredMoved(ChannelNumber, MemberOrdinal, to: SequenceNumber, at: Timestamp)
+  /// `isHidden`: the user hid their read receipts when it moved; the time is not shown to others (R7).
+  case readMoved(ChannelNumber, MemberOrdinal, to: SequenceNumber, at: Timestamp, isHidden: Bool = false)
+  case deliveredMoved(ChannelNumber, MemberOrdinal, to: SequenceNumber, at: Timestamp, isHidden: Bool = false)
   case markerAssigned(ChannelNumber, MemberOrdinal, marker: SequenceNumber?, epoch: UInt32)
   indirect case messageAssigned(ChannelNumber, SequenceNumber, MessageRecord)
   case messageDeleted(ChannelNumber, SequenceNumber, at: Timestamp)
+  /// A member's acknowledgement of a message's receipt (R9).
+  indirect case acknowledged(ChannelNumber, SequenceNumber, Acknowledgement)
+  /// The time and note of an acknowledgement give way to newer ones; that it was acknowledged stays (R9).
+  case acknowledgementForgotten(ChannelNumber, SequenceNumber, MemberOrdinal)
+  /// Mark-read has acknowledged what could be acknowledged up to here (R9, `read_acks_receipts`).
+  case acknowledgedThrough(ChannelNumber, MemberOrdinal, to: SequenceNumber)
+  /// A segment of the steps of 256 rows (R17).
+  indirect case stepsSealed(ChannelNumber, rowPage: UInt32, segment: UInt32, bytes: [UInt8])
+  /// The tail of a row page's steps became its next segment; `end` is its last time.
+  case stepTailCut(ChannelNumber, rowPage: UInt32, end: Timestamp)
+  /// The segments before `first` are needed no more; where that is behind the tail, its steps neither.
+  case stepsTrimmed(ChannelNumber, rowPage: UInt32, first: UInt32)
+  /// Only in pages: what a row page says of its steps.
+  indirect case stepTailAssigned(ChannelNumber, rowPage: UInt32, StepTailRecord)
   indirect case channelTypeAssigned(ChannelTypeRecord)
+  /// Every shard has this version of a channel type; in its home shard.
+  case typeSettled(name: String, version: UInt64)
+  /// A user's settings; the number is their place among this shard's users with settings.
+  indirect case userAssigned(UInt32, UserSettings)
+  /// Every shard has this version of a user's settings; in their home shard.
+  case userSettled(UInt32, version: UInt64)
   case countersAssigned(nextChannel: ChannelNumber, time: Timestamp)
   indirect case sessionAssigned(SessionRecord)
 
@@ -20,19 +41,26 @@ package enum Effect: Hashable, Sendable {
   package var channel: ChannelNumber? {
     switch self {
     case .channelAssigned(let number, _, _, _), .rowAssigned(let number, _, _), .rowLeft(let number, _, _),
-      .roleAssigned(let number, _, _), .readMoved(let number, _, _, _), .deliveredMoved(let number, _, _, _),
-      .markerAssigned(let number, _, _, _), .messageAssigned(let number, _, _),
-      .messageDeleted(let number, _, _):
+      .roleAssigned(let number, _, _), .readMoved(let number, _, _, _, _),
+      .deliveredMoved(let number, _, _, _, _), .markerAssigned(let number, _, _, _),
+      .messageAssigned(let number, _, _), .messageDeleted(let number, _, _),
+      .acknowledged(let number, _, _), .acknowledgementForgotten(let number, _, _),
+      .acknowledgedThrough(let number, _, _), .stepsSealed(let number, _, _, _),
+      .stepTailCut(let number, _, _), .stepsTrimmed(let number, _, _), .stepTailAssigned(let number, _, _):
       number
-    case .channelTypeAssigned, .countersAssigned, .sessionAssigned:
+    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .countersAssigned,
+      .sessionAssigned:
       nil
     }
   }
 
-  /// Whether assigning it may make its channel larger in memory.
+  /// Whether assigning it may make its channel larger or smaller in memory, steps aside: those count themselves.
   var takesRoom: Bool {
     switch self {
-    case .rowAssigned, .roleAssigned, .messageAssigned: true
+    // A marker has the channel keep its user's own messages behind it.
+    case .rowAssigned, .roleAssigned, .markerAssigned, .messageAssigned, .acknowledged,
+      .acknowledgementForgotten:
+      true
     default: false
     }
   }
@@ -42,28 +70,126 @@ package enum Effect: Hashable, Sendable {
     switch self {
     case .channelAssigned: .head
     case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
-      .readMoved(_, let row, _, _), .deliveredMoved(_, let row, _, _), .markerAssigned(_, let row, _, _):
+      .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
+      .markerAssigned(_, let row, _, _), .acknowledgedThrough(_, let row, _):
       .rows(row.rawValue / PageID.rowsPerPage)
+    case .stepTailCut(_, let rowPage, _), .stepsTrimmed(_, let rowPage, _),
+      .stepTailAssigned(_, let rowPage, _):
+      .rows(rowPage)
+    case .stepsSealed(_, let rowPage, let segment, _): .steps(rowPage, segment)
     case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _):
       .segment((sequence.rawValue - 1) / PageID.messagesPerSegment)
-    case .channelTypeAssigned: .types
+    case .acknowledged(_, let sequence, _), .acknowledgementForgotten(_, let sequence, _):
+      .receipts(sequence)
+    case .channelTypeAssigned, .typeSettled: .types
+    case .userAssigned(let number, _), .userSettled(let number, _): .users(number / PageID.usersPerPage)
     case .countersAssigned, .sessionAssigned: .shardHead
     }
   }
 }
 
-/// A page's name within its channel, or within its shard for the last two: the unit of a checkpoint.
+/// A page's name within its channel, or within its shard for the last three: the unit of a checkpoint.
 package enum PageID: Hashable, Sendable {
   case head
   case rows(UInt32)
   case segment(UInt32)
+  /// A message's acknowledgements.
+  case receipts(SequenceNumber)
+  /// A segment of the steps of a row page: row page, segment. Not read with its channel, only when it is asked for.
+  case steps(UInt32, UInt32)
   case types
+  case users(UInt32)
   case shardHead
 
   /// Member rows in one page.
   package static let rowsPerPage: UInt32 = 256
   /// Messages in one segment.
   package static let messagesPerSegment: UInt32 = 256
+  /// Users with settings in one page.
+  package static let usersPerPage: UInt32 = 256
+}
+
+/// One member's acknowledgement of one message (R9).
+package struct Acknowledgement: Hashable, Sendable {
+  package var row: MemberOrdinal
+  /// None: the record gave way; that it was acknowledged stays.
+  package var at: Timestamp
+  /// The user hid their read receipts then (R7).
+  package var isHidden: Bool
+  /// At most ``noteLengthMax`` bytes of UTF-8; empty: none.
+  package var note: String
+
+  package static let noteLengthMax = 1_024
+
+  package init(row: MemberOrdinal, at: Timestamp, isHidden: Bool = false, note: String = "") {
+    self.row = row
+    self.at = at
+    self.isHidden = isHidden
+    self.note = note
+  }
+}
+
+/// What a row page says of its members' steps: which segments there are, and the steps since the last of them.
+package struct StepTailRecord: Hashable, Sendable {
+  /// The number of the oldest segment kept.
+  package var first: UInt32
+  /// The last time in each segment, from ``first`` on.
+  package var ends: [Timestamp]
+  package var tail: [UInt8]
+
+  package init(first: UInt32 = 0, ends: [Timestamp] = [], tail: [UInt8] = []) {
+    self.first = first
+    self.ends = ends
+    self.tail = tail
+  }
+}
+
+/// A user's settings, versioned; every shard has them (R7). Only users who were ever given any.
+package struct UserSettings: Hashable, Sendable {
+  package var user: String
+  /// 0: never set, everything has its default.
+  package var version: UInt64
+  package var hidesRead: Bool
+  package var hidesDelivered: Bool
+  /// When they last went from hidden to shown: positions moved while hidden count from then. None: they never hid.
+  package var readShownSince: Timestamp
+  package var deliveredShownSince: Timestamp
+  /// Tokens issued before are refused; none: no token is.
+  package var tokensRevokedBefore: Timestamp
+  /// In the user's home shard: every shard has this version.
+  package var isSettled: Bool
+
+  package init(
+    user: String,
+    version: UInt64 = 0,
+    hidesRead: Bool = false,
+    hidesDelivered: Bool = false,
+    readShownSince: Timestamp = .none,
+    deliveredShownSince: Timestamp = .none,
+    tokensRevokedBefore: Timestamp = .none,
+    isSettled: Bool = false
+  ) {
+    self.user = user
+    self.version = version
+    self.hidesRead = hidesRead
+    self.hidesDelivered = hidesDelivered
+    self.readShownSince = readShownSince
+    self.deliveredShownSince = deliveredShownSince
+    self.tokensRevokedBefore = tokensRevokedBefore
+    self.isSettled = isSettled
+  }
+}
+
+/// Some of a user's settings: nil leaves what is there.
+package struct UserSettingsPatch: Hashable, Sendable {
+  package var showsRead: Bool?
+  package var showsDelivered: Bool?
+  package var tokensRevokedBefore: Timestamp?
+  package init(showsRead: Bool? = nil, showsDelivered: Bool? = nil, tokensRevokedBefore: Timestamp? = nil) {
+    self.showsRead = showsRead
+    self.showsDelivered = showsDelivered
+    self.tokensRevokedBefore = tokensRevokedBefore
+  }
 }
 
 /// Everything that one member's row says.
@@ -84,6 +210,14 @@ package struct RowRecord: Hashable, Sendable {
   /// The unread marker, where one is set (R4).
   package var marker: SequenceNumber?
   package var unreadEpoch: UInt32
+  /// The last move of the watermark was made while the user hid it (R7).
+  package var readIsHidden: Bool
+  package var deliveredIsHidden: Bool
+  /// How often the watermark has moved: the number of its newest step (R17).
+  package var readSteps: UInt32
+  package var deliveredSteps: UInt32
+  /// Mark-read has acknowledged receipts up to here (R9).
+  package var acknowledgedThrough: SequenceNumber
 
   package init(
     user: String,
@@ -97,7 +231,12 @@ package struct RowRecord: Hashable, Sendable {
     delivered: SequenceNumber = .zero,
     deliveredAt: Timestamp = .none,
     marker: SequenceNumber? = nil,
-    unreadEpoch: UInt32 = 0
+    unreadEpoch: UInt32 = 0,
+    readIsHidden: Bool = false,
+    deliveredIsHidden: Bool = false,
+    readSteps: UInt32 = 0,
+    deliveredSteps: UInt32 = 0,
+    acknowledgedThrough: SequenceNumber = .zero
   ) {
     self.user = user
     self.role = role
@@ -111,6 +250,11 @@ package struct RowRecord: Hashable, Sendable {
     self.deliveredAt = deliveredAt
     self.marker = marker
     self.unreadEpoch = unreadEpoch
+    self.readIsHidden = readIsHidden
+    self.deliveredIsHidden = deliveredIsHidden
+    self.readSteps = readSteps
+    self.deliveredSteps = deliveredSteps
+    self.acknowledgedThrough = acknowledgedThrough
   }
 }
 
@@ -125,6 +269,17 @@ package struct MessageRecord: Hashable, Sendable {
     package static let deleted = Flags(rawValue: 2)
     /// Not counted as unread for another reason (thread replies, R15).
     package static let uncounted = Flags(rawValue: 4)
+    /// Registered with a receipt (R9).
+    package static let receipt = Flags(rawValue: 8)
+    /// A receipt was asked for and refused: over the daily limit.
+    package static let receiptOverLimit = Flags(rawValue: 16)
+    /// A receipt was asked for and refused: the sender's role.
+    package static let receiptNotAllowed = Flags(rawValue: 32)
+
+    package static let known: UInt8 = 63
+
+    /// Whether the message counts as unread for those who have not read it (R14).
+    package var isCountable: Bool { isDisjoint(with: [.silent, .deleted, .uncounted]) }
   }
 
   package var id: String
@@ -134,19 +289,23 @@ package struct MessageRecord: Hashable, Sendable {
   package var registeredAt: Timestamp
   /// For display (R20); none: the time of registration.
   package var createdAt: Timestamp
+  /// When its receipt expires (R9); none: never, or it has none.
+  package var receiptExpiresAt: Timestamp
 
   package init(
     id: String,
     sender: String,
     flags: Flags,
     registeredAt: Timestamp,
-    createdAt: Timestamp = .none
+    createdAt: Timestamp = .none,
+    receiptExpiresAt: Timestamp = .none
   ) {
     self.id = id
     self.sender = sender
     self.flags = flags
     self.registeredAt = registeredAt
     self.createdAt = createdAt
+    self.receiptExpiresAt = receiptExpiresAt
   }
 }
 

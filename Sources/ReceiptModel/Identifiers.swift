@@ -52,7 +52,11 @@ package struct Timestamp: Hashable, Comparable, Sendable {
   package init(milliseconds: Int64) { self.milliseconds = milliseconds }
   /// No time at all.
   package static let none = Timestamp(milliseconds: 0)
+  /// The end of the year 9999, behind every time: of what was done by now, and nobody knows when.
+  static let unknown = Timestamp(milliseconds: 253_402_300_799_999)
   package static func < (a: Self, b: Self) -> Bool { a.milliseconds < b.milliseconds }
+  /// This time, or another one where it is none.
+  func or(_ other: Timestamp) -> Timestamp { self == .none ? other : self }
 }
 
 /// The 16 bytes that name a gateway's session with a store (Proto/frames.md, "Sessions and resending").

@@ -32,32 +32,92 @@ extension ChannelState {
         if self[slot].number >= nextChannel { return "\(cid): its number was not given yet" }
         let type = types[self[slot].type].name
         if type != String(cid.prefix { $0 != ":" }) { return "\(cid): its type is \(type)" }
-        if let fault = self[slot].checkInvariants() { return "\(cid): \(fault)" }
+        if let fault = self[slot].checkInvariants() ?? checkHidden(slot) { return "\(cid): \(fault)" }
       }
       var bytes = 0
       for position in 0..<channels.count where channels[position].number != ChannelState.vacantNumber {
         bytes += channels[position].byteCount
       }
       if bytes != residentBytes { return "\(bytes) bytes are occupied, \(residentBytes) are counted" }
+      if let fault = settings.checkInvariants() { return fault }
       return loaded == loadedCount ? nil : "\(loaded) channels in memory, \(loadedCount) in the directory"
+    }
+
+    /// What the rows of a channel that has seen all changes hide is what their users hide (R7).
+    private func checkHidden(_ slot: ChannelSlot) -> String? {
+      guard self[slot].settingsSeen == settings.changeCount else {
+        return self[slot].settingsSeen < settings.changeCount ? nil : "has seen changes of settings to come"
+      }
+      for position in 0..<self[slot].rows.rowCount {
+        let row = MemberOrdinal(UInt32(position))
+        guard self[slot].rows.isActive(row) else { continue }
+        let number = withUser(slot, row) { settings.find($0) }
+        let hides = number.map { settings.hides($0) } ?? (read: false, delivered: false)
+        if self[slot].rows.hidesRead(row) != hides.read
+          || self[slot].rows.hidesDelivered(row) != hides.delivered
+        {
+          return "row \(position): does not hide what its user hides"
+        }
+      }
+      return nil
     }
   }
 
   extension ChannelState {
     /// The whole channel.
     package func checkInvariants() -> String? {
-      rows.checkColumns() ?? checkRows() ?? messages.checkInvariants()
+      if steps.byteCount != steps.countBytes() { return "steps: the bytes counted are not those occupied" }
+      return rows.checkColumns() ?? checkRows() ?? messages.checkInvariants() ?? receipts.checkInvariants()
+        ?? checkReceipts()
+    }
+
+    /// The messages with receipts are those that say so, and who has acknowledged them could.
+    private func checkReceipts() -> String? {
+      var requested = 0
+      for number in 0..<messages.newest.rawValue {
+        let sequence = SequenceNumber(number + 1)
+        guard messages.flags(sequence).contains(.receipt) else { continue }
+        requested += 1
+        if !receipts.isRequested(sequence) { return "message \(sequence.rawValue): its receipt is missing" }
+        var fault: String?
+        receipts.forEachAcknowledged(sequence) { row in
+          fault = fault ?? checkAcknowledged(sequence, row)
+        }
+        if let fault { return fault }
+      }
+      return requested == receipts.count
+        ? nil : "\(requested) messages have receipts, \(receipts.count) are kept"
+    }
+
+    private func checkAcknowledged(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> String? {
+      guard receipts.isRequested(sequence), receipts.hasAcknowledged(sequence, row) else {
+        return "message \(sequence.rawValue): acknowledged without a receipt"
+      }
+      guard Int(row.rawValue) < rows.rowCount, rows.joined[Int(row.rawValue)] < sequence.rawValue else {
+        return "message \(sequence.rawValue): acknowledged by row \(row.rawValue), which joined after it"
+      }
+      return rows.user(row) == messages.sender(sequence)
+        ? "message \(sequence.rawValue): acknowledged by its sender" : nil
     }
 
     /// Only what an effect touched: a few comparisons, cheap enough to follow every assignment of a running shard.
     package func checkInvariants(touchedBy effect: Effect) -> String? {
       switch effect {
       case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
-        .readMoved(_, let row, _, _), .deliveredMoved(_, let row, _, _), .markerAssigned(_, let row, _, _):
+        .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
+        .markerAssigned(_, let row, _, _), .acknowledgedThrough(_, let row, _):
         return checkRow(row)
       case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _):
         return messages.checkMessage(sequence)
-      case .channelAssigned, .channelTypeAssigned, .countersAssigned, .sessionAssigned:
+      case .acknowledged(_, let sequence, let acknowledgement):
+        return checkAcknowledged(sequence, acknowledgement.row)
+      case .acknowledgementForgotten(_, let sequence, let row):
+        let record = receipts.record(sequence, row)
+        return record?.at == Timestamp.none
+          ? nil : "message \(sequence.rawValue): row \(row.rawValue) did not give way"
+      case .stepsSealed, .stepTailCut, .stepsTrimmed,
+        .stepTailAssigned, .channelAssigned, .channelTypeAssigned, .typeSettled, .userAssigned,
+        .userSettled, .countersAssigned, .sessionAssigned:
         return nil
       }
     }
@@ -89,10 +149,14 @@ extension ChannelState {
         let isClear =
           rows.read[position] == 0 && rows.delivered[position] == 0 && rows.readAt[position] == 0
           && rows.deliveredAt[position] == 0 && rows.epochs[position] == 0 && marker == nil
+        if rows.hidesRead(row) || rows.hidesDelivered(row) { return "row \(position): left, but hides" }
         return isClear && rows.roles[row.rawValue] == nil ? nil : "row \(position): left, but not cleared"
       }
       if rows.user(row) == .nobody { return "row \(position): nobody's" }
       if rows.row(of: rows.user(row)) != row { return "row \(position): not found by its user" }
+      if rows.acknowledgedThrough[position] > newest {
+        return "row \(position): has acknowledged past the newest message"
+      }
       if rows.read[position] > newest { return "row \(position): has read past the newest message" }
       if rows.delivered[position] > newest { return "row \(position): has received past the newest message" }
       if let marker, marker >= rows.read[position] {
@@ -121,9 +185,20 @@ extension ChannelState {
     func checkColumns() -> String? {
       let lengths = [
         joined.count, read.count, delivered.count, markers.count, epochs.count, flags.count, joinedAt.count,
-        readAt.count, deliveredAt.count,
+        readAt.count, deliveredAt.count, readSteps.count, deliveredSteps.count, acknowledgedThrough.count,
       ]
       if lengths.contains(where: { $0 != users.count }) { return "columns of different lengths" }
+      for position in flags.indices {
+        let isAwaited = flags[position] & (Self.flagLeft | Self.flagHidesRead) == 0
+        if (awaited[position >> 6] >> UInt64(position & 63) & 1 == 1) != isAwaited {
+          return "row \(position): is waited for, or not, against its flags"
+        }
+      }
+      let hidingRead = flags.count { $0 & Self.flagHidesRead != 0 }
+      let hidingDelivered = flags.count { $0 & Self.flagHidesDelivered != 0 }
+      if hidingRead != hiddenReadCount || hidingDelivered != hiddenDeliveredCount {
+        return "\(hidingRead) and \(hidingDelivered) rows hide, others are counted"
+      }
       return roles.keys.contains { $0 >= UInt32(users.count) } ? "a role without a row" : nil
     }
   }
@@ -136,7 +211,7 @@ extension ChannelState {
       for position in 0..<newest.rawValue {
         let sequence = SequenceNumber(position + 1)
         if let fault = checkMessage(sequence) { return fault }
-        if flags(sequence).isEmpty { countable += 1 }
+        if flags(sequence).isCountable { countable += 1 }
         if self.countable(through: sequence) != countable {
           return "message \(sequence.rawValue): not \(countable) countable up to here"
         }
@@ -151,7 +226,7 @@ extension ChannelState {
         return "message \(sequence.rawValue): not found by its id"
       }
       let before = countable(through: SequenceNumber(sequence.rawValue - 1))
-      if countable(through: sequence) - before != (flags(sequence).isEmpty ? 1 : 0) {
+      if countable(through: sequence) - before != (flags(sequence).isCountable ? 1 : 0) {
         return "message \(sequence.rawValue): its bit and its flags disagree"
       }
       return nil

@@ -18,6 +18,10 @@ package struct MessageTable: ~Copyable, Sendable {
   /// For each segment, the countable messages of the segments before.
   private var countableBefore: [UInt32] = []
   private var index = HashIndex()
+  /// Of users who have set an unread marker, by user number.
+  private var own: [UInt32: OwnMessages] = [:]
+  /// What they occupy, as far as they have grown.
+  private var ownBytes = 0
 
   package init() {}
 
@@ -70,7 +74,7 @@ package struct MessageTable: ~Copyable, Sendable {
   /// What it occupies, in bytes.
   var byteCount: Int {
     heapBytes(ids) + heapBytes(idEnds) + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt)
-      + heapBytes(createdAt) + heapBytes(countable) + heapBytes(countableBefore) + index.byteCount
+      + heapBytes(createdAt) + heapBytes(countable) + heapBytes(countableBefore) + index.byteCount + ownBytes
   }
 
   private func idRange(_ position: Int) -> Range<Int> {
@@ -94,24 +98,23 @@ package struct MessageTable: ~Copyable, Sendable {
     return UInt32(total)
   }
 
-  /// Countable messages after `position` that `user` sent. Walks them, so it is asked only where an unread marker is set: without
-  /// one, sending has moved the own position past everything the user sent (R5).
+  /// Countable messages after `sequence` that `user` sent. Asked only where an unread marker is set, at or below `sequence`: without one, sending has moved
+  /// the own position past everything the user sent (R5).
   func countable(after sequence: SequenceNumber, sentBy user: UserNumber) -> UInt32 {
-    var total: UInt32 = 0
-    for position in Int(sequence.rawValue)..<max(Int(sequence.rawValue), senders.count)
-    where senders[position] == user.rawValue && isCountable(position) {
-      total += 1
-    }
-    return total
+    guard let own = own[user.rawValue] else { return 0 }
+    assert(own.after <= sequence, "a marker was set without its messages being kept apart")
+    return UInt32(own.sequences.count - own.place(after: sequence))
   }
 
   /// The first countable message after `sequence` that `user` did not send; nil where there is none.
   func firstCountable(after sequence: SequenceNumber, notSentBy user: UserNumber) -> SequenceNumber? {
-    let start = Int(sequence.rawValue)
-    guard start < senders.count else { return nil }
-    for word in (start >> 6)..<countable.count {
+    var start = sequence
+    if let own = own[user.rawValue] { start = own.endOfRun(after: sequence) { countable(through: $0) } }
+    let first = Int(start.rawValue)
+    guard first < senders.count else { return nil }
+    for word in (first >> 6)..<countable.count {
       var bits = countable[word]
-      if word == start >> 6 { bits &= UInt64.max << UInt64(start & 63) }
+      if word == first >> 6 { bits &= UInt64.max << UInt64(first & 63) }
       while bits != 0 {
         let position = word << 6 + bits.trailingZeroBitCount
         if senders[position] != user.rawValue { return SequenceNumber(UInt32(position) + 1) }
@@ -119,6 +122,24 @@ package struct MessageTable: ~Copyable, Sendable {
       }
     }
     return nil
+  }
+
+  /// From here on the countable messages that `user` sent after `marker` are kept apart, since a marker is set: their own row asks for them again and again.
+  /// Each message is looked at once for each such user while the channel is in memory, however often the marker moves.
+  mutating func trackOwn(_ user: UserNumber, after marker: SequenceNumber) {
+    guard user != .nobody else { return }
+    let known = own[user.rawValue]
+    let end = min(Int(known?.after.rawValue ?? .max), senders.count)
+    let start = Int(marker.rawValue)
+    if let known, known.after <= marker { return }
+    var sequences: [UInt32] = []
+    if start < end {
+      for position in start..<end where senders[position] == user.rawValue && isCountable(position) {
+        sequences.append(UInt32(position) + 1)
+      }
+    }
+    ownBytes += sequences.count * MemoryLayout<UInt32>.stride + (known == nil ? OwnMessages.overheadBytes : 0)
+    own[user.rawValue] = OwnMessages(after: marker, sequences: sequences + (known?.sequences ?? []))
   }
 
   private func isCountable(_ position: Int) -> Bool {
@@ -132,7 +153,7 @@ package struct MessageTable: ~Copyable, Sendable {
     let position = Self.position(sequence)
     if sequence <= newest {
       flags[position] = record.flags.rawValue
-      setCountable(position, record.flags.isEmpty)
+      setCountable(position, record.flags.isCountable)
       return
     }
     precondition(sequence == newest.next, "messages are assigned without gaps")
@@ -146,7 +167,7 @@ package struct MessageTable: ~Copyable, Sendable {
     flags.append(record.flags.rawValue)
     registeredAt.append(record.registeredAt.milliseconds)
     createdAt.append(record.createdAt.milliseconds)
-    setCountable(position, record.flags.isEmpty)
+    setCountable(position, record.flags.isCountable)
     var id = record.id
     id.withUTF8 { index.insert(StableHash.hash($0.span.bytes), UInt32(position)) }
   }
@@ -160,9 +181,61 @@ package struct MessageTable: ~Copyable, Sendable {
   private mutating func setCountable(_ position: Int, _ isCountable: Bool) {
     guard self.isCountable(position) != isCountable else { return }
     countable[position >> 6] ^= 1 << UInt64(position & 63)
+    if !own.isEmpty { setOwn(position, isCountable) }
     let segment = position / Int(PageID.messagesPerSegment)
     for later in (segment + 1)..<max(segment + 1, segmentCount) {
       if isCountable { countableBefore[later] += 1 } else { countableBefore[later] -= 1 }
     }
+  }
+
+  private mutating func setOwn(_ position: Int, _ isCountable: Bool) {
+    let sequence = SequenceNumber(UInt32(position) + 1)
+    let found = own[senders[position]].flatMap { known in
+      known.after < sequence ? known.place(after: SequenceNumber(sequence.rawValue - 1)) : nil
+    }
+    guard let place = found else { return }
+    if isCountable {
+      own[senders[position]]!.sequences.insert(sequence.rawValue, at: place)
+      ownBytes += MemoryLayout<UInt32>.stride
+    } else {
+      own[senders[position]]!.sequences.remove(at: place)
+    }
+  }
+}
+
+/// The countable messages that one user sent after a position, in rising order.
+private struct OwnMessages: Sendable {
+  /// Its place in a dictionary, and the array's head.
+  static let overheadBytes = 96
+
+  var after: SequenceNumber
+  var sequences: [UInt32]
+
+  /// How many of them are at or below `sequence`.
+  func place(after sequence: SequenceNumber) -> Int {
+    var low = 0
+    var high = sequences.count
+    while low < high {
+      let middle = (low + high) / 2
+      if sequences[middle] <= sequence.rawValue { low = middle + 1 } else { high = middle }
+    }
+    return low
+  }
+
+  /// Where the messages that follow `sequence` cease to be all this user's: the last one of them, or `sequence` itself.
+  ///
+  /// - Parameter countable: countable messages through a position.
+  func endOfRun(after sequence: SequenceNumber, countable: (SequenceNumber) -> UInt32) -> SequenceNumber {
+    let first = place(after: sequence)
+    let before = Int(countable(sequence))
+    // Up to the last of the run as many are countable as are own.
+    var low = first
+    var high = sequences.count
+    while low < high {
+      let middle = (low + high) / 2
+      let through = Int(countable(SequenceNumber(sequences[middle]))) - before
+      if through == middle - first + 1 { low = middle + 1 } else { high = middle }
+    }
+    return low == first ? sequence : SequenceNumber(sequences[low - 1])
   }
 }

@@ -19,15 +19,33 @@ package struct ReadVector: ~Copyable, Sendable {
   private(set) var joinedAt: [Int64] = []
   private(set) var readAt: [Int64] = []
   private(set) var deliveredAt: [Int64] = []
+  /// How often each watermark has moved, and how far mark-read has acknowledged receipts.
+  private(set) var readSteps: [UInt32] = []
+  private(set) var deliveredSteps: [UInt32] = []
+  private(set) var acknowledgedThrough: [UInt32] = []
+  /// Members now who hide each kind (R7).
+  private(set) var hiddenReadCount = 0
+  private(set) var hiddenDeliveredCount = 0
   /// Only rows that were given a role.
   private(set) var roles: [UInt32: String] = [:]
   /// By user number: 1 + the row of a member who is there, 0 for others.
   private(set) var rowOf: [UInt32] = []
   /// Members now.
   package private(set) var activeCount = 0
+  /// A bit for each row whose member is there and does not hide what they read: those whom a receipt waits for, as far as they had joined before
+  /// its message (R7, R9).
+  private(set) var awaited: [UInt64] = []
 
-  private static let flagLeft: UInt8 = 1
+  static let flagLeft: UInt8 = 1
   private static let flagHidesHistory: UInt8 = 2
+  /// The user hides it from others (R7): not a row's own, but taken over from the user's settings.
+  static let flagHidesRead: UInt8 = 1 << hidesReadBit
+  static let flagHidesDelivered: UInt8 = 1 << hidesDeliveredBit
+  static let hidesReadBit: UInt32 = 2
+  static let hidesDeliveredBit: UInt32 = 3
+  /// The last move was made while it was hidden.
+  private static let flagReadMovedHidden: UInt8 = 16
+  private static let flagDeliveredMovedHidden: UInt8 = 32
 
   package init() {}
 
@@ -37,6 +55,20 @@ package struct ReadVector: ~Copyable, Sendable {
   package func isActive(_ row: MemberOrdinal) -> Bool { flags[Int(row.rawValue)] & Self.flagLeft == 0 }
 
   func hidesHistory(_ row: MemberOrdinal) -> Bool { flags[Int(row.rawValue)] & Self.flagHidesHistory != 0 }
+
+  /// Whether the member hides their read positions from others (R7).
+  package func hidesRead(_ row: MemberOrdinal) -> Bool { flags[Int(row.rawValue)] & Self.flagHidesRead != 0 }
+  package func hidesDelivered(_ row: MemberOrdinal) -> Bool {
+    flags[Int(row.rawValue)] & Self.flagHidesDelivered != 0
+  }
+
+  /// Whether the last move was made while the member hid it: its time is none to show.
+  func readIsHidden(_ row: MemberOrdinal) -> Bool {
+    flags[Int(row.rawValue)] & Self.flagReadMovedHidden != 0
+  }
+  func deliveredIsHidden(_ row: MemberOrdinal) -> Bool {
+    flags[Int(row.rawValue)] & Self.flagDeliveredMovedHidden != 0
+  }
 
   func user(_ row: MemberOrdinal) -> UserNumber { UserNumber(users[Int(row.rawValue)]) }
 
@@ -65,6 +97,7 @@ package struct ReadVector: ~Copyable, Sendable {
     let position = Int(row.rawValue)
     while users.count <= position { appendVacant() }
     if isActive(row) {
+      hide(row, read: false, delivered: false)
       activeCount -= 1
       forget(row)
     }
@@ -73,24 +106,31 @@ package struct ReadVector: ~Copyable, Sendable {
     joinedAt[position] = record.joinedAt.milliseconds
     flags[position] =
       (record.hasLeft ? Self.flagLeft : 0) | (record.hidesHistory ? Self.flagHidesHistory : 0)
+      | (record.readIsHidden ? Self.flagReadMovedHidden : 0)
+      | (record.deliveredIsHidden ? Self.flagDeliveredMovedHidden : 0)
     read[position] = record.read.rawValue
     readAt[position] = record.readAt.milliseconds
     delivered[position] = record.delivered.rawValue
     deliveredAt[position] = record.deliveredAt.milliseconds
     markers[position] = record.marker?.rawValue ?? Self.noMarker
     epochs[position] = record.unreadEpoch
+    readSteps[position] = record.readSteps
+    deliveredSteps[position] = record.deliveredSteps
+    acknowledgedThrough[position] = record.acknowledgedThrough.rawValue
     roles[row.rawValue] = record.role.isEmpty ? nil : record.role
     if !record.hasLeft {
       activeCount += 1
       remember(row, user)
     }
+    noteAwaited(position)
   }
 
   mutating func leave(_ row: MemberOrdinal) {
     let position = Int(row.rawValue)
     guard flags[position] & Self.flagLeft == 0 else { return }
+    hide(row, read: false, delivered: false)
     forget(row)
-    flags[position] |= Self.flagLeft
+    flags[position] = flags[position] & Self.flagHidesHistory | Self.flagLeft
     activeCount -= 1
     read[position] = 0
     readAt[position] = 0
@@ -98,17 +138,61 @@ package struct ReadVector: ~Copyable, Sendable {
     deliveredAt[position] = 0
     markers[position] = Self.noMarker
     epochs[position] = 0
+    readSteps[position] = 0
+    deliveredSteps[position] = 0
+    acknowledgedThrough[position] = 0
     roles[row.rawValue] = nil
+    noteAwaited(position)
   }
 
-  mutating func moveRead(_ row: MemberOrdinal, to sequence: SequenceNumber, at time: Timestamp) {
-    read[Int(row.rawValue)] = sequence.rawValue
-    readAt[Int(row.rawValue)] = time.milliseconds
+  mutating func moveRead(
+    _ row: MemberOrdinal,
+    to sequence: SequenceNumber,
+    at time: Timestamp,
+    isHidden: Bool
+  ) {
+    let position = Int(row.rawValue)
+    read[position] = sequence.rawValue
+    readAt[position] = time.milliseconds
+    readSteps[position] &+= 1
+    setFlag(position, Self.flagReadMovedHidden, isHidden)
   }
 
-  mutating func moveDelivered(_ row: MemberOrdinal, to sequence: SequenceNumber, at time: Timestamp) {
-    delivered[Int(row.rawValue)] = sequence.rawValue
-    deliveredAt[Int(row.rawValue)] = time.milliseconds
+  mutating func moveDelivered(
+    _ row: MemberOrdinal,
+    to sequence: SequenceNumber,
+    at time: Timestamp,
+    isHidden: Bool
+  ) {
+    let position = Int(row.rawValue)
+    delivered[position] = sequence.rawValue
+    deliveredAt[position] = time.milliseconds
+    deliveredSteps[position] &+= 1
+    setFlag(position, Self.flagDeliveredMovedHidden, isHidden)
+  }
+
+  mutating func acknowledge(_ row: MemberOrdinal, through sequence: SequenceNumber) {
+    acknowledgedThrough[Int(row.rawValue)] = sequence.rawValue
+  }
+
+  /// Takes over what the member's user hides from others (R7).
+  mutating func hide(_ row: MemberOrdinal, read: Bool, delivered: Bool) {
+    let position = Int(row.rawValue)
+    if hidesRead(row) != read { hiddenReadCount += read ? 1 : -1 }
+    if hidesDelivered(row) != delivered { hiddenDeliveredCount += delivered ? 1 : -1 }
+    setFlag(position, Self.flagHidesRead, read)
+    setFlag(position, Self.flagHidesDelivered, delivered)
+    noteAwaited(position)
+  }
+
+  private mutating func noteAwaited(_ position: Int) {
+    let bit: UInt64 = 1 << UInt64(position & 63)
+    let isAwaited = flags[position] & (Self.flagLeft | Self.flagHidesRead) == 0
+    awaited[position >> 6] = awaited[position >> 6] & ~bit | (isAwaited ? bit : 0)
+  }
+
+  private mutating func setFlag(_ position: Int, _ flag: UInt8, _ isSet: Bool) {
+    flags[position] = flags[position] & ~flag | (isSet ? flag : 0)
   }
 
   mutating func assignMarker(_ row: MemberOrdinal, _ marker: SequenceNumber?, epoch: UInt32) {
@@ -120,89 +204,10 @@ package struct ReadVector: ~Copyable, Sendable {
     roles[row.rawValue] = role.isEmpty ? nil : role
   }
 
-  // MARK: Counting
-
-  /// Who has message `sequence`, among the members who had joined before it and are still there (R6).
-  struct Counts: Hashable {
-    var members: UInt32 = 0
-    var read: UInt32 = 0
-    var delivered: UInt32 = 0
-  }
-
-  /// One pass over the rows that had joined before `sequence`.
-  ///
-  /// - Parameters:
-  ///   - showsOwnPosition: read positions show as own positions (R4 `public`).
-  ///   - excluding: the sender's row, never counted (R1).
-  func counts(
-    _ sequence: SequenceNumber,
-    options: ChannelTypeOptions,
-    excluding sender: MemberOrdinal?
-  ) -> Counts {
-    let prefix = joinedBefore(sequence)
-    let n = sequence.rawValue
-    var result = Counts()
-    let showsOwn = options.markUnread == .public
-    // Rows that left have all positions at 0 and n is at least 1, so only `members` has to look at the flags.
-    result.members =
-      activeCount == rowCount ? UInt32(prefix) : Self.countZero(flags, prefix, mask: Self.flagLeft)
-    read.withUnsafeBufferPointer { read in
-      delivered.withUnsafeBufferPointer { delivered in
-        markers.withUnsafeBufferPointer { markers in
-          var readers: UInt32 = 0
-          var receivers: UInt32 = 0
-          switch (options.readEvents, options.deliveryEvents) {
-          case (true, let deliveryEvents):
-            for row in 0..<prefix {
-              let shown = showsOwn ? min(read[row], markers[row]) : read[row]
-              let hasRead: UInt32 = shown >= n ? 1 : 0
-              let hasReceived: UInt32 = deliveryEvents && delivered[row] >= n ? 1 : 0
-              readers &+= hasRead
-              receivers &+= hasRead | hasReceived
-            }
-          case (false, true):
-            for row in 0..<prefix { receivers &+= delivered[row] >= n ? 1 : 0 }
-          case (false, false):
-            break
-          }
-          result.read = readers
-          result.delivered = receivers
-        }
-      }
-    }
-    if let sender, Int(sender.rawValue) < prefix, isActive(sender) {
-      let position = Int(sender.rawValue)
-      let shown = showsOwn ? min(read[position], markers[position]) : read[position]
-      let hasRead = options.readEvents && shown >= n
-      result.members -= 1
-      if hasRead { result.read -= 1 }
-      if hasRead || (options.deliveryEvents && delivered[position] >= n) { result.delivered -= 1 }
-    }
-    return result
-  }
-
-  /// How many rows joined before message `sequence`.
-  private func joinedBefore(_ sequence: SequenceNumber) -> Int {
-    var low = 0
-    var high = joined.count
-    while low < high {
-      let middle = (low + high) / 2
-      if joined[middle] < sequence.rawValue { low = middle + 1 } else { high = middle }
-    }
-    return low
-  }
-
-  private static func countZero(_ column: [UInt8], _ prefix: Int, mask: UInt8) -> UInt32 {
-    column.withUnsafeBufferPointer { column in
-      var zero: UInt32 = 0
-      for row in 0..<prefix { zero &+= column[row] & mask == 0 ? 1 : 0 }
-      return zero
-    }
-  }
-
   // MARK: Details
 
   private mutating func appendVacant() {
+    if users.count & 63 == 0 { awaited.append(0) }
     users.append(0)
     // Keeps the column rising while rows are assigned out of order.
     joined.append(joined.last ?? 0)
@@ -214,6 +219,9 @@ package struct ReadVector: ~Copyable, Sendable {
     joinedAt.append(0)
     readAt.append(0)
     deliveredAt.append(0)
+    readSteps.append(0)
+    deliveredSteps.append(0)
+    acknowledgedThrough.append(0)
   }
 
   private mutating func remember(_ row: MemberOrdinal, _ user: UserNumber) {
@@ -234,8 +242,9 @@ package struct ReadVector: ~Copyable, Sendable {
   var byteCount: Int {
     let narrow =
       heapBytes(users) + heapBytes(joined) + heapBytes(read) + heapBytes(delivered) + heapBytes(markers)
-      + heapBytes(epochs) + heapBytes(rowOf)
-    let wide = heapBytes(joinedAt) + heapBytes(readAt) + heapBytes(deliveredAt)
+      + heapBytes(epochs) + heapBytes(rowOf) + heapBytes(readSteps) + heapBytes(deliveredSteps)
+      + heapBytes(acknowledgedThrough)
+    let wide = heapBytes(awaited) + heapBytes(joinedAt) + heapBytes(readAt) + heapBytes(deliveredAt)
     // A dictionary's entry is its key, a string and their share of empty room.
     return narrow + wide + heapBytes(flags) + roles.capacity * 64
   }

@@ -28,7 +28,9 @@ extension ShardState {
   ) throws(Refusal) -> MemberOrdinal {
     let row = try member(user, in: slot)
     let sequence = try position(message, in: slot)
+    decideSeal(slot, row, .read, to: sequence, into: &effects)
     self[slot].decideRead(row, to: sequence, epoch: epoch, at: time, into: &effects)
+    decideReadAcknowledges(slot, row, through: sequence, at: time, into: &effects)
     return row
   }
 
@@ -43,7 +45,9 @@ extension ShardState {
     let row = try member(user, in: slot)
     let sequence = try position(message, in: slot)
     if sequence.rawValue > self[slot].rows.delivered[Int(row.rawValue)] {
-      effects.append(.deliveredMoved(self[slot].number, row, to: sequence, at: time))
+      let isHidden = self[slot].rows.hidesDelivered(row)
+      decideSeal(slot, row, .delivered, to: sequence, into: &effects)
+      effects.append(.deliveredMoved(self[slot].number, row, to: sequence, at: time, isHidden: isHidden))
     }
     return row
   }
@@ -91,13 +95,16 @@ extension ShardState {
 
   /// Registers a message; its sender, where they are a member, has read and received it (R5). The same id again changes nothing.
   ///
-  /// - Parameter sender: empty for the system.
+  /// - Parameters:
+  ///   - sender: empty for the system.
+  ///   - wantsReceipt: it asks for a receipt; whether it got one, ``receiptRefusal(_:_:)`` says (R9).
   package func decideRegister(
     _ slot: ChannelSlot,
     id: RawSpan,
     sender: RawSpan,
     created: Timestamp,
     isSilent: Bool,
+    wantsReceipt: Bool = false,
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> Registration {
@@ -108,17 +115,24 @@ extension ShardState {
     guard self[slot].messages.hasRoom else { throw .limitReached(.messagesPerChannel) }
     let number = self[slot].number
     let sequence = self[slot].messages.newest.next
-    let record = MessageRecord(
+    var record = MessageRecord(
       id: Self.text(id),
       sender: Self.text(sender),
       flags: isSilent ? .silent : [],
       registeredAt: time,
       createdAt: created
     )
+    if wantsReceipt {
+      let grant = receiptGrant(slot, sender: sender, at: time)
+      record.flags.formUnion(grant.flags)
+      record.receiptExpiresAt = grant.expiresAt
+    }
     effects.append(.messageAssigned(number, sequence, record))
     if !sender.isEmpty, let row = self[slot].row(of: sender) {
-      effects.append(.readMoved(number, row, to: sequence, at: time))
-      effects.append(.deliveredMoved(number, row, to: sequence, at: time))
+      let (hidesRead, hidesDelivered) = (self[slot].rows.hidesRead(row), self[slot].rows.hidesDelivered(row))
+      decideSeal(slot, row, .read, to: sequence, into: &effects)
+      effects.append(.readMoved(number, row, to: sequence, at: time, isHidden: hidesRead))
+      effects.append(.deliveredMoved(number, row, to: sequence, at: time, isHidden: hidesDelivered))
       if self[slot].rows.marker(row) != nil {
         let epoch = self[slot].rows.epochs[Int(row.rawValue)]
         effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch))

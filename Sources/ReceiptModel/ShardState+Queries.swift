@@ -1,7 +1,18 @@
-/// The queries. They change nothing; their answers are numbers, whose names are looked up when they are written out.
+/// The queries. They change nothing; their answers are numbers, whose names are looked up when they are written out. A channel has taken over its
+/// members' settings before it is asked (``refresh(_:)``).
 extension ShardState {
   /// A member's own row (R2, R4, R18).
   package func ownRow(_ slot: ChannelSlot, _ row: MemberOrdinal) -> RowAnswer { self[slot].ownRow(row) }
+
+  /// A member's row as others see it (R4, R7, R8).
+  package func shownRow(_ slot: ChannelSlot, _ row: MemberOrdinal, withOwnDetails: Bool) -> RowAnswer {
+    self[slot].shownRow(row, options: options(slot), settings: settings, withOwnDetails: withOwnDetails)
+  }
+
+  /// Since when a member's positions that were moved while hidden count (R7); none for what was not.
+  package func shownSince(_ slot: ChannelSlot, _ row: MemberOrdinal) -> UserSettingsTable.ShownSince {
+    withUser(slot, row) { settings.shownSince($0) }
+  }
 
   /// A page of a channel's read state (R12).
   ///
@@ -17,25 +28,73 @@ extension ShardState {
     limit: Int,
     cursor: UInt32?
   ) throws(Refusal) -> (rows: [RowAnswer], next: UInt32?) {
-    let own = viewer.isEmpty ? nil : try member(viewer, in: slot)
-    return self[slot].readState(
-      viewer: own,
-      isServer: isServer,
+    self[slot].readState(
+      try self.viewer(viewer, isServer: isServer, in: slot),
       limit: limit,
       cursor: cursor,
-      options: options(slot)
+      options: options(slot),
+      settings: settings
     )
   }
 
   /// One message's status and counts (R1, R10).
-  package func status(_ slot: ChannelSlot, message: RawSpan) throws(Refusal) -> StatusAnswer {
-    guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
-    guard !self[slot].messages.flags(sequence).contains(.deleted) else { throw .messageDeleted }
-    return self[slot].status(sequence, options: options(slot))
+  package func status(
+    _ slot: ChannelSlot,
+    message: RawSpan,
+    viewer: ChannelViewer = .server
+  ) throws(Refusal) -> StatusAnswer {
+    status(slot, try shownMessage(message, in: slot), viewer: viewer)
   }
 
   /// The status of a message that is there and not deleted.
-  package func status(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> StatusAnswer {
-    self[slot].status(sequence, options: options(slot))
+  package func status(
+    _ slot: ChannelSlot,
+    _ sequence: SequenceNumber,
+    viewer: ChannelViewer = .server
+  ) -> StatusAnswer {
+    self[slot].status(sequence, viewer, options(slot), at: time)
+  }
+
+  /// Begins the answer about one message of several: it is complete once ``statuses(_:viewer:_:)`` has counted.
+  package func askedStatus(_ slot: ChannelSlot, message: RawSpan) -> Result<StatusAnswer, Refusal> {
+    do throws(Refusal) {
+      return .success(StatusAnswer(asked: try shownMessage(message, in: slot)))
+    } catch {
+      return .failure(error)
+    }
+  }
+
+  /// The statuses and counts of several messages, counted together (R10).
+  ///
+  /// - Parameter answers: from ``askedStatus(_:message:)``, at most 255.
+  package func statuses(
+    _ slot: ChannelSlot,
+    viewer: ChannelViewer,
+    _ answers: inout [Result<StatusAnswer, Refusal>]
+  ) {
+    self[slot].statuses(&answers, viewer, options(slot), at: time)
+  }
+
+  /// A message that has a status: registered, and not deleted.
+  package func shownMessage(_ message: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber {
+    guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
+    guard !self[slot].messages.flags(sequence).contains(.deleted) else { throw .messageDeleted }
+    return sequence
+  }
+}
+
+extension StatusAnswer {
+  /// Of a message that was asked for and not counted yet.
+  fileprivate init(asked sequence: SequenceNumber) {
+    self.init(
+      sequence: sequence,
+      status: .sent,
+      readCount: 0,
+      deliveredCount: 0,
+      memberCount: 0,
+      readEvents: false,
+      deliveryEvents: false,
+      createdAt: .none
+    )
   }
 }

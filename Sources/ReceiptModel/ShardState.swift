@@ -17,6 +17,8 @@ package struct ShardState: ~Copyable, Sendable {
   package private(set) var nextChannel = ChannelNumber(1)
   package private(set) var types: [ChannelTypeRecord] = []
   private var typePositions: [String: Int] = [:]
+  /// Users' settings, non-default ones above all (R7).
+  package private(set) var settings = UserSettingsTable()
   /// Slots; one that is free holds ``ChannelState/vacant()``.
   private(set) var channels = UniqueArray<ChannelState>()
   private var freeSlots: [UInt32] = []
@@ -28,6 +30,9 @@ package struct ShardState: ~Copyable, Sendable {
   package var loadedCount: Int { directory.count }
   /// What they occupy, in bytes.
   package private(set) var residentBytes = 0
+
+  /// A channel has become larger in memory, or smaller.
+  mutating func addResident(_ bytes: Int) { residentBytes += bytes }
 
   // MARK: Time
 
@@ -65,7 +70,7 @@ package struct ShardState: ~Copyable, Sendable {
   {
     let bytes = Array(cid.utf8)
     let typeName = String(decoding: bytes.prefix { $0 != UInt8(ascii: ":") }, as: UTF8.self)
-    let channel = ChannelState(
+    var channel = ChannelState(
       number: number,
       cid: bytes,
       created: created,
@@ -79,6 +84,7 @@ package struct ShardState: ~Copyable, Sendable {
       slot = UInt32(channels.count)
       channels.append(.vacant())
     }
+    channel.settingsSeen = settings.changeCount
     residentBytes += channel.byteCount
     channels[Int(slot)] = channel
     directory.insert(StableHash.hash(bytes.span.bytes), slot)
@@ -124,7 +130,16 @@ package struct ShardState: ~Copyable, Sendable {
 
   /// Assigns an effect addressed to a channel in memory.
   package mutating func assign(_ effect: Effect, to slot: ChannelSlot) {
-    guard effect.takesRoom else { return channels[Int(slot.rawValue)].assign(effect) }
+    defer {
+      if case .rowAssigned(_, let row, _) = effect, !settings.isEmpty { showAsSet(row, slot) }
+    }
+    guard effect.takesRoom else {
+      // A mark adds a few bytes to its page's tail of steps, which may have to grow for it.
+      let before = channels[Int(slot.rawValue)].steps.byteCount
+      channels[Int(slot.rawValue)].assign(effect)
+      residentBytes += channels[Int(slot.rawValue)].steps.byteCount - before
+      return
+    }
     residentBytes -= self[slot].byteCount
     channels[Int(slot.rawValue)].assign(effect)
     residentBytes += self[slot].byteCount
@@ -135,6 +150,13 @@ package struct ShardState: ~Copyable, Sendable {
     switch effect {
     case .channelTypeAssigned(let record):
       types[typePosition(record.name)] = record
+    case .typeSettled(let name, let version):
+      let position = typePosition(name)
+      if types[position].version == version { types[position].isSettled = true }
+    case .userAssigned(let number, let record):
+      settings.assign(number, record)
+    case .userSettled(let number, let version):
+      settings.settle(number, version)
     case .countersAssigned(let next, let time):
       nextChannel = next
       assign(time: time)
@@ -173,5 +195,47 @@ package struct ShardState: ~Copyable, Sendable {
   package func effects(of page: PageID, in slot: ChannelSlot) -> [Effect] { self[slot].effects(of: page) }
 
   /// The effects that make the types page.
-  package var typeEffects: [Effect] { typesSet.map { .channelTypeAssigned($0) } }
+  package var typeEffects: [Effect] {
+    typesSet.flatMap { record -> [Effect] in
+      let assigned = Effect.channelTypeAssigned(record)
+      return record.isSettled
+        ? [assigned, .typeSettled(name: record.name, version: record.version)] : [assigned]
+    }
+  }
+
+  /// The effects that make a page of users' settings.
+  package func userEffects(_ page: UInt32) -> [Effect] { settings.effects(of: page) }
+
+  // MARK: Users' settings in channels
+
+  /// Takes over into a channel what has changed in its members' settings since it was last looked at (R7). To be called before anything is
+  /// decided or asked about the channel; where nothing has changed it is one comparison.
+  @inline(__always)
+  package mutating func refresh(_ slot: ChannelSlot) {
+    if channels[Int(slot.rawValue)].settingsSeen != settings.changeCount { takeOverSettings(slot) }
+  }
+
+  private mutating func takeOverSettings(_ slot: ChannelSlot) {
+    let position = Int(slot.rawValue)
+    let seen = channels[position].settingsSeen
+    if let changed = settings.changes(since: seen), changed.count < channels[position].rows.rowCount {
+      for number in changed {
+        let hides = settings.hides(number)
+        settings.withUser(number) { user in
+          channels[position].hide(user, read: hides.read, delivered: hides.delivered)
+        }
+      }
+    } else {
+      for row in 0..<channels[position].rows.rowCount { showAsSet(MemberOrdinal(UInt32(row)), slot) }
+    }
+    channels[position].settingsSeen = settings.changeCount
+  }
+
+  private mutating func showAsSet(_ row: MemberOrdinal, _ slot: ChannelSlot) {
+    let position = Int(slot.rawValue)
+    guard channels[position].rows.isActive(row) else { return }
+    let number = withUser(slot, row) { settings.find($0) }
+    let hides = number.map { settings.hides($0) } ?? (read: false, delivered: false)
+    channels[position].rows.hide(row, read: hides.read, delivered: hides.delivered)
+  }
 }

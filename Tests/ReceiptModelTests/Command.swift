@@ -15,14 +15,19 @@ struct Seat: Hashable, Sendable, CustomStringConvertible {
 enum Command: Hashable, Sendable {
   case put(cid: String, settings: Settings, members: [Seat])
   case change(cid: String, add: [Seat], remove: [String])
-  case post(cid: String, id: String, sender: String, created: Int, isSilent: Bool)
+  case post(cid: String, id: String, sender: String, created: Int, isSilent: Bool, wantsReceipt: Bool = false)
   case delete(cid: String, id: String)
   /// An empty message is the newest.
   case read(cid: String, user: String, message: String, epoch: Int?)
   case delivered(cid: String, user: String, message: String)
   case unread(cid: String, user: String, message: String, epoch: Int?)
+  /// One message after the other; an empty note is none.
+  case acknowledge(cid: String, user: String, messages: [String], note: String)
   case patchType(name: String, settings: Settings)
   case assignType(name: String, version: Int, settings: Settings)
+  /// nil leaves what is there.
+  case patchUser(String, showsRead: Bool?, showsDelivered: Bool?, revoked: Int?)
+  case assignUser(UserView)
 }
 
 /// What a command came to.
@@ -30,10 +35,25 @@ enum Outcome: Hashable, Sendable {
   /// By the wire's name of the error.
   case refused(String)
   case row(RowView)
-  case message(sequence: Int, isNew: Bool)
+  /// `refusal`: why it has no receipt, where one was asked for; empty: it has one, or none was asked for.
+  case message(sequence: Int, isNew: Bool, refusal: String = "")
   case position(Int)
+  /// Per message `ok`, or the wire's name of the error.
+  case acknowledged([String])
+  case user(UserView)
   case channel(isNew: Bool, members: Int, newest: Int)
   case type(version: Int, settings: Settings)
+}
+
+/// A user's settings; times are milliseconds, 0 is none.
+struct UserView: Hashable, Sendable {
+  var user: String
+  var version = 0
+  var hidesRead = false
+  var hidesDelivered = false
+  var readShownSince = 0
+  var deliveredShownSince = 0
+  var revokedBefore = 0
 }
 
 /// A read-state row. Positions are sequence numbers with the ids that they name; 0 and the empty id are "none".
@@ -57,6 +77,7 @@ struct RowView: Hashable, Sendable {
 struct StatusView: Hashable, Sendable {
   var sequence: Int
   var word: String
+  var receipt: String
   var readCount: Int
   var deliveredCount: Int
   var unreadCount: Int
@@ -72,7 +93,38 @@ enum StatusResult: Hashable, Sendable {
   case refused(String)
 }
 
-/// Who asks for a read state.
+/// The lists of the members of a message (R11), and their orders.
+enum ListName: String, CaseIterable, Sendable {
+  case readers, delivered, unread
+}
+
+enum OrderName: String, CaseIterable, Sendable {
+  case joined, time
+}
+
+/// One member in a list.
+struct EntryView: Hashable, Sendable {
+  var user: String
+  var at = 0
+  var isExact = true
+  var note = ""
+}
+
+/// What one member has of one message.
+struct MemberStatusView: Hashable, Sendable {
+  var word: String
+  var readAt = 0
+  var deliveredAt = 0
+  var isExact = true
+}
+
+/// One member of a query for several: the wire's name of the error where there is no status.
+enum MemberStatusResult: Hashable, Sendable {
+  case status(MemberStatusView)
+  case refused(String)
+}
+
+/// Who asks.
 enum Viewer: Hashable, Sendable {
   /// A server that names nobody.
   case server

@@ -82,6 +82,11 @@ import Testing
         },
         row(2) { $0.user = "dave" }
       ),
+      Break("acknowledged past the newest", row(0) { $0.acknowledgedThrough = SequenceNumber(3) }),
+      Break(
+        "acknowledged without a receipt",
+        .acknowledged(channel, SequenceNumber(1), Acknowledgement(row: first, at: time(4)))
+      ),
       Break("a member has two rows", isLocal: false, row(1) { $0.user = "alice" }),
     ]
 
@@ -102,6 +107,21 @@ import Testing
       var shard = Self.channel()
       _ = shard.state.insert(ChannelNumber(2), cid: "team:other", created: Self.time(1), own: OptionPatch())
       #expect(shard.state.checkInvariants()?.contains("not given") == true)
+    }
+
+    @Test("a row that hides what its user does not, and a user's settings that no row shows")
+    func hidden() {
+      var shard = Self.channel()
+      shard.state[shard.slot].rows.hide(Self.first, read: true, delivered: false)
+      #expect(shard.state.checkInvariants()?.contains("does not hide") == true)
+      var other = Self.channel()
+      other.state.assign(.userAssigned(0, UserSettings(user: "alice", version: 1, hidesDelivered: true)))
+      // Not taken over yet is no fault.
+      #expect(other.state.checkInvariants() == nil)
+      other.state.refresh(other.slot)
+      #expect(other.state.checkInvariants() == nil)
+      other.state[other.slot].rows.hide(Self.first, read: false, delivered: false)
+      #expect(other.state.checkInvariants()?.contains("does not hide") == true)
     }
 
     @Test("a message that is not there")

@@ -1,12 +1,15 @@
 /// An independent oracle (STYLE.md, habit 12): written from the rules of DESIGN.md, apart from the code that it checks. It keeps
 /// whole histories in arrays and dictionaries, and answers by going through them: no column, prefix, index or marker trick.
+///
+/// Here are the commands; what positions follow from a history is in `NaiveModel+Positions.swift`, what is answered in
+/// `NaiveModel+Answers.swift`.
 struct NaiveModel: Sendable {
-  /// Something that a member did; positions are worked out from the first to the last of these.
+  /// Something that a member did, and whether they hid it then; positions are worked out from the first to the last of these.
   enum Act: Sendable {
-    case read(to: Int, epoch: Int?, at: Int)
-    case delivered(to: Int, at: Int)
+    case read(to: Int, epoch: Int?, at: Int, isHidden: Bool)
+    case delivered(to: Int, at: Int, isHidden: Bool)
     case unread(from: Int, epoch: Int?)
-    case posted(Int, at: Int)
+    case posted(Int, at: Int, hidesRead: Bool, hidesDelivered: Bool)
   }
 
   /// From one join to its leave. Joining again is another membership (R6).
@@ -21,13 +24,30 @@ struct NaiveModel: Sendable {
     var acts: [Act] = []
   }
 
+  /// That a membership acknowledged a message (R9).
+  struct Acknowledgement: Sendable {
+    let membership: Int
+    let at: Int
+    let isHidden: Bool
+    let note: String
+    /// Its time and note gave way to newer ones.
+    var isForgotten = false
+  }
+
   struct Message: Sendable {
     let id: String
     let sender: String
     let isSilent: Bool
     let registeredAt: Int
     let createdAt: Int
+    /// It was registered with a receipt.
+    var hasReceipt = false
+    /// Why it was not, where one was asked for.
+    var receiptRefusal = ""
+    var expiresAt: Int?
     var isDeleted = false
+    /// In the order in which they were made.
+    var acknowledgements: [Acknowledgement] = []
   }
 
   struct Channel: Sendable {
@@ -43,45 +63,43 @@ struct NaiveModel: Sendable {
     var settings = NaiveModel.defaults
   }
 
-  /// Where a membership's history has led.
-  struct Positions: Sendable {
-    var watermark = 0
-    /// 0: never moved.
-    var movedAt = 0
-    var delivered = 0
-    var deliveredAt = 0
-    var marker: Int?
-    var epoch = 0
-
-    var own: Int { marker.map { min($0, watermark) } ?? watermark }
-  }
-
   static let defaults: Settings = [
     "read_events": "true", "delivery_events": "true", "mark_unread": "private", "history": "visible",
+    "read_acks_receipts": "direct", "receipt_ttl": "null", "receipt_max_members": "null",
+    "receipt_daily_limit": "null", "receipt_request_roles": "null", "counts_visible_to": "members",
+    "status_rule": "any", "kept_steps": "64",
   ]
 
   private(set) var channels: [String: Channel] = [:]
   private(set) var types: [String: ChannelType] = [:]
-  private var now = 0
+  private(set) var users: [String: UserView] = [:]
+  private(set) var now = 0
 
   // MARK: Commands
 
   mutating func perform(_ command: Command, clock: Int) -> Outcome {
-    // R20: time never falls.
-    now = max(now, clock)
+    pass(to: clock)
     switch command {
     case .put(let cid, let settings, let members): return put(cid, settings, members)
     case .change(let cid, let add, let remove): return change(cid, add, remove)
-    case .post(let cid, let id, let sender, let created, let isSilent):
-      return post(cid, id, sender, created, isSilent)
+    case .post(let cid, let id, let sender, let created, let isSilent, let wantsReceipt):
+      return post(cid, id, sender, created, isSilent, wantsReceipt)
     case .delete(let cid, let id): return delete(cid, id)
     case .read(let cid, let user, let message, let epoch):
-      return act(cid, user, message, emptyIsNewest: true) { .read(to: $0, epoch: epoch, at: $1) }
+      let isHidden = hidesRead(user)
+      return act(cid, user, message, emptyIsNewest: true) {
+        .read(to: $0, epoch: epoch, at: $1, isHidden: isHidden)
+      }
     case .delivered(let cid, let user, let message):
-      return act(cid, user, message, emptyIsNewest: true) { .delivered(to: $0, at: $1) }
+      let isHidden = hidesDelivered(user)
+      return act(cid, user, message, emptyIsNewest: true) { .delivered(to: $0, at: $1, isHidden: isHidden) }
     case .unread(let cid, let user, let message, let epoch):
       let isOff = channels[cid] != nil && settings(cid)["mark_unread"] == "off"
       return act(cid, user, message, isOff: isOff) { n, _ in .unread(from: n, epoch: epoch) }
+    case .acknowledge(let cid, let user, let messages, let note):
+      guard channels[cid] != nil else { return .refused("channel_not_found") }
+      guard let row = membership(cid, user) else { return .refused("not_a_member") }
+      return .acknowledged(messages.map { acknowledge(cid, row, $0, note) })
     case .patchType(let name, let settings):
       var type = types[name] ?? ChannelType()
       let value = type.settings.merging(settings) { $1 }
@@ -97,14 +115,22 @@ struct NaiveModel: Sendable {
       }
       let type = types[name] ?? ChannelType()
       return .type(version: type.version, settings: type.settings)
+    case .patchUser(let user, let showsRead, let showsDelivered, let revoked):
+      return patch(user, showsRead, showsDelivered, revoked)
+    case .assignUser(let record):
+      if record.version > users[record.user]?.version ?? 0 { users[record.user] = record }
+      return .user(users[record.user] ?? UserView(user: record.user))
     }
   }
+
+  /// R20: time never falls.
+  mutating func pass(to clock: Int) { now = max(now, clock) }
 
   private mutating func put(_ cid: String, _ settings: Settings, _ members: [Seat]) -> Outcome {
     let isNew = channels[cid] == nil
     channels[cid, default: Channel(own: [:])].own.merge(settings) { $1 }
     join(cid, members)
-    return .channel(isNew: isNew, members: currentMembers(cid).count, newest: channels[cid]!.messages.count)
+    return .channel(isNew: isNew, members: memberCount(cid), newest: channels[cid]!.messages.count)
   }
 
   private mutating func change(_ cid: String, _ add: [Seat], _ remove: [String]) -> Outcome {
@@ -113,7 +139,7 @@ struct NaiveModel: Sendable {
       if let current = membership(cid, user) { channels[cid]!.memberships[current].hasLeft = true }
     }
     join(cid, add)
-    return .channel(isNew: false, members: currentMembers(cid).count, newest: channels[cid]!.messages.count)
+    return .channel(isNew: false, members: memberCount(cid), newest: channels[cid]!.messages.count)
   }
 
   private mutating func join(_ cid: String, _ seats: [Seat]) {
@@ -140,28 +166,56 @@ struct NaiveModel: Sendable {
     _ id: String,
     _ sender: String,
     _ created: Int,
-    _ isSilent: Bool
+    _ isSilent: Bool,
+    _ wantsReceipt: Bool
   ) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
     if let known = channels[cid]!.places[id] {
-      if channels[cid]!.messages[known].isDeleted { return .refused("message_deleted") }
-      return .message(sequence: known + 1, isNew: false)
+      let message = channels[cid]!.messages[known]
+      if message.isDeleted { return .refused("message_deleted") }
+      return .message(sequence: known + 1, isNew: false, refusal: message.receiptRefusal)
+    }
+    var message = Message(
+      id: id,
+      sender: sender,
+      isSilent: isSilent,
+      registeredAt: now,
+      createdAt: created == 0 ? now : created
+    )
+    if wantsReceipt {
+      message.receiptRefusal = receiptRefusal(cid, sender)
+      message.hasReceipt = message.receiptRefusal.isEmpty
+      if message.hasReceipt, let ttl = number("receipt_ttl", cid) { message.expiresAt = now + ttl * 1000 }
     }
     channels[cid]!.places[id] = channels[cid]!.messages.count
-    channels[cid]!.messages.append(
-      Message(
-        id: id,
-        sender: sender,
-        isSilent: isSilent,
-        registeredAt: now,
-        createdAt: created == 0 ? now : created
-      )
-    )
+    channels[cid]!.messages.append(message)
     let sequence = channels[cid]!.messages.count
     if let row = membership(cid, sender) {
-      channels[cid]!.memberships[row].acts.append(.posted(sequence, at: now))
+      channels[cid]!.memberships[row].acts.append(
+        .posted(
+          sequence,
+          at: now,
+          hidesRead: hidesRead(sender),
+          hidesDelivered: hidesDelivered(sender)
+        )
+      )
     }
-    return .message(sequence: sequence, isNew: true)
+    return .message(sequence: sequence, isNew: true, refusal: message.receiptRefusal)
+  }
+
+  /// R9: why this sender may not ask for a receipt now.
+  private func receiptRefusal(_ cid: String, _ sender: String) -> String {
+    if let roles = roles("receipt_request_roles", cid) {
+      let role = membership(cid, sender).map { channels[cid]!.memberships[$0].role } ?? ""
+      if !roles.contains(role) { return "receipt_not_allowed" }
+    }
+    if let limit = number("receipt_daily_limit", cid) {
+      let today = channels[cid]!.messages.filter {
+        $0.hasReceipt && $0.registeredAt / 86_400_000 == now / 86_400_000
+      }
+      if today.count >= limit { return "receipt_limit_reached" }
+    }
+    return ""
   }
 
   private mutating func delete(_ cid: String, _ id: String) -> Outcome {
@@ -187,46 +241,80 @@ struct NaiveModel: Sendable {
       guard let place = channels[cid]!.places[message] else { return .refused("message_not_found") }
       sequence = place + 1
     }
-    channels[cid]!.memberships[row].acts.append(make(sequence, now))
-    return .row(ownRow(cid, row))
-  }
-
-  // MARK: Rules
-
-  /// Goes through a member's history from the join on (R2 to R6).
-  func positions(_ member: Membership) -> Positions {
-    var at = Positions()
-    at.watermark = member.hidesHistory ? 0 : member.joinedAfter
-    func isOlder(_ epoch: Int?) -> Bool { epoch != nil && epoch! < at.epoch }
-    for act in member.acts {
-      switch act {
-      case .read(let n, let epoch, let time):
-        if n > at.watermark {
-          at.watermark = n
-          at.movedAt = time
-        }
-        if let marker = at.marker, !isOlder(epoch) {
-          at.marker = max(marker, n)
-          if at.marker! >= at.watermark { at.marker = nil }
-        }
-      case .delivered(let n, let time):
-        if n > at.delivered {
-          at.delivered = n
-          at.deliveredAt = time
-        }
-      case .unread(let m, let epoch):
-        if m > at.watermark || isOlder(epoch) || at.marker == m - 1 { continue }
-        at.marker = m - 1
-        at.epoch += 1
-      case .posted(let n, let time):
-        at.watermark = n
-        at.movedAt = time
-        at.delivered = n
-        at.deliveredAt = time
-        at.marker = nil
+    let act = make(sequence, now)
+    channels[cid]!.memberships[row].acts.append(act)
+    if case .read = act, readAcknowledges(cid) {
+      // Each one as by hand; what may not be acknowledged is not.
+      for message in channels[cid]!.messages[..<sequence] where message.hasReceipt {
+        _ = acknowledge(cid, row, message.id, "")
       }
     }
-    return at
+    return .row(answers(cid).ownRow(user)!)
+  }
+
+  /// R9, `read_acks_receipts`.
+  private func readAcknowledges(_ cid: String) -> Bool {
+    switch settings(cid)["read_acks_receipts"]! {
+    case "always": true
+    case "direct": memberCount(cid) == 2
+    default: false
+    }
+  }
+
+  /// R9: `ok`, or why not.
+  private mutating func acknowledge(_ cid: String, _ row: Int, _ id: String, _ note: String) -> String {
+    let member = channels[cid]!.memberships[row]
+    guard let place = channels[cid]!.places[id] else { return "message_not_found" }
+    let message = channels[cid]!.messages[place]
+    if message.isDeleted { return "message_deleted" }
+    if !message.hasReceipt { return "receipt_not_requested" }
+    if message.sender == member.user { return "own_message" }
+    if message.acknowledgements.contains(where: { $0.membership == row }) { return "ok" }
+    if let expires = message.expiresAt, now >= expires { return "receipt_expired" }
+    // Neither expected nor a reader (R6).
+    if member.joinedAfter > place { return "ok" }
+    let isHidden = hidesRead(member.user)
+    let most = number("receipt_max_members", cid)
+    channels[cid]!.messages[place].acknowledgements.append(
+      Acknowledgement(membership: row, at: now, isHidden: isHidden, note: most == 0 ? "" : note)
+    )
+    // Hidden ones do not count, do not displace, and do not give way: nobody can see from the others that somebody hidden acknowledged.
+    guard let most, !isHidden else { return "ok" }
+    while true {
+      let kept = channels[cid]!.messages[place].acknowledgements.indices.filter {
+        let other = channels[cid]!.messages[place].acknowledgements[$0]
+        return !other.isHidden && !other.isForgotten
+      }
+      guard kept.count > most else { return "ok" }
+      channels[cid]!.messages[place].acknowledgements[kept[0]].isForgotten = true
+    }
+  }
+
+  private mutating func patch(_ user: String, _ showsRead: Bool?, _ showsDelivered: Bool?, _ revoked: Int?)
+    -> Outcome
+  {
+    let before = users[user] ?? UserView(user: user)
+    var after = before
+    if let showsRead { after.hidesRead = !showsRead }
+    if let showsDelivered { after.hidesDelivered = !showsDelivered }
+    if let revoked { after.revokedBefore = revoked }
+    if before.hidesRead, !after.hidesRead { after.readShownSince = now }
+    if before.hidesDelivered, !after.hidesDelivered { after.deliveredShownSince = now }
+    if after != before {
+      after.version += 1
+      users[user] = after
+    }
+    return .user(after)
+  }
+
+  // MARK: Looking things up
+
+  func hidesRead(_ user: String) -> Bool { users[user]?.hidesRead ?? false }
+  func hidesDelivered(_ user: String) -> Bool { users[user]?.hidesDelivered ?? false }
+
+  /// R7: their token is older than the moment before which all of theirs were revoked.
+  func isRevoked(_ user: String, issuedSeconds: Int) -> Bool {
+    issuedSeconds * 1000 < users[user]?.revokedBefore ?? 0
   }
 
   func settings(_ cid: String) -> Settings {
@@ -234,165 +322,23 @@ struct NaiveModel: Sendable {
     return type.settings.merging(channels[cid]!.own) { $1 }
   }
 
-  private func membership(_ cid: String, _ user: String) -> Int? {
+  /// An option that is a number, or `null`.
+  func number(_ option: String, _ cid: String) -> Int? { Int(settings(cid)[option]!) }
+
+  /// An option that is a list of roles, or `null`.
+  private func roles(_ option: String, _ cid: String) -> [String]? {
+    let value = settings(cid)[option]!
+    return value == "null" ? nil : value.split(separator: ",").map(String.init)
+  }
+
+  /// The membership of a user who is a member now.
+  func membership(_ cid: String, _ user: String) -> Int? {
     channels[cid]!.memberships.firstIndex { $0.user == user && !$0.hasLeft }
   }
 
-  private func currentMembers(_ cid: String) -> [Membership] {
-    channels[cid]!.memberships.filter { !$0.hasLeft }
-  }
+  func memberCount(_ cid: String) -> Int { channels[cid]!.memberships.filter { !$0.hasLeft }.count }
 
-  // MARK: Answers
-
-  private func ownRow(_ cid: String, _ row: Int) -> RowView {
-    let member = channels[cid]!.memberships[row]
-    let at = positions(member)
-    return view(cid, member, at, read: at.own, received: at.delivered, implied: at.watermark, hasOwn: true)
-  }
-
-  /// - Parameters:
-  ///   - read: the read position to show.
-  ///   - received: the delivered position to show.
-  ///   - implied: the read position that delivery follows from (R3).
-  private func view(
-    _ cid: String,
-    _ member: Membership,
-    _ at: Positions,
-    read: Int,
-    received: Int,
-    implied: Int,
-    hasOwn: Bool,
-    showsReadTime: Bool = true
-  ) -> RowView {
-    let messages = channels[cid]!.messages
-    func id(_ n: Int) -> String { n == 0 ? "" : messages[n - 1].id }
-    let readAt = showsReadTime && at.movedAt != 0 ? at.movedAt : member.joinedAt
-    let delivered = max(received, implied)
-    var own: RowView.OwnView?
-    if hasOwn {
-      let unread = (0..<messages.count).filter { place in
-        let message = messages[place]
-        return place + 1 > at.own && !(member.hidesHistory && place < member.joinedAfter)
-          && message.sender != member.user && !message.isSilent && !message.isDeleted
-      }
-      own = RowView.OwnView(
-        unread: unread.count,
-        firstUnreadID: unread.first.map { messages[$0].id } ?? "",
-        epoch: at.epoch
-      )
-    }
-    return RowView(
-      user: member.user,
-      lastReadAt: readAt,
-      lastRead: read,
-      lastReadID: id(read),
-      lastDeliveredAt: delivered == 0 ? 0 : received >= implied ? at.deliveredAt : readAt,
-      lastDelivered: delivered,
-      lastDeliveredID: id(delivered),
-      own: own
-    )
-  }
-
-  /// Everything that can be asked of one channel at one moment; the members' histories are gone through once.
-  func answers(_ cid: String) -> Answers {
-    Answers(
-      model: self,
-      cid: cid,
-      settings: settings(cid),
-      members: currentMembers(cid).map { ($0, positions($0)) }
-    )
-  }
-
-  struct Answers {
-    let model: NaiveModel
-    let cid: String
-    let settings: Settings
-    /// In join order.
-    let members: [(membership: Membership, at: Positions)]
-
-    private var readEvents: Bool { settings["read_events"] == "true" }
-    private var deliveryEvents: Bool { settings["delivery_events"] == "true" }
-
-    /// The read position that others see (R4, R8).
-    private func shownRead(_ at: Positions) -> Int {
-      if !readEvents { return 0 }
-      return settings["mark_unread"] == "public" ? at.own : at.watermark
-    }
-
-    private func shownDelivered(_ at: Positions) -> Int { deliveryEvents ? at.delivered : 0 }
-
-    func ownRow(_ user: String) -> RowView? {
-      guard let (member, at) = members.first(where: { $0.membership.user == user }) else { return nil }
-      return model.view(
-        cid,
-        member,
-        at,
-        read: at.own,
-        received: at.delivered,
-        implied: at.watermark,
-        hasOwn: true
-      )
-    }
-
-    func shownRow(_ user: String, hasOwn: Bool) -> RowView? {
-      guard let (member, at) = members.first(where: { $0.membership.user == user }) else { return nil }
-      return model.view(
-        cid,
-        member,
-        at,
-        read: shownRead(at),
-        received: shownDelivered(at),
-        implied: shownRead(at),
-        hasOwn: hasOwn,
-        showsReadTime: readEvents
-      )
-    }
-
-    /// All rows, in the order of R12, or the refusal's name.
-    func readState(_ viewer: Viewer) -> Result<[RowView], NamedRefusal> {
-      var rows: [RowView] = []
-      if let user = viewer.user {
-        guard let own = ownRow(user) else { return .failure(NamedRefusal(name: "not_a_member")) }
-        rows.append(own)
-      }
-      for (member, _) in members.reversed() where member.user != viewer.user {
-        rows.append(shownRow(member.user, hasOwn: viewer.isServer)!)
-      }
-      return .success(rows)
-    }
-
-    func status(_ id: String) -> StatusResult {
-      guard let place = model.channels[cid]!.places[id] else { return .refused("message_not_found") }
-      return status(at: place + 1)
-    }
-
-    func status(at n: Int) -> StatusResult {
-      let message = model.channels[cid]!.messages[n - 1]
-      if message.isDeleted { return .refused("message_deleted") }
-      var expected = 0
-      var readers = 0
-      var receivers = 0
-      for (member, at) in members where member.joinedAfter < n && member.user != message.sender {
-        expected += 1
-        let hasRead = shownRead(at) >= n
-        if hasRead { readers += 1 }
-        if hasRead || shownDelivered(at) >= n { receivers += 1 }
-      }
-      return .status(
-        StatusView(
-          sequence: n,
-          word: readers > 0 ? "read" : receivers > 0 ? "delivered" : "sent",
-          readCount: readers,
-          deliveredCount: receivers,
-          unreadCount: expected - readers,
-          memberCount: expected,
-          readEvents: readEvents,
-          deliveryEvents: deliveryEvents,
-          createdAt: message.createdAt
-        )
-      )
-    }
-  }
+  func messageCount(_ cid: String) -> Int { channels[cid]?.messages.count ?? 0 }
 }
 
 /// A refusal by the wire's name of its error.

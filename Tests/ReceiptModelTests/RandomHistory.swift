@@ -38,12 +38,13 @@ struct HistoryShape: Sendable {
   var posts: Int
   var memberChanges: Int
 
-  /// Small and hot, wide with segments, many rows with an index, one with everything.
+  /// Small and hot, wide with segments, many rows with an index, one with everything, a direct channel.
   static let all = [
     HistoryShape(channels: 2, users: 6, posts: 15, memberChanges: 6),
     HistoryShape(channels: 1, users: 12, posts: 30, memberChanges: 4),
     HistoryShape(channels: 1, users: 40, posts: 12, memberChanges: 30),
     HistoryShape(channels: 4, users: 20, posts: 20, memberChanges: 12),
+    HistoryShape(channels: 1, users: 3, posts: 10, memberChanges: 2),
   ]
 }
 
@@ -53,7 +54,8 @@ struct CommandGenerator: Sendable {
   let shape: HistoryShape
   let cids: [String]
   let users: [String]
-  private(set) var clock = 1_000_000
+  /// Ten seconds before midnight (UTC): limits by the day come round.
+  private(set) var clock = 3 * 86_400_000 - 10_000
   private var nextMessage: [String: Int] = [:]
 
   init(seed: UInt64) {
@@ -63,9 +65,14 @@ struct CommandGenerator: Sendable {
     users = (0..<shape.users).map { "user\($0)" }
   }
 
-  /// Mostly forward, sometimes not at all, sometimes back (R20).
+  /// Mostly a little forward, sometimes not at all, sometimes back (R20), sometimes over the expiry of receipts, or into another day.
   mutating func tick() -> Int {
-    if random.oneIn(50) { clock -= random.below(2000) } else { clock += random.below(30) }
+    switch random.below(1000) {
+    case 0..<20: clock -= random.below(2000)
+    case 20..<26: clock += random.below(4000)
+    case 26..<28: clock += 20_000_000 + random.below(90_000_000)
+    default: clock += random.below(30)
+    }
     return clock
   }
 
@@ -77,7 +84,12 @@ struct CommandGenerator: Sendable {
       roll -= share
       return roll < 0
     }
-    if isWithin(2) { return .put(cid: cid, settings: settings(), members: seats(3)) }
+    if model.channels[cid] == nil, random.oneIn(2) {
+      return .put(cid: cid, settings: settings(isNew: true), members: seats(shape.users))
+    }
+    if isWithin(2) {
+      return .put(cid: cid, settings: settings(isNew: model.channels[cid] == nil), members: seats(3))
+    }
     if isWithin(shape.memberChanges) {
       let add = random.oneIn(2) ? seats(3) : []
       let remove = random.oneIn(2) ? seats(2).map(\.user) : []
@@ -86,9 +98,10 @@ struct CommandGenerator: Sendable {
     if isWithin(shape.posts) { return post(cid, model) }
     if isWithin(3) { return .delete(cid: cid, id: message(cid)) }
     if isWithin(1) { return type() }
+    if isWithin(3) { return settingsOf(random.oneIn(30) ? "nobody" : random.pick(users + ["robot"]), model) }
     // The rest are marks, reads before all.
     let user = user()
-    switch random.below(10) {
+    switch random.below(12) {
     case 0..<4:
       return .read(
         cid: cid,
@@ -97,6 +110,11 @@ struct CommandGenerator: Sendable {
         epoch: epoch(cid, user, model)
       )
     case 4..<7: return .delivered(cid: cid, user: user, message: random.oneIn(4) ? "" : message(cid))
+    case 7..<9:
+      let count = random.oneIn(3) ? 1 + random.below(8) : 1
+      let ids = (0..<count).map { _ in message(cid) }
+      let note = random.oneIn(2) ? "note \(random.below(1000))" : ""
+      return .acknowledge(cid: cid, user: user, messages: ids, note: note)
     default: return .unread(cid: cid, user: user, message: message(cid), epoch: epoch(cid, user, model))
     }
   }
@@ -113,16 +131,39 @@ struct CommandGenerator: Sendable {
       id: id,
       sender: sender,
       created: random.oneIn(4) ? 1 + random.below(clock) : 0,
-      isSilent: random.oneIn(10)
+      isSilent: random.oneIn(10),
+      wantsReceipt: random.oneIn(2)
     )
   }
 
   private mutating func type() -> Command {
     let name = random.pick(["team", "dm", "other"])
     if random.oneIn(3) {
-      return .assignType(name: name, version: 1 + random.below(40), settings: settings())
+      return .assignType(name: name, version: 1 + random.below(40), settings: settings(isNew: false))
     }
-    return .patchType(name: name, settings: settings())
+    return .patchType(name: name, settings: settings(isNew: false))
+  }
+
+  /// What a user hides, and when their tokens were revoked.
+  private mutating func settingsOf(_ user: String, _ model: NaiveModel) -> Command {
+    if random.oneIn(5) {
+      // From the user's home shard: versions come late, twice, or not at all.
+      var record = model.users[user] ?? UserView(user: user)
+      record.version = max(1, record.version - 1 + random.below(4))
+      let (hidRead, hidDelivered) = (record.hidesRead, record.hidesDelivered)
+      record.hidesRead = random.oneIn(2)
+      record.hidesDelivered = random.oneIn(2)
+      if hidRead, !record.hidesRead { record.readShownSince = model.now + random.below(20) }
+      if hidDelivered, !record.hidesDelivered { record.deliveredShownSince = model.now + random.below(20) }
+      if random.oneIn(6) { record.revokedBefore = random.below(clock) }
+      return .assignUser(record)
+    }
+    return .patchUser(
+      user,
+      showsRead: random.oneIn(3) ? nil : random.oneIn(2),
+      showsDelivered: random.oneIn(3) ? nil : random.oneIn(2),
+      revoked: random.oneIn(6) ? random.below(clock) : nil
+    )
   }
 
   private mutating func user() -> String { random.oneIn(60) ? "nobody" : random.pick(users) }
@@ -153,14 +194,25 @@ struct CommandGenerator: Sendable {
     }
   }
 
-  private mutating func settings() -> Settings {
+  /// - Parameter isNew: for a channel that is to be created. Only there `kept_steps` is drawn: what was kept under a higher number may be gone
+  ///   or not when it is raised again, which is no rule but a matter of storage.
+  private mutating func settings(isNew: Bool) -> Settings {
     var settings: Settings = [:]
-    if random.oneIn(4) { settings["read_events"] = random.pick(["true", "true", "false"]) }
-    if random.oneIn(4) { settings["delivery_events"] = random.pick(["true", "true", "false"]) }
-    if random.oneIn(3) {
-      settings["mark_unread"] = random.pick(["private", "private", "public", "public", "off"])
+    func draw(_ name: String, _ random: inout SplitMix64, _ values: [String]) {
+      if random.oneIn(isNew ? 2 : 6) { settings[name] = random.pick(values) }
     }
-    if random.oneIn(3) { settings["history"] = random.pick(["visible", "hidden"]) }
+    draw("read_events", &random, ["true", "true", "true", "false"])
+    draw("delivery_events", &random, ["true", "true", "true", "false"])
+    draw("mark_unread", &random, ["private", "private", "public", "public", "off"])
+    draw("history", &random, ["visible", "hidden"])
+    draw("read_acks_receipts", &random, ["direct", "always", "never"])
+    draw("receipt_ttl", &random, ["null", "1", "2", "3", "60"])
+    draw("receipt_max_members", &random, ["null", "0", "1", "2", "3"])
+    draw("receipt_daily_limit", &random, ["null", "null", "0", "5", "50"])
+    draw("receipt_request_roles", &random, ["null", "null", "", "admin", "admin,guest"])
+    draw("counts_visible_to", &random, ["members", "members", "sender"])
+    draw("status_rule", &random, ["any", "all", "1", "2", "5", "1%", "34%", "50%", "100%"])
+    if isNew { draw("kept_steps", &random, ["0", "1", "2", "3", "7", "4096"]) }
     return settings
   }
 }
@@ -209,7 +261,7 @@ struct RandomHistory {
     if real != expected { throw fault("\(command): the model says \(expected), the shard \(real)") }
     count(real)
     if random.oneIn(2) { shard.seal() }
-    if random.oneIn(40) { try compareSome() }
+    if random.oneIn(25) { try compareSome() }
     if random.oneIn(100) { shard.checkAll() }
     if random.oneIn(60) { checkpoint() }
     if random.oneIn(400) { evict() }
@@ -221,8 +273,11 @@ struct RandomHistory {
     switch outcome {
     case .refused(let name): tally[name, default: 0] += 1
     case .row: tally[shard.lastEffectCount > 0 ? "moved" : "same", default: 0] += 1
-    case .message(_, let isNew): tally[isNew ? "created" : "known", default: 0] += 1
-    case .position, .channel, .type: tally["other", default: 0] += 1
+    case .message(_, let isNew, let refusal):
+      tally[isNew ? "created" : "known", default: 0] += 1
+      if !refusal.isEmpty { tally[refusal, default: 0] += 1 }
+    case .acknowledged(let codes): for code in codes { tally["acknowledge \(code)", default: 0] += 1 }
+    case .position, .channel, .type, .user: tally["other", default: 0] += 1
     }
   }
 
@@ -233,9 +288,13 @@ struct RandomHistory {
   /// Writes some pages, not all: each has an index of its own.
   private mutating func checkpoint() {
     shard.seal()
-    if random.oneIn(3) { shard.checkpointTypes() }
+    if random.oneIn(3) { shard.checkpointShard() }
     for number in shard.slots.keys.sorted() {
-      for key in shard.pageKeys(number) where random.oneIn(3) { shard.checkpoint(key) }
+      for key in shard.pageKeys(number) + shard.stepKeys(number) where random.oneIn(3) {
+        shard.checkpoint(key)
+      }
+      if random.oneIn(3), shard.trim(number) { tally["trims", default: 0] += 1 }
+      shard.seal()
     }
     tally["checkpoints", default: 0] += 1
   }
@@ -256,18 +315,45 @@ struct RandomHistory {
 
   // MARK: Comparing with the model
 
-  /// One channel: a few members, messages and pages.
+  /// Every kind of caller; somebody who is no member, now and then.
+  private mutating func viewer() -> Viewer {
+    let user = random.oneIn(20) ? "nobody" : random.pick(generator.users)
+    return random.pick([.server, .member(user), .member(user), .serverFor(user)])
+  }
+
+  /// One channel: a few members, messages, lists and pages.
   private mutating func compareSome() throws(HistoryFault) {
     let cid = random.pick(generator.cids)
     guard model.channels[cid] != nil else { return }
     let answers = model.answers(cid)
-    for _ in 0..<3 { try compareRows(cid, answers, random.pick(generator.users)) }
-    for _ in 0..<6 { try compareStatus(cid, answers, "m\(1 + random.below(model.messageCount(cid) + 1))") }
-    try compareStatus(cid, answers, "odd\(random.below(4))")
-    let user = random.pick(generator.users)
-    let viewer = random.pick([.server, .member(user), .member(user), .serverFor(user)] as [Viewer])
-    try comparePages(cid, answers, viewer, limit: 1 + random.below(12))
+    for _ in 0..<3 {
+      try compareRows(cid, answers, random.pick(generator.users))
+      try compareSteps(cid, answers, random.pick(generator.users))
+    }
+    let newest = model.messageCount(cid)
+    for _ in 0..<6 {
+      let number = random.oneIn(2) ? random.below(newest + 1) : max(0, newest - random.below(20))
+      try compareMessage(cid, answers, "m\(1 + number)")
+    }
+    try compareMessage(cid, answers, "odd\(random.below(4))")
+    try compareStatuses(cid, answers, viewer())
+    try comparePages(cid, answers, viewer(), limit: 1 + random.below(12))
     tally["comparisons", default: 0] += 1
+  }
+
+  /// One message: its status, a list, and some members.
+  private mutating func compareMessage(
+    _ cid: String,
+    _ answers: NaiveModel.Answers,
+    _ id: String
+  ) throws(HistoryFault) {
+    try compareStatus(cid, answers, id, viewer())
+    let (list, order) = (random.pick(ListName.allCases), random.pick(OrderName.allCases))
+    try compareList(cid, answers, id, viewer(), list, order, limit: 1 + random.below(8))
+    let users = (0..<(1 + random.below(4))).map { _ in
+      random.oneIn(20) ? "nobody" : random.pick(generator.users)
+    }
+    try compareMembers(cid, answers, id, viewer(), users)
   }
 
   private mutating func compareEverything() throws(HistoryFault) {
@@ -276,12 +362,25 @@ struct RandomHistory {
     for cid in generator.cids where model.channels[cid] != nil {
       let answers = model.answers(cid)
       for user in generator.users { try compareRows(cid, answers, user) }
-      for message in model.channels[cid]!.messages { try compareStatus(cid, answers, message.id) }
-      let user = random.pick(generator.users)
+      for message in model.channels[cid]!.messages.map(\.id) {
+        try compareStatus(cid, answers, message, .server)
+        try compareMessage(cid, answers, message)
+      }
       for limit in [1, 2, 3, 5, 16, 17, 99, 100] {
+        let user = random.pick(generator.users)
         for viewer in [Viewer.server, .member(user), .serverFor(user)] {
           try comparePages(cid, answers, viewer, limit: limit)
         }
+      }
+    }
+    for user in generator.users + ["robot", "nobody"] {
+      for seconds in [0, 1, generator.clock / 2000, generator.clock / 1000]
+      where shard.isRevoked(user, issuedSeconds: seconds) != model.isRevoked(user, issuedSeconds: seconds) {
+        throw fault("whether a token of \(user) from \(seconds) s is revoked: the model says otherwise")
+      }
+      let (real, expected) = (shard.settings(of: user), model.users[user] ?? UserView(user: user))
+      if real != expected {
+        throw fault("settings of \(user): the model says \(expected), the shard \(real)")
       }
     }
   }
@@ -294,15 +393,92 @@ struct RandomHistory {
     }
   }
 
-  private func compareStatus(_ cid: String, _ answers: NaiveModel.Answers, _ id: String) throws(HistoryFault)
-  {
-    let (real, expected) = (shard.status(cid, id), answers.status(id))
+  private func compareStatus(
+    _ cid: String,
+    _ answers: NaiveModel.Answers,
+    _ id: String,
+    _ viewer: Viewer
+  ) throws(HistoryFault) {
+    let (real, expected) = (shard.status(cid, id, viewer), answers.status(id, viewer))
     guard real == expected else {
-      throw fault("status of \(id) in \(cid): the model says \(expected), the shard \(real)")
+      throw fault("status of \(id) in \(cid) for \(viewer): the model says \(expected), the shard \(real)")
     }
   }
 
-  /// All pages: complete, no row twice, none but the last short, and the last with nothing after it.
+  /// Several at once: few, or so many that they are counted together.
+  private mutating func compareStatuses(
+    _ cid: String,
+    _ answers: NaiveModel.Answers,
+    _ viewer: Viewer
+  ) throws(HistoryFault) {
+    let ids = (0..<random.pick([2, 7, 8, 20, 100])).map { _ in "m\(random.below(model.messageCount(cid) + 2))"
+    }
+    let (real, expected) = (shard.statuses(cid, ids, viewer), ids.map { answers.status($0, viewer) })
+    guard let place = ids.indices.first(where: { real[$0] != expected[$0] }) else { return }
+    throw fault(
+      "statuses of \(ids) in \(cid) for \(viewer): of \(ids[place]) the model says \(expected[place]), the shard \(real[place])"
+    )
+  }
+
+  private mutating func compareList(
+    _ cid: String,
+    _ answers: NaiveModel.Answers,
+    _ id: String,
+    _ viewer: Viewer,
+    _ list: ListName,
+    _ order: OrderName,
+    limit: Int
+  ) throws(HistoryFault) {
+    let expected = answers.list(id, viewer, list, order)
+    let name = "\(list) of \(id) in \(cid) by \(order) for \(viewer), limit \(limit)"
+    try compare(
+      shard.pages { shard.list(cid, id, viewer, list, order, limit: limit, cursor: $0) },
+      expected,
+      name,
+      limit
+    )
+    if case .success(let entries) = expected {
+      tally["list of \(list)", default: 0] += entries.isEmpty ? 0 : 1
+      if entries.contains(where: { !$0.isExact }) { tally["times not exact", default: 0] += 1 }
+      if entries.contains(where: { !$0.note.isEmpty }) { tally["notes", default: 0] += 1 }
+    }
+  }
+
+  /// Exact times by themselves (R17).
+  private mutating func compareSteps(_ cid: String, _ answers: NaiveModel.Answers, _ user: String)
+    throws(HistoryFault)
+  {
+    for _ in 0..<4 {
+      let n = 1 + random.below(max(1, model.messageCount(cid)))
+      let (isRead, seesHidden) = (random.oneIn(2), random.oneIn(3))
+      guard let expected = answers.stepTime(user, isRead: isRead, n, seesHidden: seesHidden) else { continue }
+      let real = shard.stepTime(cid, user, isRead ? .read : .delivered, n, seesHidden: seesHidden)
+      tally[expected.isExact ? "exact times" : "latest times", default: 0] += 1
+      guard real == expected else {
+        throw fault(
+          "when \(user) \(isRead ? "read" : "received") \(n) of \(cid), own eyes \(seesHidden): the model says \(expected), the shard \(real)"
+        )
+      }
+    }
+  }
+
+  private func compareMembers(
+    _ cid: String,
+    _ answers: NaiveModel.Answers,
+    _ id: String,
+    _ viewer: Viewer,
+    _ users: [String]
+  ) throws(HistoryFault) {
+    let (real, expected) = (
+      shard.memberStatuses(cid, id, viewer, users), answers.memberStatuses(id, viewer, users)
+    )
+    guard real == expected else {
+      throw fault(
+        "\(users) of \(id) in \(cid) for \(viewer): the model says \(expected), the shard \(real)"
+      )
+    }
+  }
+
   private func comparePages(
     _ cid: String,
     _ answers: NaiveModel.Answers,
@@ -310,7 +486,17 @@ struct RandomHistory {
     limit: Int
   ) throws(HistoryFault) {
     let name = "read state of \(cid) for \(viewer), limit \(limit)"
-    switch (shard.readState(cid, viewer, limit: limit), answers.readState(viewer)) {
+    try compare(shard.readState(cid, viewer, limit: limit), answers.readState(viewer), name, limit)
+  }
+
+  /// All pages: complete, nothing twice, none but the last short, and the last with nothing after it.
+  private func compare<Entry: Equatable>(
+    _ pages: Result<[[Entry]], NamedRefusal>,
+    _ expected: Result<[Entry], NamedRefusal>,
+    _ name: String,
+    _ limit: Int
+  ) throws(HistoryFault) {
+    switch (pages, expected) {
     case (.failure(let real), .failure(let expected)):
       if real != expected { throw fault("\(name): the model says \(expected), the shard \(real)") }
     case (.success(let pages), .success(let expected)):
@@ -320,7 +506,7 @@ struct RandomHistory {
       if pages.dropLast().contains(where: { $0.count != limit }) || pages.last!.count > limit {
         throw fault("\(name): pages of \(pages.map(\.count))")
       }
-      if pages.count > 1, pages.last!.isEmpty { throw fault("\(name): a next page without a row") }
+      if pages.count > 1, pages.last!.isEmpty { throw fault("\(name): a next page with nothing in it") }
     case (let real, let expected):
       throw fault("\(name): the model says \(expected), the shard \(real)")
     }
@@ -333,10 +519,10 @@ struct RandomHistory {
     shard.seal()
     let digest = shard.digest()
     let replayed = shard.replayed()
-    try compare(digest, ShardDigest(replayed.state, replayed.slots), "replayed from the log")
+    try compare(digest, replayed.digest(), "replayed from the log")
     var random = random
     let recovered = shard.recovered { random.shuffled($0) }
-    try compare(digest, ShardDigest(recovered.state, recovered.slots), "recovered from pages and log")
+    try compare(digest, recovered.digest(), "recovered from pages and log")
     for number in shard.slots.keys.sorted() { shard.evictAndLoad(number) }
     try compare(digest, shard.digest(), "loaded from pages")
     if let text = shard.faults.first { throw fault(text) }
@@ -348,17 +534,5 @@ struct RandomHistory {
 
   private func compare(_ a: ShardDigest, _ b: ShardDigest, _ name: String) throws(HistoryFault) {
     if let text = ShardDigest.difference(a, b) { throw fault("\(name): \(text)") }
-  }
-}
-
-extension NaiveModel {
-  func messageCount(_ cid: String) -> Int { channels[cid]?.messages.count ?? 0 }
-
-  /// The unread epoch of a member, 0 of anybody else.
-  func epoch(_ cid: String, _ user: String) -> Int {
-    guard let member = channels[cid]?.memberships.first(where: { $0.user == user && !$0.hasLeft }) else {
-      return 0
-    }
-    return positions(member).epoch
   }
 }

@@ -81,7 +81,7 @@ struct Story {
   }
 
   private mutating func answer(_ words: [String]) throws -> Answer {
-    var words = Self.unrolled(words)[...]
+    var words = unrolled(words)[...]
     let verb = words.removeFirst()
     switch verb {
     case "clock":
@@ -162,8 +162,7 @@ struct Story {
       guard let row = try? shard.state.member(Array(user.utf8).span.bytes, in: slot) else {
         throw Fault(text: "no such member")
       }
-      let options = shard.state.options(slot)
-      let answer = shard.state[slot].shownRow(row, options: options, withOwnDetails: false)
+      let answer = shard.state.shownRow(slot, row, withOwnDetails: false)
       let shown = shard.view(slot, answer)
       try agree(shown, model.answers(cid).shownRow(user, hasOwn: false))
       return rowAnswer("shown", shown)
@@ -199,9 +198,9 @@ struct Story {
     pageQuery = nil
     switch shard.page(cid, query.viewer, limit: query.limit, cursor: query.cursor) {
     case .failure(let refusal): return Answer(word: refusal.name)
-    case .success(let page):
-      if let next = page.next { pageQuery = (query.viewer, query.limit, next) }
-      let users = page.rows.map(\.user) + (page.next == nil ? [] : ["+"])
+    case .success(let (rows, next)):
+      if let next { pageQuery = (query.viewer, query.limit, next) }
+      let users = rows.map(\.user) + (next == nil ? [] : ["+"])
       return Answer(word: users.joined(separator: " "))
     }
   }
@@ -215,8 +214,21 @@ struct Story {
     switch real {
     case .refused(let name): return Answer(word: name)
     case .row(let row): return rowAnswer(moved, row)
-    case .message(let sequence, let isNew):
-      return Answer(word: isNew ? "created" : "known", facts: ["seq": "\(sequence)"])
+    case .message(let sequence, let isNew, let refusal):
+      return Answer(
+        word: isNew ? "created" : "known",
+        facts: ["seq": "\(sequence)", "refusal": refusal.isEmpty ? "-" : refusal]
+      )
+    case .acknowledged(let codes): return Answer(word: codes.joined(separator: " "))
+    case .user(let user):
+      return Answer(
+        word: moved,
+        facts: [
+          "version": "\(user.version)", "hides_read": "\(user.hidesRead)",
+          "hides_delivered": "\(user.hidesDelivered)", "read_since": "\(user.readShownSince)",
+          "delivered_since": "\(user.deliveredShownSince)", "revoked": "\(user.revokedBefore)",
+        ]
+      )
     case .position(let sequence): return Answer(word: moved, facts: ["seq": "\(sequence)"])
     case .channel(let isNew, let members, let newest):
       return Answer(
@@ -291,26 +303,33 @@ struct Story {
       }
     )
   }
+}
 
-  /// `m1…m3` is `m1 m2 m3`.
-  private static func unrolled(_ words: [String]) -> [String] {
-    words.flatMap { word -> [String] in
-      let ends = word.split(separator: "…")
-      guard ends.count == 2 else { return [word] }
-      let name = ends[0].prefix { !$0.isNumber }
-      let numbers = ends.map { Int($0.dropFirst(name.count))! }
-      return (numbers[0]...numbers[1]).map { "\(name)\($0)" }
-    }
+/// `m1…m3` is `m1 m2 m3`.
+func unrolled(_ words: [String]) -> [String] {
+  words.flatMap { word -> [String] in
+    let ends = word.split(separator: "…")
+    guard ends.count == 2 else { return [word] }
+    let name = ends[0].prefix { !$0.isNumber }
+    let numbers = ends.map { Int($0.dropFirst(name.count))! }
+    return (numbers[0]...numbers[1]).map { "\(name)\($0)" }
   }
 }
 
 /// Tells a story; a row that goes wrong is reported at its own line.
 func story(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
   var story = Story()
+  tell(table, sourceLocation) { story.run($0) }
+}
+
+/// Carries a story's rows out one after the other, up to the first that goes wrong.
+///
+/// - Parameter run: says what went wrong with a row; nil for nothing.
+func tell(_ table: String, _ sourceLocation: SourceLocation, _ run: (String) -> String?) {
   for (number, row) in table.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
     let row = row.trimmingPrefix { $0 == " " }
     if row.isEmpty || row.hasPrefix("#") { continue }
-    guard let fault = story.run(String(row)) else { continue }
+    guard let fault = run(String(row)) else { continue }
     var location = sourceLocation
     location.line += number + 1
     Issue.record("\(row): \(fault)", sourceLocation: location)

@@ -2,11 +2,6 @@
 
 /// The real shard's queries, in plain text and integers.
 extension TestShard {
-  func slot(_ cid: String) -> ChannelSlot? {
-    let cid = Array(cid.utf8)
-    return state.slot(of: cid.span.bytes)
-  }
-
   /// What a store does before it asks the model: no such channel is the store's own answer.
   func loaded(_ cid: String) throws(Refusal) -> ChannelSlot {
     guard let slot = slot(cid) else { throw .channelNotFound }
@@ -21,11 +16,176 @@ extension TestShard {
     return view(slot, state.ownRow(slot, row))
   }
 
-  func status(_ cid: String, _ id: String) -> StatusResult { state.statusResult(slot(cid)!, id) }
+  func status(_ cid: String, _ id: String, _ viewer: Viewer = .server) -> StatusResult {
+    let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
+    do throws(Refusal) {
+      let viewer = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
+      return .status(StatusView(try state.status(slot, message: id.span.bytes, viewer: viewer)))
+    } catch {
+      return .refused(error.wireName)
+    }
+  }
+
+  /// Several messages at once: counted together, they have to come out as one by one.
+  func statuses(_ cid: String, _ ids: [String], _ viewer: Viewer) -> [StatusResult] {
+    let (slot, user) = (slot(cid)!, Array((viewer.user ?? "").utf8))
+    do throws(Refusal) {
+      let viewer = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
+      var answers: [Result<StatusAnswer, Refusal>] = []
+      for id in ids {
+        let id = Array(id.utf8)
+        answers.append(state.askedStatus(slot, message: id.span.bytes))
+      }
+      state.statuses(slot, viewer: viewer, &answers)
+      return answers.map { answer in
+        switch answer {
+        case .success(let status): .status(StatusView(status))
+        case .failure(let refusal): .refused(refusal.wireName)
+        }
+      }
+    } catch {
+      return ids.map { _ in .refused(error.wireName) }
+    }
+  }
+
+  /// A page of a list of a message's members, made in slices; an empty cursor is none.
+  func list(
+    _ cid: String,
+    _ id: String,
+    _ viewer: Viewer,
+    _ list: ListName,
+    _ order: OrderName,
+    limit: Int,
+    cursor: String?
+  ) -> Result<([EntryView], String?), NamedRefusal> {
+    let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
+    let cursor = Array((cursor ?? "").utf8)
+    let query = ShardState.ListQuery(MemberList(list), order == .joined ? .joined : .time, limit: limit)
+    do throws(Refusal) {
+      let viewer = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
+      var times = MemberTimes(now: state.time)
+      while true {
+        var scan = try state.beginList(
+          slot,
+          viewer: viewer,
+          message: id.span.bytes,
+          query,
+          cursor: cursor.span.bytes,
+          times: times
+        )
+        var budget = 1
+        while try !state.advance(&scan, slot, viewer: viewer, budget: &budget) { budget = 3 }
+        if scan.times.missing.isEmpty { return .success((scan.page.map { view(slot, $0) }, scan.next?.text)) }
+        times = MemberTimes(now: state.time, segments: read(scan.times, slot))
+      }
+    } catch {
+      return .failure(NamedRefusal(name: error.wireName))
+    }
+  }
+
+  func memberStatuses(_ cid: String, _ id: String, _ viewer: Viewer, _ users: [String])
+    -> Result<[MemberStatusResult], NamedRefusal>
+  {
+    let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
+    do throws(Refusal) {
+      let viewer = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
+      let message = try state.shownMessage(id.span.bytes, in: slot)
+      return .success(users.map { memberStatus(slot, viewer, message, $0) })
+    } catch {
+      return .failure(NamedRefusal(name: error.wireName))
+    }
+  }
+
+  private func memberStatus(
+    _ slot: ChannelSlot,
+    _ viewer: ChannelViewer,
+    _ message: SequenceNumber,
+    _ user: String
+  ) -> MemberStatusResult {
+    let user = Array(user.utf8)
+    var times = MemberTimes(now: state.time)
+    do throws(Refusal) {
+      while true {
+        let status = try state.memberStatus(
+          slot,
+          viewer: viewer,
+          message,
+          user: user.span.bytes,
+          times: &times
+        )
+        if times.missing.isEmpty { return .status(MemberStatusView(status)) }
+        times = MemberTimes(now: state.time, segments: read(times, slot))
+      }
+    } catch {
+      return .refused(error.wireName)
+    }
+  }
+
+  /// Reads the segments of steps that times could not be told without.
+  private func read(_ times: MemberTimes, _ slot: ChannelSlot) -> ReadSegments {
+    var read = times.segments
+    for range in times.missing {
+      for segment in range.segments where !read.contains(range.rowPage, segment) {
+        read.add(range.rowPage, segment, steps(state[slot].number, range.rowPage, segment))
+      }
+    }
+    return read
+  }
+
+  private func view(_ slot: ChannelSlot, _ entry: ListEntry) -> EntryView {
+    EntryView(
+      user: state.withUser(slot, entry.row) { bytes in
+        bytes.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+      },
+      at: Int(entry.at.milliseconds),
+      isExact: entry.isExact,
+      note: entry.note
+    )
+  }
+
+  /// When a member's watermark reached a message that it reached by a move; segments of steps are read as they are asked for.
+  ///
+  /// - Parameter seesHidden: for the member's own eyes.
+  func stepTime(_ cid: String, _ user: String, _ kind: StepKind, _ n: Int, seesHidden: Bool)
+    -> NaiveModel.Moment
+  {
+    let (slot, user) = (slot(cid)!, Array(user.utf8))
+    let row = state[slot].row(of: user.span.bytes)!
+    var read = ReadSegments()
+    while true {
+      let time = state[slot].stepTime(
+        kind,
+        row,
+        reaching: SequenceNumber(UInt32(n)),
+        kept: state.options(slot).keptSteps,
+        seesHidden: seesHidden,
+        in: read
+      )
+      switch time {
+      case .exact(let at): return NaiveModel.Moment(at: Int(at.milliseconds))
+      case .latest(let at): return NaiveModel.Moment(at: Int(at.milliseconds), isExact: false)
+      case .hidden:
+        let since = state.shownSince(slot, row)
+        let at = kind == .read ? since.read : since.delivered
+        return NaiveModel.Moment(at: Int(at.milliseconds), isExact: false)
+      case .stored(let range):
+        for segment in range.segments {
+          read.add(range.rowPage, segment, steps(state[slot].number, range.rowPage, segment))
+        }
+      }
+    }
+  }
+
+  func settings(of user: String) -> UserView { UserView(state.userSettings(user)) }
+
+  func isRevoked(_ user: String, issuedSeconds: Int) -> Bool {
+    let user = Array(user.utf8)
+    return state.isRevoked(user.span.bytes, issued: UInt32(issuedSeconds))
+  }
 
   /// One page of a read state.
   func page(_ cid: String, _ viewer: Viewer, limit: Int, cursor: UInt32?) -> Result<
-    (rows: [RowView], next: UInt32?), NamedRefusal
+    ([RowView], UInt32?), NamedRefusal
   > {
     let slot = slot(cid)!
     let user = Array((viewer.user ?? "").utf8)
@@ -45,21 +205,25 @@ extension TestShard {
 
   /// The pages of a whole read state, one after the other.
   func readState(_ cid: String, _ viewer: Viewer, limit: Int) -> Result<[[RowView]], NamedRefusal> {
-    var pages: [[RowView]] = []
-    var cursor: UInt32?
+    pages { page(cid, viewer, limit: limit, cursor: $0) }
+  }
+
+  /// Page after page, until there is no next one.
+  func pages<Entry, Cursor>(_ page: (Cursor?) -> Result<([Entry], Cursor?), NamedRefusal>) -> Result<
+    [[Entry]], NamedRefusal
+  > {
+    var pages: [[Entry]] = []
+    var cursor: Cursor?
     repeat {
-      switch page(cid, viewer, limit: limit, cursor: cursor) {
+      switch page(cursor) {
       case .failure(let refusal): return .failure(refusal)
-      case .success(let page):
-        pages.append(page.rows)
-        cursor = page.next
+      case .success(let (entries, next)):
+        pages.append(entries)
+        cursor = next
       }
     } while cursor != nil
     return .success(pages)
   }
-
-  /// Everything that can be asked of the shard.
-  func digest() -> ShardDigest { ShardDigest(state, slots) }
 }
 
 /// Every answer that a shard can give, so that two shards can be compared.
@@ -77,18 +241,21 @@ struct ShardDigest: Equatable {
     var shownRows: [RowView]
     var statuses: [StatusResult]
     var messages: [MessageRecord]
+    var receipts: [Effect]
     /// Rows that were left, as a page would write them.
     var rows: [Effect]
   }
 
   var nextChannel: ChannelNumber
   var types: [String: ChannelTypeRecord]
+  var users: [UserSettings]
   var channels: [ChannelNumber: Channel] = [:]
 
   init(_ state: borrowing ShardState, _ slots: [ChannelNumber: ChannelSlot]) {
     nextChannel = state.nextChannel
     let set = state.types.filter { $0.version > 0 }
     types = Dictionary(uniqueKeysWithValues: set.map { ($0.name, $0) })
+    users = (0..<UInt32(state.settings.count)).map { state.settings[$0] }
     for (number, slot) in slots { channels[number] = Channel(state, slot) }
   }
 
@@ -96,6 +263,7 @@ struct ShardDigest: Equatable {
   static func difference(_ a: ShardDigest, _ b: ShardDigest) -> String? {
     if a == b { return nil }
     if a.nextChannel != b.nextChannel { return "next channel: \(a.nextChannel), \(b.nextChannel)" }
+    if a.users != b.users { return "users: \(a.users), \(b.users)" }
     if a.types != b.types { return "types: \(a.types), \(b.types)" }
     for (number, channel) in a.channels.sorted(by: { $0.key < $1.key }) {
       guard let other = b.channels[number] else { return "channel \(channel.cid) is not in both" }
@@ -127,6 +295,7 @@ extension ShardDigest.Channel {
     shownRows = []
     statuses = []
     messages = []
+    receipts = []
     rows = []
     for position in 0..<rowCount {
       let row = MemberOrdinal(UInt32(position))
@@ -134,12 +303,14 @@ extension ShardDigest.Channel {
       guard state[slot].rows.isActive(row) else { continue }
       ownRows.append(state.view(slot, state[slot].ownRow(row)))
       shownRows.append(
-        state.view(slot, state[slot].shownRow(row, options: options, withOwnDetails: true))
+        state.view(slot, state.shownRow(slot, row, withOwnDetails: true))
       )
     }
     for page in 0..<(rowCount + 255) / 256 { rows += state.effects(of: .rows(UInt32(page)), in: slot) }
     for number in 0..<UInt32(state[slot].messages.segmentCount) {
-      for case .messageAssigned(_, _, let record) in state.effects(of: .segment(number), in: slot) {
+      for case .messageAssigned(_, let sequence, let record) in state.effects(of: .segment(number), in: slot)
+      {
+        receipts += state.effects(of: .receipts(sequence), in: slot)
         messages.append(record)
         statuses.append(state.statusResult(slot, record.id))
       }
@@ -175,22 +346,85 @@ extension ShardState {
   func statusResult(_ slot: ChannelSlot, _ id: String) -> StatusResult {
     let id = Array(id.utf8)
     do throws(Refusal) {
-      let answer = try status(slot, message: id.span.bytes)
-      return .status(
-        StatusView(
-          sequence: Int(answer.sequence.rawValue),
-          word: "\(answer.status)",
-          readCount: Int(answer.readCount),
-          deliveredCount: Int(answer.deliveredCount),
-          unreadCount: Int(answer.unreadCount),
-          memberCount: Int(answer.memberCount),
-          readEvents: answer.readEvents,
-          deliveryEvents: answer.deliveryEvents,
-          createdAt: Int(answer.createdAt.milliseconds)
-        )
-      )
+      return .status(StatusView(try status(slot, message: id.span.bytes)))
     } catch {
       return .refused(error.wireName)
+    }
+  }
+}
+
+extension StatusView {
+  init(_ answer: StatusAnswer) {
+    self.init(
+      sequence: Int(answer.sequence.rawValue),
+      word: "\(answer.status)",
+      receipt: "\(answer.receipt)",
+      readCount: Int(answer.readCount),
+      deliveredCount: Int(answer.deliveredCount),
+      unreadCount: Int(answer.unreadCount),
+      memberCount: Int(answer.memberCount),
+      readEvents: answer.readEvents,
+      deliveryEvents: answer.deliveryEvents,
+      createdAt: Int(answer.createdAt.milliseconds)
+    )
+  }
+}
+
+extension MemberList {
+  init(_ name: ListName) {
+    switch name {
+    case .readers: self = .readers
+    case .delivered: self = .delivered
+    case .unread: self = .unread
+    }
+  }
+}
+
+extension MemberStatusView {
+  init(_ status: MemberStatus) {
+    self.init(
+      word: "\(status.status)",
+      readAt: Int(status.readAt.milliseconds),
+      deliveredAt: Int(status.deliveredAt.milliseconds),
+      isExact: status.isExact
+    )
+  }
+}
+
+extension UserView {
+  init(_ settings: UserSettings) {
+    self.init(
+      user: settings.user,
+      version: Int(settings.version),
+      hidesRead: settings.hidesRead,
+      hidesDelivered: settings.hidesDelivered,
+      readShownSince: Int(settings.readShownSince.milliseconds),
+      deliveredShownSince: Int(settings.deliveredShownSince.milliseconds),
+      revokedBefore: Int(settings.tokensRevokedBefore.milliseconds)
+    )
+  }
+}
+
+extension UserSettings {
+  init(_ view: UserView) {
+    self.init(
+      user: view.user,
+      version: UInt64(view.version),
+      hidesRead: view.hidesRead,
+      hidesDelivered: view.hidesDelivered,
+      readShownSince: Timestamp(milliseconds: Int64(view.readShownSince)),
+      deliveredShownSince: Timestamp(milliseconds: Int64(view.deliveredShownSince)),
+      tokensRevokedBefore: Timestamp(milliseconds: Int64(view.revokedBefore))
+    )
+  }
+}
+
+extension ReceiptRefusal {
+  var wireName: String {
+    switch self {
+    case .none: ""
+    case .limitReached: "receipt_limit_reached"
+    case .notAllowed: "receipt_not_allowed"
     }
   }
 }
@@ -205,6 +439,14 @@ extension Refusal {
     case .messageDeleted: "message_deleted"
     case .markUnreadOff: "mark_unread_off"
     case .limitReached: "limit_reached"
+    case .tokenRevoked: "token_revoked"
+    case .orderNotAvailable: "order_not_available"
+    case .countsNotVisible: "counts_not_visible"
+    case .receiptNotRequested: "receipt_not_requested"
+    case .ownMessage: "own_message"
+    case .receiptExpired: "receipt_expired"
+    case .notExpected: "not_expected"
+    case .invalidCursor: "invalid_cursor"
     }
   }
 }
@@ -223,17 +465,50 @@ extension OptionPatch {
       case "delivery_events": deliveryEvents = Bool(value)!
       case "mark_unread": markUnread = MarkUnreadOption.allCases.first { "\($0)" == value }!
       case "history": history = HistoryOption.allCases.first { "\($0)" == value }!
+      case "read_acks_receipts": readAcksReceipts = ReadAcksOption.allCases.first { "\($0)" == value }!
+      case "receipt_ttl": receiptTTL = Nullable(UInt32(value))
+      case "receipt_max_members": receiptMembersMax = Nullable(UInt32(value))
+      case "receipt_daily_limit": receiptDailyLimit = Nullable(UInt32(value))
+      case "receipt_request_roles":
+        receiptRequestRoles = value == "null" ? .null : .value(value.split(separator: ",").map(String.init))
+      case "counts_visible_to": countsVisibleTo = CountsVisibleOption.allCases.first { "\($0)" == value }!
+      case "status_rule": statusRule = StatusRule(name: value)
+      case "kept_steps": keptSteps = UInt16(value)!
       default: preconditionFailure("no such option: \(name)")
       }
     }
   }
 }
 
+extension StatusRule {
+  init(name: String) {
+    switch name {
+    case "any": self = .any
+    case "all": self = .all
+    case _ where name.hasSuffix("%"): self = .percentage(UInt8(name.dropLast())!)
+    default: self = .count(UInt32(name)!)
+    }
+  }
+
+  var name: String {
+    switch self {
+    case .any: "any"
+    case .all: "all"
+    case .count(let count): "\(count)"
+    case .percentage(let percentage): "\(percentage)%"
+    }
+  }
+}
+
 extension ChannelTypeOptions {
   var settings: Settings {
-    [
+    func text(_ number: UInt32?) -> String { number.map { "\($0)" } ?? "null" }
+    return [
       "read_events": "\(readEvents)", "delivery_events": "\(deliveryEvents)", "mark_unread": "\(markUnread)",
-      "history": "\(history)",
+      "history": "\(history)", "read_acks_receipts": "\(readAcksReceipts)", "receipt_ttl": text(receiptTTL),
+      "receipt_max_members": text(receiptMembersMax), "receipt_daily_limit": text(receiptDailyLimit),
+      "receipt_request_roles": receiptRequestRoles.map { $0.joined(separator: ",") } ?? "null",
+      "counts_visible_to": "\(countsVisibleTo)", "status_rule": statusRule.name, "kept_steps": "\(keptSteps)",
     ]
   }
 }

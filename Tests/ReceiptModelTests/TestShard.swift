@@ -25,7 +25,8 @@ final class TestShard {
   private(set) var slots: [ChannelNumber: ChannelSlot] = [:]
   private(set) var log: [Batch] = []
   private(set) var pages: [PageKey: StoredPage] = [:]
-  private(set) var typesPage = StoredPage(index: .zero, effects: [])
+  /// The shard's own: channel types, users' settings.
+  private(set) var shardPages: [PageID: StoredPage] = [:]
   /// Effects since the last ``seal()``; one batch gathers several commands (DESIGN.md section 3).
   private var open: [Effect] = []
   /// How many effects the last command left.
@@ -34,6 +35,14 @@ final class TestShard {
   private(set) var faults: [String] = []
   /// Whether everything is checked after each command, or only what the command touched.
   var checksEverything = false
+
+  /// The channel's place in memory; it is up to date with what its members hide, as it has to be before anything is asked of it.
+  func slot(_ cid: String) -> ChannelSlot? {
+    let cid = Array(cid.utf8)
+    guard let slot = state.slot(of: cid.span.bytes) else { return nil }
+    state.refresh(slot)
+    return slot
+  }
 
   // MARK: Commands
 
@@ -57,6 +66,17 @@ final class TestShard {
           at: time,
           into: &effects
         )
+      case .patchUser(let user, let showsRead, let showsDelivered, let revoked):
+        let patch = UserSettingsPatch(
+          showsRead: showsRead,
+          showsDelivered: showsDelivered,
+          tokensRevokedBefore: revoked.map { Timestamp(milliseconds: Int64($0)) }
+        )
+        state.decidePatch(user: user, patch, at: time, into: &effects)
+      case .assignUser(let user):
+        state.decideAssign(user: UserSettings(user), into: &effects)
+      case .acknowledge(let cid, let user, let messages, let note):
+        return try acknowledge(cid, user, messages, note, time)
       case .post, .delete, .read, .delivered, .unread:
         let decided = try decideInChannel(command, time, &effects)
         apply(effects)
@@ -73,6 +93,8 @@ final class TestShard {
     case .patchType(let name, _), .assignType(let name, _, _):
       let record = state.channelType(name)
       return .type(version: Int(record.version), settings: record.options.settings)
+    case .patchUser(let user, _, _, _): return .user(settings(of: user))
+    case .assignUser(let user): return .user(settings(of: user.user))
     case .put(let cid, _, _), .change(let cid, _, _):
       let slot = slot(cid)!
       return .channel(
@@ -85,15 +107,61 @@ final class TestShard {
     }
   }
 
+  /// One after the other: each is assigned before the next is decided.
+  private func acknowledge(
+    _ cid: String,
+    _ user: String,
+    _ messages: [String],
+    _ note: String,
+    _ time: Timestamp
+  ) throws(Refusal) -> Outcome {
+    let (slot, user) = (try loaded(cid), Array(user.utf8))
+    let row = try state.member(user.span.bytes, in: slot)
+    var count = 0
+    var codes: [String] = []
+    for message in messages {
+      let message = Array(message.utf8)
+      var effects: [Effect] = []
+      do throws(Refusal) {
+        try state.decideAcknowledge(
+          slot,
+          row,
+          message: message.span.bytes,
+          note: note,
+          at: time,
+          into: &effects
+        )
+        codes.append("ok")
+      } catch {
+        if !effects.isEmpty { faults.append("refused with \(error), but left \(effects.count) effects") }
+        codes.append(error.wireName)
+      }
+      apply(effects)
+      count += effects.count
+    }
+    lastEffectCount = count
+    return .acknowledged(codes)
+  }
+
+  /// Time passes without a command.
+  func pass(to clock: Int) { _ = state.advance(clock: Timestamp(milliseconds: Int64(clock))) }
+
   /// What a decision named, to be shown once its effects are assigned.
   private enum Decided {
     case row(ChannelSlot, MemberOrdinal)
+    case message(ChannelSlot, SequenceNumber, isNew: Bool)
     case outcome(Outcome)
   }
 
   private func finish(_ decided: Decided) -> Outcome {
     switch decided {
     case .row(let slot, let row): .row(view(slot, state.ownRow(slot, row)))
+    case .message(let slot, let sequence, let isNew):
+      .message(
+        sequence: Int(sequence.rawValue),
+        isNew: isNew,
+        refusal: state.receiptRefusal(slot, sequence).wireName
+      )
     case .outcome(let outcome): outcome
     }
   }
@@ -120,22 +188,24 @@ final class TestShard {
     _ effects: inout [Effect]
   ) throws(Refusal) -> Decided {
     switch command {
-    case .post(let cid, let id, let sender, let created, let isSilent):
+    case .post(let cid, let id, let sender, let created, let isSilent, let wantsReceipt):
       let (id, sender) = (Array(id.utf8), Array(sender.utf8))
+      let slot = try loaded(cid)
       let registration = try state.decideRegister(
-        loaded(cid),
+        slot,
         id: id.span.bytes,
         sender: sender.span.bytes,
         created: Timestamp(milliseconds: Int64(created)),
         isSilent: isSilent,
+        wantsReceipt: wantsReceipt,
         at: time,
         into: &effects
       )
       switch registration {
       case .created(let sequence):
-        return .outcome(.message(sequence: Int(sequence.rawValue), isNew: true))
+        return .message(slot, sequence, isNew: true)
       case .known(let sequence):
-        return .outcome(.message(sequence: Int(sequence.rawValue), isNew: false))
+        return .message(slot, sequence, isNew: false)
       }
     case .delete(let cid, let id):
       let id = Array(id.utf8)
@@ -172,7 +242,7 @@ final class TestShard {
         into: &effects
       )
       return .row(slot, row)
-    case .put, .change, .patchType, .assignType:
+    case .put, .change, .patchType, .assignType, .patchUser, .assignUser, .acknowledge:
       preconditionFailure("not a command within a channel")
     }
   }
@@ -223,18 +293,74 @@ final class TestShard {
     return [PageKey(channel: number, page: .head)]
       + (0..<rowPages).map { PageKey(channel: number, page: .rows(UInt32($0))) }
       + (0..<segments).map { PageKey(channel: number, page: .segment(UInt32($0))) }
+      + acknowledged(slot).map { PageKey(channel: number, page: .receipts($0)) }
   }
+
+  /// Messages with acknowledgements.
+  private func acknowledged(_ slot: ChannelSlot) -> [SequenceNumber] {
+    (0..<state[slot].messages.newest.rawValue).map { SequenceNumber($0 + 1) }
+      .filter { !state.effects(of: .receipts($0), in: slot).isEmpty }
+  }
+
+  /// Segments of steps that are not on storage yet.
+  func stepKeys(_ number: ChannelNumber) -> [PageKey] {
+    let slot = slots[number]!
+    let rowPages = (state[slot].rows.rowCount + 255) / 256
+    return (0..<UInt32(rowPages)).flatMap { rowPage in
+      state[slot].steps.segments(rowPage).filter { state[slot].steps.segment(rowPage, $0) != nil }
+        .map { PageKey(channel: number, page: .steps(rowPage, $0)) }
+    }
+  }
+
+  /// Every page of every channel.
+  var allPageKeys: [PageKey] { slots.keys.sorted().flatMap { pageKeys($0) + stepKeys($0) } }
 
   /// Writes one page, as it is now.
   func checkpoint(_ key: PageKey) {
     precondition(isSealed, "a page includes whole batches")
     let index = log.last?.index ?? .zero
-    pages[key] = StoredPage(index: index, effects: state.effects(of: key.page, in: slots[key.channel]!))
+    let slot = slots[key.channel]!
+    pages[key] = StoredPage(index: index, effects: state.effects(of: key.page, in: slot))
+    // From here on it is read when it is asked for.
+    if case .steps(let rowPage, let segment) = key.page { state.dropSegment(slot, rowPage, segment) }
   }
 
-  func checkpointTypes() {
+  /// The bytes of a segment of steps, in memory or on storage.
+  func steps(_ number: ChannelNumber, _ rowPage: UInt32, _ segment: UInt32) -> [UInt8] {
+    if let bytes = state[slots[number]!].steps.segment(rowPage, segment) { return bytes }
+    let stored = pages[PageKey(channel: number, page: .steps(rowPage, segment))]?.effects.first
+    guard case .stepsSealed(_, _, _, let bytes) = stored else {
+      faults.append("segment \(segment) of the steps of row page \(rowPage) is nowhere")
+      return []
+    }
+    return bytes
+  }
+
+  /// Writes segments of steps anew as fewer, where that is worth it.
+  func trim(_ number: ChannelNumber) -> Bool {
+    let slot = slots[number]!
+    var hasTrimmed = false
+    for rowPage in 0..<UInt32((state[slot].rows.rowCount + 255) / 256) where state.wantsTrim(slot, rowPage) {
+      let range = state[slot].steps.segments(rowPage)
+      let segments = range.map { steps(number, rowPage, $0) }
+      var effects: [Effect] = []
+      if !state.decideTrim(slot, rowPage, range, segments, into: &effects) {
+        faults.append("a damaged segment")
+      }
+      if !effects.isEmpty { hasTrimmed = true }
+      apply(effects)
+    }
+    return hasTrimmed
+  }
+
+  /// Writes the shard's own pages.
+  func checkpointShard() {
     precondition(isSealed, "a page includes whole batches")
-    typesPage = StoredPage(index: log.last?.index ?? .zero, effects: state.typeEffects)
+    let index = log.last?.index ?? .zero
+    shardPages[.types] = StoredPage(index: index, effects: state.typeEffects)
+    for page in 0..<(UInt32(state.settings.count) + PageID.usersPerPage - 1) / PageID.usersPerPage {
+      shardPages[.users(page)] = StoredPage(index: index, effects: state.userEffects(page))
+    }
   }
 
   /// Another shard, made from what is stored of this one.
@@ -253,6 +379,7 @@ final class TestShard {
       fresh.assign(time: batch.time)
       for effect in batch.effects { fresh.assign(addressed: effect, slots: &slots) }
     }
+    for slot in slots.values { fresh.refresh(slot) }
     return Copy(state: fresh, slots: slots)
   }
 
@@ -268,12 +395,14 @@ final class TestShard {
     var slots: [ChannelNumber: ChannelSlot] = [:]
     var tails: [PageKey: [Effect]] = [:]
     var numbers: Set<ChannelNumber> = Set(pages.keys.map(\.channel))
-    for effect in typesPage.effects { fresh.assign(effect) }
+    for (_, page) in shardPages.sorted(by: { $0.key.order < $1.key.order }) {
+      for effect in page.effects { fresh.assign(effect) }
+    }
     for batch in log {
       fresh.assign(time: batch.time)
       for effect in batch.effects {
         guard let channel = effect.channel else {
-          if effect.page == .shardHead || batch.index > typesPage.index { fresh.assign(effect) }
+          if batch.index > shardPages[effect.page]?.index ?? .zero { fresh.assign(effect) }
           continue
         }
         let key = PageKey(channel: channel, page: effect.page)
@@ -288,11 +417,14 @@ final class TestShard {
       let segments = own.filter { !$0.isRows && $0 != .head }.sorted { $0.order < $1.order }
       for page in [.head] + rowPages + segments {
         let key = PageKey(channel: number, page: page)
-        for effect in (pages[key]?.effects ?? []) + (tails[key] ?? []) {
+        // Segments of steps on storage stay there.
+        let stored = page.isSteps ? [] : pages[key]?.effects ?? []
+        for effect in stored + (tails[key] ?? []) {
           fresh.assign(addressed: effect, slots: &slots)
         }
       }
     }
+    for slot in slots.values { fresh.refresh(slot) }
     return Copy(state: fresh, slots: slots)
   }
 
@@ -308,8 +440,16 @@ final class TestShard {
     checkAll()
   }
 
+  /// Everything that can be asked of the shard.
+  func digest() -> ShardDigest {
+    for slot in slots.values { state.refresh(slot) }
+    return ShardDigest(state, slots)
+  }
+
   /// Lets a channel go, and loads it again from pages as they are now.
   func evictAndLoad(_ number: ChannelNumber) {
+    seal()
+    for key in stepKeys(number) { checkpoint(key) }
     let effects = pageKeys(number).flatMap { state.effects(of: $0.page, in: slots[number]!) }
     state.remove(slots[number]!)
     slots[number] = nil
@@ -319,12 +459,14 @@ final class TestShard {
 }
 
 extension PageID {
+  var isSteps: Bool { if case .steps = self { true } else { false } }
   var isRows: Bool { if case .rows = self { true } else { false } }
 
   /// Within pages of one kind.
   var order: UInt32 {
     switch self {
-    case .rows(let number), .segment(let number): number
+    case .rows(let number), .segment(let number), .users(let number), .steps(_, let number): number
+    case .receipts(let sequence): sequence.rawValue
     case .head, .types, .shardHead: 0
     }
   }

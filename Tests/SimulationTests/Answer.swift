@@ -9,12 +9,15 @@ enum Answer: Hashable {
   case row(RowView)
   case message(isNew: Bool, sequence: Int, status: UInt8)
   case sequence(Int)
+  /// Per message 0, or the wire's code.
+  case acknowledged([UInt64])
   /// `isNew` only in the reply to put.
   case channel(ChannelView, isNew: Bool?)
   case rows([RowView], next: UInt32?)
   case statuses([StatusView])
   case type(TypeView)
   case types([TypeView])
+  case settings(SettingsView)
 }
 
 struct RowView: Hashable {
@@ -34,6 +37,16 @@ struct RowView: Hashable {
   }
 }
 
+/// A user's settings.
+struct SettingsView: Hashable {
+  var user: String
+  var version: UInt64 = 0
+  var hidesRead = false
+  var hidesDelivered = false
+  var readShownSince: Int64 = 0
+  var deliveredShownSince: Int64 = 0
+}
+
 struct ChannelView: Hashable {
   var cid: String
   var created: Int64
@@ -49,6 +62,7 @@ struct StatusView: Hashable {
   var code: UInt8
   var sequence = 0
   var status: UInt8 = 0
+  var receipt: UInt8 = 0
   var read = 0
   var delivered = 0
   var members = 0
@@ -93,6 +107,12 @@ extension Answer {
       let isNew = try reader.byte() == 1
       let sequence = Int(try reader.sequence().rawValue)
       self = .message(isNew: isNew, sequence: sequence, status: try reader.byte())
+      // Why it has no receipt: none is asked for.
+      _ = try reader.byte()
+    case .acknowledgeReply:
+      var codes: [UInt64] = []
+      for _ in 0..<(try reader.count()) { codes.append(try reader.varint()) }
+      self = .acknowledged(codes)
     case .deleteMessageReply:
       self = .sequence(Int(try reader.sequence().rawValue))
     case .putChannelReply:
@@ -113,6 +133,8 @@ extension Answer {
       self = .statuses(statuses)
     case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
       self = .type(TypeView(try reader.channelTypeRecord()))
+    case .patchUserReply, .assignUserReply, .getUserReply:
+      self = .settings(SettingsView(try reader.userSettings()))
     case .listChannelTypesReply:
       var types: [TypeView] = []
       for _ in 0..<(try reader.count()) { types.append(TypeView(try reader.channelTypeRecord())) }
@@ -168,6 +190,7 @@ extension StatusView {
       code: 0,
       sequence: Int(answer.sequence.rawValue),
       status: answer.status.rawValue,
+      receipt: answer.receipt.rawValue,
       read: Int(answer.readCount),
       delivered: Int(answer.deliveredCount),
       members: Int(answer.memberCount),
@@ -184,6 +207,19 @@ extension OptionView {
       deliveryEvents: options.deliveryEvents,
       markUnread: options.markUnread.rawValue,
       history: options.history.rawValue
+    )
+  }
+}
+
+extension SettingsView {
+  init(_ settings: UserSettings) {
+    self.init(
+      user: settings.user,
+      version: settings.version,
+      hidesRead: settings.hidesRead,
+      hidesDelivered: settings.hidesDelivered,
+      readShownSince: settings.readShownSince.milliseconds,
+      deliveredShownSince: settings.deliveredShownSince.milliseconds
     )
   }
 }

@@ -28,7 +28,15 @@ struct Seat: Hashable {
 enum Ask {
   case put(cid: String, OptionChange, [Seat])
   case change(cid: String, add: [Seat], remove: [String])
-  case register(cid: String, id: String, sender: String, created: Int64, isSilent: Bool)
+  case register(
+    cid: String,
+    id: String,
+    sender: String,
+    created: Int64,
+    isSilent: Bool,
+    wantsReceipt: Bool
+  )
+  case acknowledge(cid: String, user: String, note: String, ids: [String])
   case delete(cid: String, id: String)
   /// An empty message is the newest.
   case read(cid: String, user: String, message: String, epoch: UInt32?)
@@ -36,6 +44,10 @@ enum Ask {
   case delivered(cid: String, user: String, message: String)
   case patchType(String, OptionChange)
   case assignType(String, version: UInt64, OptionChange)
+  /// nil leaves what is there.
+  case patchUser(String, showsRead: Bool?, showsDelivered: Bool?)
+  case assignUser(SettingsView)
+  case getUser(String)
   case getChannel(cid: String)
   case readState(cid: String, viewer: String, isServer: Bool, limit: Int, cursor: UInt32?)
   case statuses(cid: String, ids: [String])
@@ -47,12 +59,22 @@ enum Ask {
   /// nil: not about a channel.
   var cid: String? {
     switch self {
-    case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _), .delete(let cid, _),
+    case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _, _), .delete(let cid, _),
       .read(let cid, _, _, _), .unread(let cid, _, _, _), .delivered(let cid, _, _), .getChannel(let cid),
-      .readState(let cid, _, _, _, _), .statuses(let cid, _), .malformed(let cid):
+      .readState(let cid, _, _, _, _), .statuses(let cid, _), .acknowledge(let cid, _, _, _),
+      .malformed(let cid):
       cid
-    case .patchType, .assignType, .getType, .listTypes:
+    case .patchType, .assignType, .getType, .listTypes, .patchUser, .assignUser, .getUser:
       nil
+    }
+  }
+
+  /// Whose settings it is about.
+  var settingsUser: String? {
+    switch self {
+    case .patchUser(let user, _, _), .getUser(let user): user
+    case .assignUser(let settings): settings.user
+    default: nil
     }
   }
 
@@ -64,12 +86,16 @@ enum Ask {
     case .put: .putChannel
     case .change: .changeMembers
     case .register: .registerMessage
+    case .acknowledge: .acknowledge
     case .delete: .deleteMessage
     case .read: .markRead
     case .unread: .markUnread
     case .delivered: .markDelivered
     case .patchType: .patchChannelType
     case .assignType: .assignChannelType
+    case .patchUser: .patchUser
+    case .assignUser: .assignUser
+    case .getUser: .getUser
     case .getChannel, .malformed: .getChannel
     case .readState: .readState
     case .statuses: .statuses
@@ -83,7 +109,7 @@ enum Ask {
     if let cid { buffer.writeField(cid) }
     switch self {
     case .patchType(let name, _), .assignType(let name, _, _), .getType(let name): buffer.writeField(name)
-    default: break
+    default: if let settingsUser { buffer.writeField(settingsUser) }
     }
     if kind.isCommand { buffer.writeVarint(counter) }
     switch self {
@@ -94,11 +120,16 @@ enum Ask {
       Self.write(add, into: &buffer)
       buffer.writeVarint(remove.count)
       for user in remove { buffer.writeField(user) }
-    case .register(_, let id, let sender, let created, let isSilent):
+    case .acknowledge(_, let user, let note, let ids):
+      buffer.writeField(user)
+      buffer.writeField(note)
+      buffer.writeVarint(ids.count)
+      for id in ids { buffer.writeField(id) }
+    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt):
       buffer.writeField(id)
       buffer.writeField(sender)
       buffer.writeTime(Timestamp(milliseconds: created))
-      buffer.writeVarint(isSilent ? 1 : 0)
+      buffer.writeVarint((isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0))
     case .delete(_, let id):
       buffer.writeField(id)
     case .read(_, let user, let message, let epoch), .unread(_, let user, let message, let epoch):
@@ -125,7 +156,17 @@ enum Ask {
       for id in ids { buffer.writeField(id) }
     case .malformed:
       buffer.writeInteger(UInt8(7))
-    case .getChannel, .getType, .listTypes:
+    case .patchUser(_, let showsRead, let showsDelivered):
+      buffer.writeVarint((showsRead == nil ? 0 : 1) | (showsDelivered == nil ? 0 : 2))
+      buffer.writeVarint((showsRead == true ? 1 : 0) | (showsDelivered == true ? 2 : 0))
+      buffer.writeTime(.none)
+    case .assignUser(let settings):
+      buffer.writeVarint(settings.version)
+      buffer.writeVarint((settings.hidesRead ? 1 : 0) | (settings.hidesDelivered ? 2 : 0))
+      buffer.writeTime(Timestamp(milliseconds: settings.readShownSince))
+      buffer.writeTime(Timestamp(milliseconds: settings.deliveredShownSince))
+      buffer.writeTime(.none)
+    case .getChannel, .getType, .listTypes, .getUser:
       break
     }
   }

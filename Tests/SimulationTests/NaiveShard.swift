@@ -10,6 +10,11 @@ struct NaiveShard {
     var joinedAt: Int64
     var read: Int
     var readAt: Int64 = 0
+    /// The last move was made while the user hid it (R7).
+    var readIsHidden = false
+    var deliveredIsHidden = false
+    /// Mark-read has acknowledged receipts up to here: it is noted where there are any, whatever came of them.
+    var acknowledgedThrough = 0
     var delivered = 0
     var deliveredAt: Int64 = 0
     var marker: Int?
@@ -25,6 +30,9 @@ struct NaiveShard {
     var isDeleted = false
     var registered: Int64
     var created: Int64
+    var hasReceipt: Bool
+    /// Rows that have acknowledged it.
+    var acknowledged: Set<Int> = []
   }
 
   struct Channel {
@@ -39,6 +47,7 @@ struct NaiveShard {
 
   private(set) var channels: [String: Channel] = [:]
   private(set) var types: [String: TypeView] = [:]
+  private(set) var users: [String: SettingsView] = [:]
 
   /// What a command came to.
   struct Outcome {
@@ -55,6 +64,8 @@ struct NaiveShard {
     static let messageNotFound: UInt64 = 33
     static let messageDeleted: UInt64 = 34
     static let markUnreadOff: UInt64 = 35
+    static let receiptNotRequested: UInt64 = 40
+    static let ownMessage: UInt64 = 41
   }
 
   // MARK: Commands
@@ -70,7 +81,12 @@ struct NaiveShard {
       return answer(cid, user, message, emptyIsNewest: true)
     case .unread(let cid, let user, let message, _):
       return answer(cid, user, message, isUnread: true)
-    case .register(let cid, let id, _, _, _):
+    case .acknowledge(let cid, let user, _, let ids):
+      // It is not applied again: where it would do something now, nobody knows what it did then.
+      var copy = self
+      let outcome = copy.acknowledge(cid, user, ids)
+      return outcome.hasChanged ? .refused(23) : outcome
+    case .register(let cid, let id, _, _, _, _):
       guard let channel = channels[cid] else { return .refused(Code.channelNotFound) }
       guard let place = channel.places[id] else { return .refused(23) }
       if channel.messages[place].isDeleted { return .refused(Code.messageDeleted) }
@@ -87,9 +103,28 @@ struct NaiveShard {
       return Outcome(answer: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: nil))
     case .patchType(let name, _), .assignType(let name, _, _):
       return Outcome(answer: .type(type(name)))
+    case .patchUser, .assignUser:
+      return Outcome(answer: .settings(settings(ask.settingsUser!)))
     default:
       preconditionFailure("not a command")
     }
+  }
+
+  private func settings(_ user: String) -> SettingsView { users[user] ?? SettingsView(user: user) }
+
+  private mutating func patch(_ user: String, _ showsRead: Bool?, _ showsDelivered: Bool?, _ time: Int64)
+    -> Outcome
+  {
+    let before = settings(user)
+    var after = before
+    if let showsRead { after.hidesRead = !showsRead }
+    if let showsDelivered { after.hidesDelivered = !showsDelivered }
+    guard after != before else { return Outcome(answer: .settings(before)) }
+    if before.hidesRead, !after.hidesRead { after.readShownSince = time }
+    if before.hidesDelivered, !after.hidesDelivered { after.deliveredShownSince = time }
+    after.version += 1
+    users[user] = after
+    return Outcome(answer: .settings(after), hasChanged: true)
   }
 
   private mutating func perform(_ ask: Ask, at time: Int64) -> Outcome {
@@ -99,8 +134,9 @@ struct NaiveShard {
     switch ask {
     case .put(let cid, let options, let seats): return put(cid, options, seats, time)
     case .change(let cid, let add, let remove): return change(cid, add, remove, time)
-    case .register(let cid, let id, let sender, let created, let isSilent):
-      return register(cid, id, sender, created, isSilent, time)
+    case .register(let cid, let id, let sender, let created, let isSilent, let wantsReceipt):
+      return register(cid, id, sender, created, isSilent, wantsReceipt, time)
+    case .acknowledge(let cid, let user, _, let ids): return acknowledge(cid, user, ids)
     case .delete(let cid, let id):
       guard let place = channels[cid]!.places[id] else { return .refused(Code.messageNotFound) }
       let hasChanged = !channels[cid]!.messages[place].isDeleted
@@ -121,6 +157,14 @@ struct NaiveShard {
       guard version > type(name).version else { return Outcome(answer: .type(type(name))) }
       types[name] = TypeView(name: name, version: version, options: OptionView().changed(by: options))
       return Outcome(answer: .type(types[name]!), hasChanged: true)
+    case .patchUser(let user, let showsRead, let showsDelivered):
+      return patch(user, showsRead, showsDelivered, time)
+    case .assignUser(let record):
+      guard record.version > settings(record.user).version else {
+        return Outcome(answer: .settings(settings(record.user)))
+      }
+      users[record.user] = record
+      return Outcome(answer: .settings(record), hasChanged: true)
     default:
       preconditionFailure("not a command")
     }
@@ -186,6 +230,7 @@ struct NaiveShard {
     _ sender: String,
     _ created: Int64,
     _ isSilent: Bool,
+    _ wantsReceipt: Bool,
     _ time: Int64
   ) -> Outcome {
     if id.contains("/") { return .refused(Code.invalidField) }
@@ -200,7 +245,8 @@ struct NaiveShard {
         sender: sender,
         isSilent: isSilent,
         registered: time,
-        created: created == 0 ? time : created
+        created: created == 0 ? time : created,
+        hasReceipt: wantsReceipt
       )
     )
     let sequence = channels[cid]!.messages.count
@@ -209,6 +255,8 @@ struct NaiveShard {
       channels[cid]!.rows[row].readAt = time
       channels[cid]!.rows[row].delivered = sequence
       channels[cid]!.rows[row].deliveredAt = time
+      channels[cid]!.rows[row].readIsHidden = settings(sender).hidesRead
+      channels[cid]!.rows[row].deliveredIsHidden = settings(sender).hidesDelivered
       channels[cid]!.rows[row].marker = nil
     }
     return Outcome(answer: registered(cid, sequence - 1, isNew: true), hasChanged: true)
@@ -228,6 +276,7 @@ struct NaiveShard {
     if target > at.read {
       at.read = target
       at.readAt = time
+      at.readIsHidden = settings(user).hidesRead
       hasChanged = true
     }
     if let marker = at.marker, epoch.map({ Int($0) >= at.epoch }) ?? true {
@@ -235,7 +284,42 @@ struct NaiveShard {
       if at.marker != marker { hasChanged = true }
     }
     channels[cid]!.rows[row] = at
+    // In channels of two, mark-read acknowledges (R9); nothing sets `read_acks_receipts` here.
+    if channels[cid]!.seats.count == 2 {
+      for place in channels[cid]!.rows[row]
+        .acknowledgedThrough..<max(
+          target,
+          channels[cid]!.rows[row].acknowledgedThrough
+        ) where channels[cid]!.messages[place].hasReceipt
+      {
+        channels[cid]!.rows[row].acknowledgedThrough = target
+        hasChanged = true
+        _ = acknowledge(cid, row, channels[cid]!.messages[place].id)
+      }
+    }
     return Outcome(answer: ownRow(cid, row), hasChanged: hasChanged)
+  }
+
+  private mutating func acknowledge(_ cid: String, _ user: String, _ ids: [String]) -> Outcome {
+    guard channels[cid] != nil else { return .refused(Code.channelNotFound) }
+    guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
+    let results = ids.map { acknowledge(cid, row, $0) }
+    return Outcome(
+      answer: .acknowledged(results.map(\.code)),
+      hasChanged: results.contains(where: \.hasChanged)
+    )
+  }
+
+  private mutating func acknowledge(_ cid: String, _ row: Int, _ id: String) -> (
+    code: UInt64, hasChanged: Bool
+  ) {
+    guard let place = channels[cid]!.places[id] else { return (Code.messageNotFound, false) }
+    let message = channels[cid]!.messages[place]
+    if message.isDeleted { return (Code.messageDeleted, false) }
+    if !message.hasReceipt { return (Code.receiptNotRequested, false) }
+    if message.sender == channels[cid]!.rows[row].user { return (Code.ownMessage, false) }
+    if channels[cid]!.rows[row].joined > place { return (0, false) }
+    return (0, channels[cid]!.messages[place].acknowledged.insert(row).inserted)
   }
 
   private mutating func delivered(_ cid: String, _ user: String, _ message: String, _ time: Int64) -> Outcome
@@ -246,6 +330,7 @@ struct NaiveShard {
     if hasChanged {
       channels[cid]!.rows[row].delivered = target
       channels[cid]!.rows[row].deliveredAt = time
+      channels[cid]!.rows[row].deliveredIsHidden = settings(user).hidesDelivered
     }
     return Outcome(answer: ownRow(cid, row), hasChanged: hasChanged)
   }
@@ -275,6 +360,7 @@ struct NaiveShard {
       return readState(cid, viewer, isServer, limit, cursor)
     case .statuses(let cid, let ids): return .statuses(ids.map { status(cid, $0) })
     case .getType(let name): return .type(type(name))
+    case .getUser(let user): return .settings(settings(user))
     case .listTypes: return .types(types.values.sorted { $0.name < $1.name })
     default: preconditionFailure("not a query")
     }
@@ -369,10 +455,14 @@ struct NaiveShard {
     return view
   }
 
-  /// Others see watermarks, or own positions where `mark_unread` is public (R4), of the kinds that are shown (R8).
+  /// Others see watermarks, or own positions where `mark_unread` is public (R4), of the kinds that are shown; one that is
+  /// not stands where joining put it (R8).
   private func shown(_ row: Row, _ options: OptionView) -> (read: Int, delivered: Int) {
-    let read = options.readEvents ? (options.markUnread == 1 ? row.own : row.read) : 0
-    return (read, options.deliveryEvents ? row.delivered : 0)
+    let start = row.hidesHistory ? 0 : row.joined
+    let hides = settings(row.user)
+    let showsRead = options.readEvents && !hides.hidesRead
+    let read = showsRead ? (options.markUnread == 1 ? row.own : row.read) : start
+    return (read, options.deliveryEvents && !hides.hidesDelivered ? row.delivered : 0)
   }
 
   private func status(_ cid: String, _ id: String) -> StatusView {
@@ -382,12 +472,20 @@ struct NaiveShard {
     if message.isDeleted { return StatusView(code: UInt8(Code.messageDeleted)) }
     let options = options(cid)
     var status = StatusView(code: 0, sequence: place + 1, created: message.created)
-    for row in channel.rows where !row.hasLeft && row.joined <= place && row.user != message.sender {
+    var (awaited, missing) = (0, 0)
+    for (number, row) in channel.rows.enumerated()
+    where !row.hasLeft && row.joined <= place && row.user != message.sender {
       let (read, delivered) = shown(row, options)
+      let hides = settings(row.user).hidesRead
+      let hasAcknowledged = message.acknowledged.contains(number)
+      let hasRead = read > place || hasAcknowledged && options.readEvents && !hides
       status.members += 1
-      if read > place { status.read += 1 }
-      if read > place || delivered > place { status.delivered += 1 }
+      if hasRead { status.read += 1 }
+      if hasRead || delivered > place { status.delivered += 1 }
+      if !hides { awaited += 1 }
+      if !hides, !hasAcknowledged { missing += 1 }
     }
+    if message.hasReceipt { status.receipt = awaited > 0 && missing == 0 ? 2 : 1 }
     status.status = status.read > 0 ? 2 : status.delivered > 0 ? 1 : 0
     status.flags = (options.readEvents ? 1 : 0) | (options.deliveryEvents ? 2 : 0)
     return status
@@ -411,15 +509,20 @@ struct NaiveShard {
       guard !row.hasLeft, number != own else { continue }
       if rows.count == limit { return .rows(rows, next: UInt32(number + 1)) }
       let (read, delivered) = shown(row, options)
+      // What was moved while hidden counts from the time of showing again.
+      let hides = settings(row.user)
+      var shownRow = row
+      if row.readIsHidden { shownRow.readAt = hides.readShownSince }
+      if row.deliveredIsHidden { shownRow.deliveredAt = hides.deliveredShownSince }
       rows.append(
         view(
           cid,
-          row,
+          shownRow,
           read: read,
           delivered: delivered,
           implied: read,
           hasOwn: isServer,
-          showsReadTime: options.readEvents
+          showsReadTime: options.readEvents && !hides.hidesRead
         )
       )
     }

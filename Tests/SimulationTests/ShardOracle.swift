@@ -39,6 +39,7 @@ struct ShardOracle {
   private(set) var durablePlace = 0
   private var channelPlace: [String: Int] = [:]
   private var typesPlace = 0
+  private var usersPlace = 0
   private(set) var taken: [CommandKey: Taken] = [:]
   private(set) var time: Int64 = 0
   // Since the last start
@@ -63,7 +64,7 @@ struct ShardOracle {
 
   mutating func decide(_ request: Request, session: SessionID, clock: Int64) -> (answer: Answer, needs: Int) {
     let ask = request.ask
-    guard ask.isCommand else { return (live.query(ask), needs(ask.cid)) }
+    guard ask.isCommand else { return (live.query(ask), needs(ask)) }
     let key = CommandKey(session: session, counter: request.counter)
     let isCovered = taken[key] != nil
     let now = max(time, clock)
@@ -75,16 +76,24 @@ struct ShardOracle {
         lastPlace += 1
         taken[key] = .changed(lastPlace)
         pending.append(Pending(place: lastPlace, ask: ask, time: now))
-        if let cid = ask.cid { channelPlace[cid] = lastPlace } else { typesPlace = lastPlace }
+        if let cid = ask.cid {
+          channelPlace[cid] = lastPlace
+        } else if ask.settingsUser != nil {
+          usersPlace = lastPlace
+        } else {
+          typesPlace = lastPlace
+        }
       }
     }
     if case .refused(NaiveShard.Code.invalidField) = outcome.answer { return (outcome.answer, 0) }
-    return (outcome.answer, needs(ask.cid))
+    // That the outcome is unknown tells of nothing.
+    if case .refused(23) = outcome.answer { return (outcome.answer, 0) }
+    return (outcome.answer, needs(ask))
   }
 
-  private func needs(_ cid: String?) -> Int {
-    guard let cid else { return typesPlace }
-    return live.channels[cid] == nil ? 0 : max(channelPlace[cid] ?? 0, typesPlace)
+  private func needs(_ ask: Ask) -> Int {
+    guard let cid = ask.cid else { return ask.settingsUser == nil ? typesPlace : usersPlace }
+    return live.channels[cid] == nil ? 0 : max(channelPlace[cid] ?? 0, typesPlace, usersPlace)
   }
 
   var hasOpen: Bool { pending.last.map { $0.index == nil } ?? false }
@@ -121,6 +130,7 @@ struct ShardOracle {
     lastPlace = durablePlace
     channelPlace = [:]
     typesPlace = 0
+    usersPlace = 0
     inMemory = []
     wereInMemory = []
     loading = [:]

@@ -12,6 +12,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     case batch(CommitGroup.Batch)
     case page(CommitGroup.PageWrite)
     case cut(CommitGroup.Cut)
+    case trim(CommitGroup.Trim)
   }
 
   private var log: [ShardID: [UInt64: ByteBuffer]] = [:]
@@ -25,7 +26,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   private(set) var logLengthMost = 0
 
   static func steps(_ group: CommitGroup, _ random: inout SeededRandom) -> [Step] {
-    var later = group.pages.map(Step.page) + group.cuts.map(Step.cut)
+    var later = group.pages.map(Step.page) + group.cuts.map(Step.cut) + group.trims.map(Step.trim)
     for place in stride(from: later.count - 1, to: 0, by: -1) { later.swapAt(place, random.below(place + 1)) }
     return group.batches.map(Step.batch) + later
   }
@@ -53,6 +54,10 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
       cuts += 1
       if cut.through.rawValue > last[cut.shard, default: 0] { faults.append("cut beyond the log: \(cut)") }
       log[cut.shard]?.keys.filter { $0 <= cut.through.rawValue }.forEach { log[cut.shard]![$0] = nil }
+    case .trim(let trim):
+      for key in pages.keys where key.shard == trim.shard && key.channel == trim.channel {
+        if case .steps(trim.rowPage, let segment) = key.page, segment < trim.before { pages[key] = nil }
+      }
     }
   }
 
@@ -69,10 +74,22 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
       guard let found = directory[shard]?[cid] else { return nil }
       number = found
     }
-    let found = pages.filter { $0.key.shard == shard && $0.key.channel == number }
+    let found = pages.filter { $0.key.shard == shard && $0.key.channel == number && !$0.key.page.isOfSteps }
       .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
     return found.isEmpty
       ? nil : StoredChannel(number: number, pages: found.map { (page: $0.key.page, bytes: $0.value) })
+  }
+
+  func readSteps(
+    _ shard: ShardID,
+    _ channel: ChannelNumber,
+    rowPage: UInt32,
+    segments: Range<UInt32>
+  ) throws(StorageError) -> [StoredSegment] {
+    segments.compactMap { segment in
+      let key = PageKey(shard: shard, channel: channel, page: .steps(rowPage, segment))
+      return pages[key].map { StoredSegment(rowPage: rowPage, segment: segment, bytes: $0) }
+    }
   }
 
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
@@ -81,6 +98,11 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     return StoredShard(
       head: pages[own(.shardHead)],
       types: pages[own(.types)],
+      users: pages.compactMap { key, bytes in
+        guard key.shard == shard, case .users(let page) = key.page else { return nil }
+        return (page: page, bytes: bytes)
+      }
+      .sorted { $0.page < $1.page },
       log: log.map { (index: LogIndex($0.key), bytes: $0.value) }
     )
   }

@@ -91,7 +91,11 @@ struct AskGenerator {
     case 4..<14: return change(cid)
     case 14..<34: return register(cid)
     case 34..<37: return .delete(cid: cid, id: message(cid))
-    case 37..<57:
+    case 37..<40: return settings()
+    case 40..<45:
+      let ids = (0...random.below(4)).map { _ in message(cid) }
+      return .acknowledge(cid: cid, user: user(), note: random.oneIn(2) ? "seen" : "", ids: ids)
+    case 45..<57:
       return .read(cid: cid, user: user(), message: random.oneIn(4) ? "" : message(cid), epoch: epoch())
     case 57..<68: return .delivered(cid: cid, user: user(), message: random.oneIn(4) ? "" : message(cid))
     case 68..<80: return .unread(cid: cid, user: user(), message: message(cid), epoch: epoch())
@@ -118,6 +122,31 @@ struct AskGenerator {
     }
   }
 
+  /// Versions from another shard come in any order.
+  private mutating func settings() -> Ask {
+    let user = random.pick(users)
+    switch random.below(4) {
+    case 0: return .getUser(user)
+    case 1:
+      return .assignUser(
+        SettingsView(
+          user: user,
+          version: UInt64(1 + random.below(40)),
+          hidesRead: random.oneIn(2),
+          hidesDelivered: random.oneIn(2),
+          readShownSince: Int64(2_000_000_000_000 + random.below(1000)),
+          deliveredShownSince: Int64(2_000_000_000_000 + random.below(1000))
+        )
+      )
+    default:
+      return .patchUser(
+        user,
+        showsRead: random.oneIn(3) ? nil : random.oneIn(2),
+        showsDelivered: random.oneIn(3) ? nil : random.oneIn(2)
+      )
+    }
+  }
+
   private mutating func change(_ cid: String) -> Ask {
     if cid == Self.large, random.oneIn(6) {
       return .change(cid: cid, add: (0..<40).map { _ in Seat(user: "many\(random.below(700))") }, remove: [])
@@ -138,7 +167,8 @@ struct AskGenerator {
       id: id,
       sender: random.oneIn(10) ? "" : user(),
       created: random.oneIn(4) ? Int64(1 + random.below(1000)) : 0,
-      isSilent: random.oneIn(8)
+      isSilent: random.oneIn(8),
+      wantsReceipt: random.oneIn(3)
     )
   }
 

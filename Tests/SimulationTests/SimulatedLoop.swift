@@ -76,6 +76,12 @@ final class SimulatedLoop: StoreLoopDriver {
     }
   }
 
+  /// Nothing asks for steps but trimming, which these histories are too short for.
+  func readSteps(_ request: StepRequest) { world.faults.append("steps are read: \(request)") }
+
+  /// No channel here is large enough.
+  func sliceLater() { world.faults.append("a query goes on in slices") }
+
   func reports(_ error: StorageError) {
     if case .failed = error { return }
     world.faults.append("\(error)")

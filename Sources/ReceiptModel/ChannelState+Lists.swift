@@ -1,0 +1,187 @@
+/// A page of a list that is being made (R11). It goes over the rows from its cursor on, as far as it is let at a time, and judges each as it is when it comes
+/// to it; whom it has found is looked at once more at the end, so that nobody is named who has left or hides by then.
+package struct MemberListScan: Sendable {
+  package let message: SequenceNumber
+  package let list: MemberList
+  package let order: ListOrder
+  /// Entries in the page, at least 1.
+  package let limit: Int
+  let cursor: ListCursor?
+  package internal(set) var times: MemberTimes
+  /// The next row to look at.
+  var row: UInt32 = 0
+  /// Those found so far; in join order up to one more than the page has.
+  var entries: [ListEntry] = []
+  /// Where the next page goes on, where there is a further entry.
+  package internal(set) var next: ListCursor?
+
+  /// The page, once the scan is done.
+  package var page: [ListEntry] { entries }
+
+  /// What a time costs, in rows that are looked at: a tail of steps is gone through for it.
+  static let timeCost = 64
+  /// And a look at who has acknowledged a message.
+  static let acknowledgementCost = 8
+
+  init(
+    message: SequenceNumber,
+    list: MemberList,
+    order: ListOrder,
+    limit: Int,
+    cursor: ListCursor?,
+    times: MemberTimes
+  ) {
+    self.message = message
+    self.list = list
+    self.order = order
+    self.limit = limit
+    self.cursor = cursor
+    self.times = times
+    if case .row(let first) = cursor { row = first }
+  }
+}
+
+extension ChannelState {
+  /// Members that a channel may have for its lists to be ordered by time (R11).
+  package static let timeOrderMembersMax = 1_000
+
+  /// Goes on with a list.
+  ///
+  /// - Parameter budget: how many rows may be looked at; taken from, and overdrawn by no more than one member.
+  /// - Returns: whether the page is done.
+  func advance(
+    _ scan: inout MemberListScan,
+    budget: inout Int,
+    _ options: ChannelTypeOptions,
+    settings: borrowing UserSettingsTable
+  ) -> Bool {
+    // In order of time the first page can come from anywhere.
+    let wanted = scan.order == .joined ? scan.limit + 1 : .max
+    let rowCost =
+      messages.flags(scan.message).contains(.receipt) ? MemberListScan.acknowledgementCost : 1
+    while true {
+      while scan.entries.count < wanted, let row = rowToLookAt(scan) {
+        guard budget > 0 else { return false }
+        budget -= rowCost
+        scan.row += 1
+        guard isListed(row, scan, options) else { continue }
+        if scan.list != .unread { budget -= MemberListScan.timeCost }
+        scan.entries.append(entry(row, &scan, options, settings: settings))
+      }
+      var found: [ListEntry] = []
+      swap(&found, &scan.entries)
+      let count = found.count
+      found.removeAll { !isListed($0.row, scan, options) }
+      swap(&found, &scan.entries)
+      if scan.entries.count == count || rowToLookAt(scan) == nil { break }
+    }
+    if scan.order == .joined { cutAtRow(&scan) } else { cutAtTime(&scan) }
+    // Only now: what has no time keeps its place behind all that have one.
+    for place in scan.entries.indices { scan.entries[place].at = scan.times.latest(scan.entries[place].at) }
+    return true
+  }
+
+  /// Rows rise by when they joined: those from the first that joined after the message on have no part in it.
+  private func rowToLookAt(_ scan: borrowing MemberListScan) -> MemberOrdinal? {
+    guard Int(scan.row) < rows.rowCount, rows.joined[Int(scan.row)] < scan.message.rawValue else {
+      return nil
+    }
+    return MemberOrdinal(scan.row)
+  }
+
+  private func isListed(
+    _ row: MemberOrdinal,
+    _ scan: borrowing MemberListScan,
+    _ options: ChannelTypeOptions
+  ) -> Bool {
+    guard isExpected(row, scan.message) else { return false }
+    let hasRead = hasRead(row, scan.message, options)
+    switch scan.list {
+    case .readers: return hasRead
+    case .delivered: return !hasRead && shownDelivered(row, scan.message, options)
+    case .unread: return !hasRead
+    }
+  }
+
+  private func entry(
+    _ row: MemberOrdinal,
+    _ scan: inout MemberListScan,
+    _ options: ChannelTypeOptions,
+    settings: borrowing UserSettingsTable
+  ) -> ListEntry {
+    let message = scan.message
+    switch scan.list {
+    case .readers:
+      let time = readTime(row, message, options, .others, settings: settings, &scan.times)
+      return ListEntry(
+        row: row,
+        at: time?.at ?? .none,
+        isExact: time?.isExact ?? false,
+        note: note(row, message),
+        place: time?.place
+      )
+    case .delivered:
+      let time = deliveredTime(row, message, options, .others, settings: settings, &scan.times)
+      return ListEntry(row: row, at: time.at, isExact: time.isExact, place: time.place)
+    case .unread:
+      return ListEntry(row: row)
+    }
+  }
+
+  private func cutAtRow(_ scan: inout MemberListScan) {
+    guard scan.entries.count > scan.limit else { return }
+    scan.next = .row(scan.entries[scan.limit].row.rawValue)
+    scan.entries.removeSubrange(scan.limit...)
+  }
+
+  private func cutAtTime(_ scan: inout MemberListScan) {
+    if case .entry(let time, let user) = scan.cursor {
+      scan.entries.removeAll { entry in
+        entry.place < time
+          || entry.place == time && !Self.precedes(user.span.bytes, users.id(rows.user(entry.row)))
+      }
+    }
+    scan.entries.sort { a, b in
+      if a.place != b.place { return a.place < b.place }
+      return Self.precedes(users.id(rows.user(a.row)), users.id(rows.user(b.row)))
+    }
+    guard scan.entries.count > scan.limit, let last = scan.entries.prefix(scan.limit).last else { return }
+    scan.next = .entry(last.place, user: users.id(rows.user(last.row)).withUnsafeBytes { Array($0) })
+    scan.entries.removeSubrange(scan.limit...)
+  }
+
+  /// By their bytes.
+  private static func precedes(_ a: RawSpan, _ b: RawSpan) -> Bool {
+    a.withUnsafeBytes { a in b.withUnsafeBytes { b in a.lexicographicallyPrecedes(b) } }
+  }
+
+  // MARK: Chosen members
+
+  /// What one expected member has of a message, with others' eyes or their own.
+  func memberStatus(
+    _ row: MemberOrdinal,
+    _ sequence: SequenceNumber,
+    _ options: ChannelTypeOptions,
+    _ eyes: Eyes,
+    settings: borrowing UserSettingsTable,
+    _ times: inout MemberTimes
+  ) -> MemberStatus {
+    var read: ShownTime?
+    if eyes == .own || hasRead(row, sequence, options) {
+      read = readTime(row, sequence, options, eyes, settings: settings, &times)
+    }
+    var delivered: ShownTime?
+    let isDelivered =
+      eyes == .own
+      ? rows.delivered[Int(row.rawValue)] >= sequence.rawValue : shownDelivered(row, sequence, options)
+    if isDelivered { delivered = deliveredTime(row, sequence, options, eyes, settings: settings, &times) }
+    // Reading implies delivery (R3).
+    delivered = ShownTime.earlier(read, delivered)
+    return MemberStatus(
+      status: read != nil ? .read : delivered != nil ? .delivered : .sent,
+      readAt: times.latest(read?.at ?? .none),
+      deliveredAt: times.latest(delivered?.at ?? .none),
+      isExact: (read?.isExact ?? true) && (delivered?.isExact ?? true)
+    )
+  }
+}

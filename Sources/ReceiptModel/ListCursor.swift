@@ -1,0 +1,53 @@
+/// Where a page of a list goes on (R11). It holds nothing but a place, so it is good across restarts, and whatever has changed since.
+package enum ListCursor: Hashable, Sendable {
+  /// In join order: the next row to look at.
+  case row(UInt32)
+  /// In order of time: strictly behind this entry.
+  case entry(Timestamp, user: [UInt8])
+
+  /// `j`, then the row's number; or `t`, the time in milliseconds, `-`, the user's id. Numbers have no leading zeros: each place has one cursor.
+  ///
+  /// Throws ``Refusal/invalidCursor`` where no page of this order can have given it out.
+  package init(_ text: RawSpan, order: ListOrder) throws(Refusal) {
+    guard text.byteCount > 1 else { throw .invalidCursor }
+    let first = text.unsafeLoad(fromByteOffset: 0, as: UInt8.self)
+    switch order {
+    case .joined:
+      guard first == UInt8(ascii: "j"), let (row, end) = Self.decimal(text, from: 1), end == text.byteCount,
+        let row = UInt32(exactly: row)
+      else { throw .invalidCursor }
+      self = .row(row)
+    case .time:
+      guard first == UInt8(ascii: "t"), let (time, end) = Self.decimal(text, from: 1), end < text.byteCount,
+        text.unsafeLoad(fromByteOffset: end, as: UInt8.self) == UInt8(ascii: "-")
+      else { throw .invalidCursor }
+      let user = text.extracting((end + 1)..<text.byteCount)
+      guard Identifier.isUser(user) else { throw .invalidCursor }
+      self = .entry(Timestamp(milliseconds: time), user: user.withUnsafeBytes { Array($0) })
+    }
+  }
+
+  package var text: String {
+    switch self {
+    case .row(let row): "j\(row)"
+    case .entry(let time, let user): "t\(time.milliseconds)-\(String(decoding: user, as: UTF8.self))"
+    }
+  }
+
+  /// A number of digits, and where they end.
+  private static func decimal(_ text: RawSpan, from start: Int) -> (Int64, end: Int)? {
+    var value: Int64 = 0
+    var offset = start
+    while offset < text.byteCount {
+      let byte = text.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
+      guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) else { break }
+      if value == 0, offset > start { return nil }
+      let (product, isOver) = value.multipliedReportingOverflow(by: 10)
+      let (sum, isOverToo) = product.addingReportingOverflow(Int64(byte - UInt8(ascii: "0")))
+      guard !isOver, !isOverToo else { return nil }
+      value = sum
+      offset += 1
+    }
+    return offset > start ? (value, offset) : nil
+  }
+}

@@ -1,0 +1,225 @@
+/// The acknowledgements of one message (R9): a bit for each row that has acknowledged it, and beside that, in order of acknowledgement, the
+/// records that are kept. A record that gave way leaves its bit.
+struct Receipt: ~Copyable, Sendable {
+  /// The message was registered with a receipt. Not set while a page of acknowledgements is read before the message's own.
+  var isRequested = false
+  /// None: never.
+  var expiresAt = Timestamp.none
+  /// A bit for each row, as far as the highest that has acknowledged.
+  private(set) var acknowledged: [UInt64] = []
+  /// Rows that have acknowledged, those whose record gave way included.
+  private(set) var count = 0
+
+  // Kept records, in order of acknowledgement. One that gave way leaves ``gone`` in its place until half of them have, so that each costs a constant
+  // number of moves.
+  /// Row numbers, with ``hiddenBit`` where it was acknowledged while hidden.
+  private var rows: [UInt32] = []
+  private var times: [Int64] = []
+  /// From a row to its place in ``rows``.
+  private var places = HashIndex()
+  /// By row, where there is one: notes are rare.
+  private var notes: [UInt32: String] = [:]
+  private var noteBytes = 0
+  private var goneCount = 0
+  /// Kept records, and the place of the oldest, or the end: of those shown, and of those made while hidden.
+  private(set) var visibleCount = 0
+  private(set) var hiddenCount = 0
+  private var firstVisible = 0
+  private var firstHidden = 0
+
+  private static let gone = UInt32.max
+  /// Above every row number (``ReadVector/rowsMax``).
+  private static let hiddenBit = UInt32(1) << 31
+  private static let goneMin = 16
+
+  init() {}
+
+  // MARK: Looking up
+
+  func hasAcknowledged(_ row: MemberOrdinal) -> Bool {
+    let word = Int(row.rawValue >> 6)
+    return word < acknowledged.count && acknowledged[word] >> UInt64(row.rawValue & 63) & 1 == 1
+  }
+
+  /// The row's acknowledgement, without time and note where its record gave way; nil where it has not acknowledged.
+  func record(_ row: MemberOrdinal) -> Acknowledgement? {
+    guard hasAcknowledged(row) else { return nil }
+    guard let place = place(row.rawValue) else { return Acknowledgement(row: row, at: .none) }
+    return record(at: place)
+  }
+
+  /// The rows of the oldest kept records, of those made while hidden or of the others; `wanted` of them, or all.
+  func oldest(_ wanted: Int, isHidden: Bool) -> [MemberOrdinal] {
+    let left = min(wanted, isHidden ? hiddenCount : visibleCount)
+    var oldest: [MemberOrdinal] = []
+    var place = isHidden ? firstHidden : firstVisible
+    while oldest.count < left {
+      if isKept(place, isHidden: isHidden) { oldest.append(MemberOrdinal(rows[place] & ~Self.hiddenBit)) }
+      place += 1
+    }
+    return oldest
+  }
+
+  /// Rows that have acknowledged, each once, rising.
+  func forEachAcknowledged(_ body: (MemberOrdinal) -> Void) {
+    for word in acknowledged.indices {
+      var bits = acknowledged[word]
+      while bits != 0 {
+        body(MemberOrdinal(UInt32(word << 6 + bits.trailingZeroBitCount)))
+        bits &= bits - 1
+      }
+    }
+  }
+
+  /// Those whose record gave way, in rising order of rows, then the records in order of acknowledgement: assigned one after the other they make
+  /// this receipt again.
+  var acknowledgements: [Acknowledgement] {
+    var all: [Acknowledgement] = []
+    all.reserveCapacity(count)
+    forEachAcknowledged { row in
+      if place(row.rawValue) == nil { all.append(Acknowledgement(row: row, at: .none)) }
+    }
+    for place in rows.indices where rows[place] != Self.gone { all.append(record(at: place)) }
+    return all
+  }
+
+  private func record(at place: Int) -> Acknowledgement {
+    let row = rows[place] & ~Self.hiddenBit
+    return Acknowledgement(
+      row: MemberOrdinal(row),
+      at: Timestamp(milliseconds: times[place]),
+      isHidden: rows[place] & Self.hiddenBit != 0,
+      note: notes[row] ?? ""
+    )
+  }
+
+  private func place(_ row: UInt32) -> Int? {
+    places.find(Self.hash(row)) { rows[Int($0)] & ~Self.hiddenBit == row }.map { Int($0) }
+  }
+
+  private func isKept(_ place: Int, isHidden: Bool) -> Bool {
+    rows[place] != Self.gone && (rows[place] & Self.hiddenBit != 0) == isHidden
+  }
+
+  /// Fibonacci hashing: rows are small numbers in a row.
+  private static func hash(_ row: UInt32) -> UInt64 { UInt64(row) &* 0x9E37_79B9_7F4A_7C15 }
+
+  // MARK: Assignment
+
+  /// Assigns a row's acknowledgement. The same one again changes nothing.
+  mutating func assign(_ acknowledgement: Acknowledgement) {
+    let row = acknowledgement.row.rawValue
+    if !hasAcknowledged(acknowledgement.row) {
+      let word = Int(row >> 6)
+      if acknowledged.count <= word {
+        acknowledged.append(contentsOf: repeatElement(0, count: word + 1 - acknowledged.count))
+      }
+      acknowledged[word] |= 1 << UInt64(row & 63)
+      count += 1
+    }
+    let known = place(row)
+    if acknowledgement.at == .none {
+      if let known { remove(known) }
+      return
+    }
+    let entry = row | (acknowledgement.isHidden ? Self.hiddenBit : 0)
+    if let known {
+      noteKept(known, -1)
+      rows[known] = entry
+      times[known] = acknowledgement.at.milliseconds
+      firstVisible = min(firstVisible, known)
+      firstHidden = min(firstHidden, known)
+      noteKept(known, 1)
+    } else {
+      rows.append(entry)
+      times.append(acknowledgement.at.milliseconds)
+      places.insert(Self.hash(row), UInt32(rows.count - 1))
+      noteKept(rows.count - 1, 1)
+    }
+    setNote(row, acknowledgement.note)
+    settleFirsts()
+  }
+
+  /// Time and note give way; that it was acknowledged stays.
+  mutating func forget(_ row: MemberOrdinal) {
+    if let place = place(row.rawValue) { remove(place) }
+  }
+
+  private mutating func remove(_ place: Int) {
+    let row = rows[place] & ~Self.hiddenBit
+    noteKept(place, -1)
+    places.remove(Self.hash(row), UInt32(place))
+    setNote(row, "")
+    rows[place] = Self.gone
+    times[place] = 0
+    goneCount += 1
+    if goneCount >= Self.goneMin, goneCount * 2 > rows.count { closeGaps() } else { settleFirsts() }
+  }
+
+  private mutating func noteKept(_ place: Int, _ change: Int) {
+    if rows[place] & Self.hiddenBit != 0 { hiddenCount += change } else { visibleCount += change }
+  }
+
+  private mutating func setNote(_ row: UInt32, _ note: String) {
+    if let before = notes[row] { noteBytes -= before.utf8.count }
+    noteBytes += note.utf8.count
+    if note.isEmpty { notes[row] = nil } else { notes[row] = note }
+  }
+
+  /// Both only rise, but where a record is assigned again: a pass over the records in all.
+  private mutating func settleFirsts() {
+    while firstVisible < rows.count, !isKept(firstVisible, isHidden: false) { firstVisible += 1 }
+    while firstHidden < rows.count, !isKept(firstHidden, isHidden: true) { firstHidden += 1 }
+  }
+
+  private mutating func closeGaps() {
+    let kept = rows.indices.filter { rows[$0] != Self.gone }
+    (rows, times) = (kept.map { rows[$0] }, kept.map { times[$0] })
+    places = HashIndex()
+    for place in rows.indices { places.insert(Self.hash(rows[place] & ~Self.hiddenBit), UInt32(place)) }
+    (goneCount, firstVisible, firstHidden) = (0, 0, 0)
+    settleFirsts()
+  }
+
+  /// What it occupies beside its own place in the table, in bytes.
+  var heapByteCount: Int {
+    // A dictionary's entry is its key, a string and their share of empty room.
+    heapBytes(acknowledged) + heapBytes(rows) + heapBytes(times) + places.byteCount + notes.capacity * 32
+      + noteBytes
+  }
+}
+
+#if DEBUG
+  extension Receipt {
+    /// Counters against a recount.
+    func checkInvariants() -> String? {
+      var bits = 0
+      var (visible, hidden) = (0, 0)
+      var bytes = 0
+      forEachAcknowledged { _ in bits += 1 }
+      if bits != count { return "\(bits) rows have acknowledged, \(count) are counted" }
+      if rows.count != times.count { return "records of different lengths" }
+      for place in rows.indices where rows[place] != Self.gone {
+        let row = rows[place] & ~Self.hiddenBit
+        if rows[place] & Self.hiddenBit != 0 { hidden += 1 } else { visible += 1 }
+        if times[place] == 0 { return "row \(row): a record without a time" }
+        if self.place(row) != place { return "row \(row): its record is not found" }
+        if !hasAcknowledged(MemberOrdinal(row)) {
+          return "row \(row): a record of one that has not acknowledged"
+        }
+      }
+      if visible != visibleCount || hidden != hiddenCount { return "records are counted wrongly" }
+      if rows.count - visible - hidden != goneCount { return "gaps are counted wrongly" }
+      if rows.indices.first(where: { isKept($0, isHidden: false) }) ?? rows.count != firstVisible
+        || rows.indices.first(where: { isKept($0, isHidden: true) }) ?? rows.count != firstHidden
+      {
+        return "the oldest record is not the first"
+      }
+      for (row, note) in notes {
+        bytes += note.utf8.count
+        if place(row) == nil { return "row \(row): a note without a record" }
+      }
+      return bytes == noteBytes ? nil : "\(bytes) bytes of notes, \(noteBytes) are counted"
+    }
+  }
+#endif

@@ -1,0 +1,96 @@
+/// Lists of the members of one message, and what chosen members have of it (R11).
+extension ShardState {
+  /// What a list is asked with.
+  package struct ListQuery: Hashable, Sendable {
+    package var list: MemberList
+    package var order: ListOrder
+    /// Entries in a page, 1 to 100.
+    package var limit: Int
+
+    package init(_ list: MemberList, _ order: ListOrder, limit: Int) {
+      self.list = list
+      self.order = order
+      self.limit = limit
+    }
+  }
+
+  /// Begins a page of a list; ``advance(_:slot:viewer:budget:)`` makes it.
+  ///
+  /// - Parameters:
+  ///   - cursor: empty for the first page.
+  ///   - times: the shard's time, and the segments of steps that were read for this page.
+  package func beginList(
+    _ slot: ChannelSlot,
+    viewer: ChannelViewer,
+    message: RawSpan,
+    _ query: ListQuery,
+    cursor: RawSpan,
+    times: MemberTimes
+  ) throws(Refusal) -> MemberListScan {
+    let sequence = try shownMessage(message, in: slot)
+    try checkList(slot, viewer, sequence, query.order)
+    return MemberListScan(
+      message: sequence,
+      list: query.list,
+      order: query.order,
+      limit: query.limit,
+      cursor: cursor.isEmpty ? nil : try ListCursor(cursor, order: query.order),
+      times: times
+    )
+  }
+
+  /// Goes on with a page, unless it may not be shown any more: what forbids it may have come since the last time.
+  ///
+  /// - Parameter budget: how many rows may be looked at; taken from.
+  /// - Returns: whether the page is done.
+  package func advance(
+    _ scan: inout MemberListScan,
+    _ slot: ChannelSlot,
+    viewer: ChannelViewer,
+    budget: inout Int
+  ) throws(Refusal) -> Bool {
+    guard !self[slot].messages.flags(scan.message).contains(.deleted) else { throw .messageDeleted }
+    try checkList(slot, viewer, scan.message, scan.order)
+    return self[slot].advance(&scan, budget: &budget, options(slot), settings: settings)
+  }
+
+  private func checkList(
+    _ slot: ChannelSlot,
+    _ viewer: ChannelViewer,
+    _ sequence: SequenceNumber,
+    _ order: ListOrder
+  ) throws(Refusal) {
+    guard self[slot].showsCounts(of: sequence, to: viewer, options(slot)) else { throw .countsNotVisible }
+    guard order == .joined || self[slot].rows.activeCount <= ChannelState.timeOrderMembersMax else {
+      throw .orderNotAvailable
+    }
+  }
+
+  /// What chosen users have of a message, each as the viewer sees it; the own entry as they see it themselves, whatever they hide.
+  package func memberStatus(
+    _ slot: ChannelSlot,
+    viewer: ChannelViewer,
+    _ sequence: SequenceNumber,
+    user: RawSpan,
+    times: inout MemberTimes
+  ) throws(Refusal) -> MemberStatus {
+    let row = try member(user, in: slot)
+    let isOwn = row == viewer.row
+    let options = options(slot)
+    guard isOwn || self[slot].showsCounts(of: sequence, to: viewer, options) else { throw .countsNotVisible }
+    guard self[slot].rows.joined[Int(row.rawValue)] < sequence.rawValue else { throw .notExpected }
+    return self[slot].memberStatus(
+      row,
+      sequence,
+      options,
+      isOwn ? .own : .others,
+      settings: settings,
+      &times
+    )
+  }
+
+  /// Whether a message was registered with a receipt.
+  package func hasReceipt(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> Bool {
+    self[slot].messages.flags(sequence).contains(.receipt)
+  }
+}

@@ -1,0 +1,173 @@
+/// Receipts: who may ask for one, and acknowledging (R9).
+extension ShardState {
+  // MARK: Asking for a receipt
+
+  /// What a message that asks for a receipt is registered with.
+  struct ReceiptGrant: Hashable {
+    var flags: MessageRecord.Flags
+    /// None: never.
+    var expiresAt: Timestamp
+  }
+
+  /// Whether a message that is registered now gets the receipt that it asks for.
+  func receiptGrant(_ slot: ChannelSlot, sender: RawSpan, at time: Timestamp) -> ReceiptGrant {
+    let options = self.options(slot)
+    if let roles = options.receiptRequestRoles {
+      let role = self[slot].row(of: sender).flatMap { self[slot].rows.roles[$0.rawValue] }
+      guard let role, roles.contains(role) else {
+        return ReceiptGrant(flags: .receiptNotAllowed, expiresAt: .none)
+      }
+    }
+    if let limit = options.receiptDailyLimit, self[slot].receiptsOfDay(time) >= Int(limit) {
+      return ReceiptGrant(flags: .receiptOverLimit, expiresAt: .none)
+    }
+    let lifetime = options.receiptTTL.map { Int64($0) * 1_000 }
+    let expiry = lifetime.map { Timestamp(milliseconds: time.milliseconds + $0) }
+    return ReceiptGrant(flags: .receipt, expiresAt: expiry ?? .none)
+  }
+
+  /// Why a message that asked for a receipt was registered without; the same for every repeat of its registration.
+  package func receiptRefusal(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> ReceiptRefusal {
+    let flags = self[slot].messages.flags(sequence)
+    if flags.contains(.receiptNotAllowed) { return .notAllowed }
+    return flags.contains(.receiptOverLimit) ? .limitReached : .none
+  }
+
+  // MARK: Acknowledging
+
+  /// Acknowledges one message. Of several, the effects of each are to be assigned before the next is decided: the same one may be among them twice.
+  ///
+  /// A message that the member had acknowledged before, or that was registered before they joined, is no refusal and changes nothing.
+  ///
+  /// - Parameter note: at most ``Acknowledgement/noteLengthMax`` bytes; empty: none.
+  package func decideAcknowledge(
+    _ slot: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan,
+    note: String,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    let row = try member(user, in: slot)
+    try decideAcknowledge(slot, row, message: message, note: note, at: time, into: &effects)
+  }
+
+  /// The same, of a member whose row is known.
+  package func decideAcknowledge(
+    _ slot: ChannelSlot,
+    _ row: MemberOrdinal,
+    message: RawSpan,
+    note: String,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
+    if let refusal = self[slot].refusesAcknowledgement(of: sequence, by: row, at: time) { throw refusal }
+    guard self[slot].takesAcknowledgement(of: sequence, by: row) else { return }
+    let keptMax = options(slot).receiptMembersMax.map { Int($0) }
+    self[slot].acknowledge(sequence, row, note: note, keptMax: keptMax, at: time, into: &effects)
+  }
+
+  /// When the receipt of a message expires; none: never, or there is no such message.
+  package func receiptExpiry(_ slot: ChannelSlot, message: RawSpan) -> Timestamp {
+    self[slot].messages.find(message).map { self[slot].receipts.expiresAt($0) } ?? .none
+  }
+
+  /// Mark-read's part for receipts (`read_acks_receipts`): what could be acknowledged one by one up to the message is, and is not looked at again.
+  func decideReadAcknowledges(
+    _ slot: ChannelSlot,
+    _ row: MemberOrdinal,
+    through sequence: SequenceNumber,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard !self[slot].receipts.isEmpty else { return }
+    let through = SequenceNumber(self[slot].rows.acknowledgedThrough[Int(row.rawValue)])
+    guard sequence > through,
+      !self[slot].receipts.places(after: through, through: sequence).isEmpty
+    else { return }
+    let options = self.options(slot)
+    switch options.readAcksReceipts {
+    case .never: return
+    case .direct where self[slot].rows.activeCount != 2: return
+    case .direct, .always: break
+    }
+    // Nothing that was registered before they joined waits for them.
+    let joined = SequenceNumber(self[slot].rows.joined[Int(row.rawValue)])
+    let keptMax = options.receiptMembersMax.map { Int($0) }
+    for place in self[slot].receipts.places(after: max(through, joined), through: sequence) {
+      let message = self[slot].receipts.sequence(at: place)
+      guard self[slot].refusesAcknowledgement(of: message, by: row, at: time) == nil,
+        self[slot].takesAcknowledgement(of: message, by: row)
+      else { continue }
+      self[slot].acknowledge(message, row, note: "", keptMax: keptMax, at: time, into: &effects)
+    }
+    effects.append(.acknowledgedThrough(self[slot].number, row, to: sequence))
+  }
+}
+
+extension ChannelState {
+  private static let millisecondsPerDay: Int64 = 86_400_000
+
+  /// Messages with receipts that were registered in the UTC day of `time`, deleted ones included.
+  fileprivate func receiptsOfDay(_ time: Timestamp) -> Int {
+    let start = time.milliseconds - time.milliseconds % Self.millisecondsPerDay
+    // A shard's time never falls, so they stand in the order in which they were registered.
+    var low = 0
+    var high = receipts.count
+    while low < high {
+      let middle = (low + high) / 2
+      let registered = messages.registeredAt(receipts.sequence(at: middle)).milliseconds
+      if registered < start { low = middle + 1 } else { high = middle }
+    }
+    return receipts.count - low
+  }
+
+  /// Why a member may not acknowledge a message, the first reason that holds.
+  fileprivate func refusesAcknowledgement(
+    of sequence: SequenceNumber,
+    by row: MemberOrdinal,
+    at time: Timestamp
+  ) -> Refusal? {
+    if messages.flags(sequence).contains(.deleted) { return .messageDeleted }
+    if !receipts.isRequested(sequence) { return .receiptNotRequested }
+    if messages.sender(sequence) == rows.user(row) { return .ownMessage }
+    if receipts.hasAcknowledged(sequence, row) { return nil }
+    return isExpired(sequence, at: time) ? .receiptExpired : nil
+  }
+
+  /// Whether an acknowledgement would be recorded: it is the first, and they had joined before (R6).
+  fileprivate func takesAcknowledgement(of sequence: SequenceNumber, by row: MemberOrdinal) -> Bool {
+    rows.joined[Int(row.rawValue)] < sequence.rawValue && !receipts.hasAcknowledged(sequence, row)
+  }
+
+  /// Records an acknowledgement; beyond `keptMax` the oldest records of those made openly give way.
+  ///
+  /// One made while hidden displaces none, nor is it displaced: whatever it did to another's record, be that one's maker hidden too, they could see it by
+  /// their own time, or everybody once they show again (R7). And its time has to stay known as hidden: the oldest one kept says nothing about it.
+  fileprivate func acknowledge(
+    _ sequence: SequenceNumber,
+    _ row: MemberOrdinal,
+    note: String,
+    keptMax: Int?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    let isHidden = rows.hidesRead(row)
+    // Where none is kept, this one's time and note do not get into the log in the first place.
+    let keepsNone = keptMax == 0
+    let record = Acknowledgement(
+      row: row,
+      at: keepsNone && !isHidden ? .none : time,
+      isHidden: isHidden,
+      note: keepsNone ? "" : note
+    )
+    effects.append(.acknowledged(number, sequence, record))
+    guard let keptMax, !isHidden else { return }
+    let kept = receipts.keptCount(sequence, isHidden: false) + (keepsNone ? 0 : 1)
+    guard kept > keptMax else { return }
+    for oldest in receipts.oldest(kept - keptMax, of: sequence, isHidden: false) {
+      effects.append(.acknowledgementForgotten(number, sequence, oldest))
+    }
+  }
+}

@@ -1,0 +1,68 @@
+/// Users' settings (R7), and what is settled of them and of channel types: changed in a home shard, then assigned to all others, then settled at home.
+extension ShardState {
+  /// What a user has set; version 0 and the defaults for one who has set nothing.
+  package func userSettings(_ user: String) -> UserSettings {
+    settings.find(user).map { settings[$0] } ?? UserSettings(user: user)
+  }
+
+  /// Changes some of a user's settings: the home shard's part of a PUT. Positions that were moved while hidden count from the time of showing again.
+  package func decidePatch(
+    user: String,
+    _ patch: UserSettingsPatch,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    let current = userSettings(user)
+    var changed = current
+    if let shows = patch.showsRead { changed.hidesRead = !shows }
+    if let shows = patch.showsDelivered { changed.hidesDelivered = !shows }
+    if let before = patch.tokensRevokedBefore { changed.tokensRevokedBefore = before }
+    guard changed != current else { return }
+    if current.hidesRead, !changed.hidesRead { changed.readShownSince = time }
+    if current.hidesDelivered, !changed.hidesDelivered { changed.deliveredShownSince = time }
+    changed.version += 1
+    changed.isSettled = false
+    effects.append(.userAssigned(number(of: user), changed))
+  }
+
+  /// Takes over a user's settings from their home shard, unless newer ones are here.
+  package func decideAssign(user settings: UserSettings, into effects: inout [Effect]) {
+    guard settings.version > userSettings(settings.user).version else { return }
+    var assigned = settings
+    assigned.isSettled = false
+    effects.append(.userAssigned(number(of: settings.user), assigned))
+  }
+
+  /// Every shard has this version of a user's settings.
+  ///
+  /// - Returns: whether it is settled now; not where there is a newer version.
+  package func decideSettle(user: String, version: UInt64, into effects: inout [Effect]) -> Bool {
+    let current = userSettings(user)
+    guard current.version == version else { return false }
+    if let number = settings.find(user), !current.isSettled {
+      effects.append(.userSettled(number, version: version))
+    }
+    return true
+  }
+
+  /// Every shard has this version of a channel type.
+  ///
+  /// - Returns: whether it is settled now; not where there is a newer version.
+  package func decideSettle(type name: String, version: UInt64, into effects: inout [Effect]) -> Bool {
+    let current = channelType(name)
+    guard current.version == version else { return false }
+    if version > 0, !current.isSettled { effects.append(.typeSettled(name: name, version: version)) }
+    return true
+  }
+
+  /// Whether a request is refused whose token this user was given then (Proto/frames.md, flag `issued`).
+  ///
+  /// - Parameter issued: seconds since 1970.
+  @inline(__always)
+  package func isRevoked(_ user: RawSpan, issued: UInt32) -> Bool {
+    settings.hasRevoked && settings.isRevoked(user, issued: issued)
+  }
+
+  /// A user's number among those with settings; the next one for somebody who has none yet.
+  private func number(of user: String) -> UInt32 { settings.find(user) ?? UInt32(settings.count) }
+}

@@ -1,0 +1,113 @@
+/// Statuses and counts of messages, for a viewer (R1, R10, R19).
+extension ChannelState {
+  /// From so many messages on, one pass for all of them costs less than one for each. That one looks at every row by itself, these take several rows at a time: over
+  /// 100,000 rows it was measured at 450 µs for 100 messages near each other, and they at 16 µs each, 35 µs where somebody hides something.
+  static let batchMin = 24
+
+  /// A message's status and counts; it is not deleted.
+  ///
+  /// - Parameter time: the shard's.
+  func status(
+    _ sequence: SequenceNumber,
+    _ viewer: ChannelViewer,
+    _ options: ChannelTypeOptions,
+    at time: Timestamp
+  ) -> StatusAnswer {
+    guard showsCounts(of: sequence, to: viewer, options) else {
+      return untold(sequence, options, at: time)
+    }
+    return answer(sequence, rows.counts(sequence, options), options, at: time)
+  }
+
+  /// Fills in what is said of each message that is there: those answers come with their sequence numbers only.
+  func statuses(
+    _ answers: inout [Result<StatusAnswer, Refusal>],
+    _ viewer: ChannelViewer,
+    _ options: ChannelTypeOptions,
+    at time: Timestamp
+  ) {
+    guard answers.count >= Self.batchMin else {
+      for place in answers.indices {
+        guard case .success(let asked) = answers[place] else { continue }
+        answers[place] = .success(status(asked.sequence, viewer, options, at: time))
+      }
+      return
+    }
+    // By sequence number: the number above, the place of its answer below.
+    withUnsafeTemporaryAllocation(of: UInt64.self, capacity: answers.count) { order in
+      var count = 0
+      for place in answers.indices {
+        guard case .success(let asked) = answers[place] else { continue }
+        guard showsCounts(of: asked.sequence, to: viewer, options) else {
+          answers[place] = .success(untold(asked.sequence, options, at: time))
+          continue
+        }
+        order.initializeElement(at: count, to: UInt64(asked.sequence.rawValue) << 32 | UInt64(place))
+        count += 1
+      }
+      var asked = order.extracting(0..<count)
+      asked.sort()
+      withUnsafeTemporaryAllocation(of: UInt32.self, capacity: count) { targets in
+        for place in 0..<count {
+          targets.initializeElement(at: place, to: UInt32(truncatingIfNeeded: asked[place] >> 32))
+        }
+        withUnsafeTemporaryAllocation(of: ReadVector.Counts.self, capacity: count) { counts in
+          counts.initialize(repeating: ReadVector.Counts())
+          rows.counts(UnsafeBufferPointer(targets), options, into: counts)
+          for place in 0..<count {
+            let sequence = SequenceNumber(targets[place])
+            answers[Int(UInt32(truncatingIfNeeded: asked[place]))] =
+              .success(answer(sequence, counts[place], options, at: time))
+          }
+        }
+      }
+    }
+  }
+
+  /// - Parameter counts: as the rows' positions give them, the sender included.
+  private func answer(
+    _ sequence: SequenceNumber,
+    _ counts: ReadVector.Counts,
+    _ options: ChannelTypeOptions,
+    at time: Timestamp
+  ) -> StatusAnswer {
+    var counts = counts
+    let senderRow = rows.row(of: messages.sender(sequence))
+    if let senderRow { rows.exclude(senderRow, sequence, options, from: &counts) }
+    if receipts.isRequested(sequence) {
+      receipts.forEachAcknowledged(sequence) { row in
+        if row != senderRow { rows.acknowledged(row, sequence, options, in: &counts) }
+      }
+    }
+    return StatusAnswer(
+      sequence: sequence,
+      status: counts.status(options.statusRule),
+      receipt: receiptStatus(sequence, at: time),
+      readCount: counts.read,
+      deliveredCount: counts.delivered,
+      memberCount: counts.members,
+      readEvents: options.readEvents,
+      deliveryEvents: options.deliveryEvents,
+      createdAt: messages.createdAt(sequence)
+    )
+  }
+
+  /// What others than the sender are told where `counts_visible_to` is `sender` (R10).
+  private func untold(
+    _ sequence: SequenceNumber,
+    _ options: ChannelTypeOptions,
+    at time: Timestamp
+  ) -> StatusAnswer {
+    StatusAnswer(
+      sequence: sequence,
+      status: .sent,
+      receipt: unacknowledgedStatus(sequence, at: time),
+      readCount: 0,
+      deliveredCount: 0,
+      memberCount: 0,
+      readEvents: options.readEvents,
+      deliveryEvents: options.deliveryEvents,
+      createdAt: messages.createdAt(sequence)
+    )
+  }
+}

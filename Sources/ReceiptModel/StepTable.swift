@@ -1,0 +1,406 @@
+/// When a member's watermark first reached a message (R17).
+package enum StepTime: Hashable, Sendable {
+  /// Then, exactly.
+  case exact(Timestamp)
+  /// Then or before: the step itself is not kept any more.
+  case latest(Timestamp)
+  /// While the user hid it: others are to be shown the time since when they show again.
+  case hidden(Timestamp)
+  /// The step is in segments that have to be read from storage: ask for these, then ask again.
+  case stored(SegmentRange)
+
+  /// Segments of the steps of one row page.
+  package struct SegmentRange: Hashable, Sendable {
+    package var rowPage: UInt32
+    package var segments: Range<UInt32>
+
+    package init(rowPage: UInt32, segments: Range<UInt32>) {
+      self.rowPage = rowPage
+      self.segments = segments
+    }
+  }
+}
+
+/// Segments of steps that were read from storage for one query.
+package struct ReadSegments: Sendable {
+  /// Steps that one query may hold; 24 bytes each.
+  package static let stepsMax = 1 << 19
+
+  /// By row page and segment; each in the order in which the steps were made, so that the numbers of one watermark rise. They are not sorted by
+  /// watermark: for the few rows of a page that a query asks about, looking through all costs less.
+  private var segments: [UInt64: [Step]] = [:]
+  private var counts: [UInt32: UInt32] = [:]
+  /// Steps held.
+  package private(set) var stepCount = 0
+  private var isClosed = false
+
+  package init() {}
+
+  /// No more may be read: where a step is in none of them, its time is the latest that it can be.
+  package var isFull: Bool { isClosed || stepCount >= Self.stepsMax }
+
+  /// It has been read often enough: what is not here is not read any more.
+  package mutating func close() { isClosed = true }
+
+  /// - Returns: false where the bytes are no steps.
+  @discardableResult
+  package mutating func add(_ rowPage: UInt32, _ segment: UInt32, _ bytes: [UInt8]) -> Bool {
+    guard let steps = StepBytes.steps(bytes) else { return false }
+    stepCount += steps.count
+    counts[rowPage, default: 0] += 1
+    segments[Self.key(rowPage, segment)] = steps
+    return true
+  }
+
+  package func contains(_ rowPage: UInt32, _ segment: UInt32) -> Bool {
+    segments[Self.key(rowPage, segment)] != nil
+  }
+
+  /// Those that there are segments of, in no order.
+  package var rowPages: [UInt32] { Array(counts.keys) }
+
+  /// How many of this row page there are.
+  func count(of rowPage: UInt32) -> UInt32 { counts[rowPage] ?? 0 }
+
+  fileprivate func steps(_ rowPage: UInt32, _ segment: UInt32) -> [Step]? {
+    segments[Self.key(rowPage, segment)]
+  }
+
+  private static func key(_ rowPage: UInt32, _ segment: UInt32) -> UInt64 {
+    UInt64(rowPage) << 32 | UInt64(segment)
+  }
+}
+
+/// The moves of a channel's watermarks, with their times (R17): for each page of 256 rows a tail in memory, and segments on storage.
+///
+/// Segments are numbered from 0 for each row page; those in force are a range. The tail is the segment that comes next, not sealed yet.
+package struct StepTable: ~Copyable, Sendable {
+  /// A tail is sealed when it has a step for each of its rows, within these.
+  static let tailStepsMin = 64
+  static let tailStepsMax = 256
+  /// Segments have numbers below this; a shard would have to live for ages to come near.
+  package static let segmentsMax: UInt32 = 1 << 31
+
+  private var pages: [Page] = []
+  /// What it occupies, in bytes: summed up as it changes, since a mark may look at it.
+  private(set) var byteCount = 0
+
+  package init() {}
+
+  /// The steps of 256 rows.
+  private struct Page: Sendable {
+    var tail = StepWriter()
+    /// The greatest time of all steps so far.
+    var end = Timestamp.none
+    /// The oldest segment kept.
+    var first: UInt32 = 0
+    /// Of each segment from ``first`` on: no step in it or in one before it is later.
+    var ends: [Timestamp] = []
+    /// Sealed segments that are not on storage yet: few, in rising order.
+    var unwritten: [Unwritten] = []
+
+    struct Unwritten: Sendable {
+      var segment: UInt32
+      var bytes: [UInt8]
+    }
+
+    /// The number of the segment that the tail will be.
+    var next: UInt32 { first &+ UInt32(truncatingIfNeeded: ends.count) }
+
+    var byteCount: Int {
+      heapBytes(tail.bytes) + heapBytes(ends) + heapBytes(unwritten)
+        + unwritten.reduce(0) { $0 + heapBytes($1.bytes) }
+    }
+
+    func unwrittenBytes(_ segment: UInt32) -> [UInt8]? {
+      let place = unwrittenPlace(segment)
+      return place < unwritten.count && unwritten[place].segment == segment ? unwritten[place].bytes : nil
+    }
+
+    /// Of the first that is not before `segment`.
+    func unwrittenPlace(_ segment: UInt32) -> Int {
+      var low = 0
+      var high = unwritten.count
+      while low < high {
+        let middle = (low + high) / 2
+        if unwritten[middle].segment < segment { low = middle + 1 } else { high = middle }
+      }
+      return low
+    }
+  }
+
+  // MARK: Assignment
+
+  /// Notes a move; `number` counts the moves of this watermark of this row, from 1. In place: a few bytes at the end of an array.
+  @inline(__always)
+  mutating func append(
+    _ kind: StepKind,
+    _ row: MemberOrdinal,
+    _ sequence: SequenceNumber,
+    at time: Timestamp,
+    isHidden: Bool,
+    number: UInt32
+  ) {
+    let page = Int(row.rawValue / PageID.rowsPerPage)
+    if page >= pages.count { makePage(page) }
+    let held = heapBytes(pages[page].tail.bytes)
+    pages[page].tail.append(
+      Step(
+        row: UInt8(truncatingIfNeeded: row.rawValue),
+        kind: kind,
+        sequence: sequence,
+        time: time,
+        number: number,
+        isHidden: isHidden
+      )
+    )
+    if time > pages[page].end { pages[page].end = time }
+    byteCount += heapBytes(pages[page].tail.bytes) - held
+  }
+
+  private mutating func makePage(_ page: Int) {
+    byteCount -= heapBytes(pages)
+    while pages.count <= page { pages.append(Page()) }
+    byteCount += heapBytes(pages)
+  }
+
+  private mutating func change(_ rowPage: UInt32, _ body: (inout Page) -> Void) {
+    let page = Int(rowPage)
+    if page >= pages.count { makePage(page) }
+    byteCount -= pages[page].byteCount
+    body(&pages[page])
+    byteCount += pages[page].byteCount
+  }
+
+  /// A segment has these bytes, until it is on storage (``drop(_:_:)``). It is the tail's, or takes the place of an older one.
+  mutating func seal(_ rowPage: UInt32, _ segment: UInt32, _ bytes: [UInt8]) {
+    change(rowPage) { page in
+      // Read back from the log, and trimmed since.
+      guard segment >= page.first else { return }
+      let place = page.unwrittenPlace(segment)
+      let new = Page.Unwritten(segment: segment, bytes: bytes)
+      if place < page.unwritten.count, page.unwritten[place].segment == segment {
+        page.unwritten[place] = new
+      } else {
+        page.unwritten.insert(new, at: place)
+      }
+    }
+  }
+
+  /// The tail is a segment now.
+  mutating func cutTail(_ rowPage: UInt32, end: Timestamp) {
+    change(rowPage) { page in
+      page.ends.append(max(end, page.ends.last ?? .none))
+      page.tail.reset()
+    }
+  }
+
+  /// Segments before `first` are gone; the tail too where that is behind it.
+  mutating func trim(_ rowPage: UInt32, before first: UInt32) {
+    change(rowPage) { page in
+      guard first > page.first else { return }
+      let count = Int(first - page.first)
+      if count > page.ends.count { page.tail.reset() }
+      page.ends.removeFirst(min(count, page.ends.count))
+      page.first = first
+      page.unwritten.removeAll { $0.segment < first }
+    }
+  }
+
+  /// Takes over what a row page says; damaged steps, which ``LoadedContent`` refuses, are none.
+  mutating func assign(_ rowPage: UInt32, _ record: StepTailRecord) {
+    change(rowPage) { page in
+      page.first = record.first
+      page.ends = record.ends
+      page.tail = StepWriter()
+      let end = page.tail.resume(record.tail) ?? .none
+      page.end = max(end, record.ends.last ?? .none)
+    }
+  }
+
+  /// A segment is on storage: its bytes leave memory.
+  mutating func drop(_ rowPage: UInt32, _ segment: UInt32) {
+    change(rowPage) { page in page.unwritten.removeAll { $0.segment == segment } }
+  }
+
+  // MARK: What there is
+
+  /// What the row page says of its steps; nil where there are none.
+  func record(of rowPage: UInt32) -> StepTailRecord? {
+    guard Int(rowPage) < pages.count else { return nil }
+    let page = pages[Int(rowPage)]
+    if page.first == 0, page.ends.isEmpty, page.tail.bytes.isEmpty { return nil }
+    return StepTailRecord(first: page.first, ends: page.ends, tail: page.tail.bytes)
+  }
+
+  /// A segment that is still in memory.
+  package func segment(_ rowPage: UInt32, _ segment: UInt32) -> [UInt8]? {
+    Int(rowPage) < pages.count ? pages[Int(rowPage)].unwrittenBytes(segment) : nil
+  }
+
+  /// The segments in force.
+  package func segments(_ rowPage: UInt32) -> Range<UInt32> {
+    guard Int(rowPage) < pages.count, pages[Int(rowPage)].next >= pages[Int(rowPage)].first else {
+      return 0..<0
+    }
+    return pages[Int(rowPage)].first..<pages[Int(rowPage)].next
+  }
+
+  /// How many steps the tail of a row's page has.
+  @inline(__always)
+  func tailCount(_ row: MemberOrdinal) -> Int {
+    let page = Int(row.rawValue / PageID.rowsPerPage)
+    return page < pages.count ? Int(pages[page].tail.count) : 0
+  }
+
+  func tail(_ rowPage: UInt32) -> (bytes: [UInt8], end: Timestamp) {
+    (pages[Int(rowPage)].tail.bytes, pages[Int(rowPage)].end)
+  }
+
+  // MARK: Finding
+
+  /// When this row's watermark first reached a message; it has reached it by a move, and not by joining.
+  ///
+  /// - Parameters:
+  ///   - count: how often the watermark has moved.
+  ///   - last: the time of its last move.
+  ///   - since: when the message was registered; no step before can have reached it.
+  ///   - kept: the option `kept_steps`.
+  ///   - seesHidden: for the user's own eyes: what moved while hidden is no different.
+  ///   - read: segments that were read for this query so far.
+  package func time(
+    _ kind: StepKind,
+    _ row: MemberOrdinal,
+    reaching sequence: SequenceNumber,
+    count: UInt32,
+    last: Timestamp,
+    since: Timestamp,
+    kept: UInt16,
+    seesHidden: Bool = false,
+    in read: borrowing ReadSegments
+  ) -> StepTime {
+    let rowPage = row.rawValue / PageID.rowsPerPage
+    guard kept > 0, Int(rowPage) < pages.count else { return .latest(last) }
+    let ends = pages[Int(rowPage)].ends
+    let first = pages[Int(rowPage)].first
+    // What is before `start` cannot have reached the message.
+    let start = Self.firstIndex(ends, notBefore: since)
+    var search = StepSearch(
+      key: Step.key(UInt8(truncatingIfNeeded: row.rawValue), kind),
+      sequence: sequence,
+      unkept: count > UInt32(kept) ? count - UInt32(kept) : 0
+    )
+    /// Segments not in memory that the step may be in: behind the last one seen that has not reached the message.
+    var gap: Range<Int>?
+    var offset = start
+    while offset <= ends.count, !search.isFound {
+      let segment = first &+ UInt32(truncatingIfNeeded: offset)
+      var hasPassed = false
+      if offset == ends.count {
+        hasPassed = search.scan(bytes: pages[Int(rowPage)].tail.bytes)
+      } else if let bytes = pages[Int(rowPage)].unwrittenBytes(segment) {
+        hasPassed = search.scan(bytes: bytes)
+      } else if let steps = read.steps(rowPage, segment) {
+        hasPassed = search.scan(steps)
+      } else if let known = gap {
+        if known.upperBound == offset { gap = known.lowerBound..<offset + 1 }
+      } else {
+        gap = offset..<offset + 1
+      }
+      // Whatever was missing up to here is before the step that is looked for.
+      if hasPassed { gap = nil }
+      offset += 1
+    }
+    if search.isNext { gap = nil }
+    if let gap, !read.isFull {
+      // More at a time the more was read in vain.
+      let most = Int(max(2, min(read.count(of: rowPage), 256)))
+      let end = min(gap.upperBound, gap.lowerBound + most)
+      return .stored(
+        StepTime.SegmentRange(
+          rowPage: rowPage,
+          segments: first + UInt32(gap.lowerBound)..<first + UInt32(end)
+        )
+      )
+    }
+    guard let step = search.found else { return .latest(last) }
+    if step.isHidden, !seesHidden { return .hidden(step.time) }
+    if gap != nil { return .latest(step.time) }
+    return search.isExact(isWhole: first == 0 || start > 0) ? .exact(step.time) : .latest(step.time)
+  }
+
+  /// The first of rising times that is not before `time`.
+  private static func firstIndex(_ times: [Timestamp], notBefore time: Timestamp) -> Int {
+    var low = 0
+    var high = times.count
+    while low < high {
+      let middle = (low + high) / 2
+      if times[middle] < time { low = middle + 1 } else { high = middle }
+    }
+    return low
+  }
+
+  #if DEBUG
+    /// What ``byteCount`` has to be.
+    func countBytes() -> Int { heapBytes(pages) + pages.reduce(0) { $0 + $1.byteCount } }
+  #endif
+}
+
+/// Looks for the first step of a watermark that has reached a message and is kept.
+private struct StepSearch {
+  let key: UInt16
+  let sequence: SequenceNumber
+  /// Steps up to this number are not kept.
+  let unkept: UInt32
+  private(set) var found: Step?
+  /// The last one before it that was seen.
+  private var before: Step?
+
+  init(key: UInt16, sequence: SequenceNumber, unkept: UInt32) {
+    self.key = key
+    self.sequence = sequence
+    self.unkept = unkept
+  }
+
+  var isFound: Bool { found != nil }
+
+  /// No step is between the one found and the last one before it.
+  var isNext: Bool { found.map { $0.number == (before?.number ?? 0) &+ 1 } ?? false }
+
+  /// Whether the step that was found is the one that reached the message, all segments in question being known.
+  ///
+  /// - Parameter isWhole: nothing but steps from before the message was passed over, and nothing dropped but by merging.
+  func isExact(isWhole: Bool) -> Bool {
+    guard let found else { return false }
+    if let before, before.number == found.number &- 1 { return before.sequence < sequence }
+    return found.number == 1 || isWhole && before == nil && !found.isCutOff
+  }
+
+  /// - Returns: whether a step that is before the one looked for was seen in here.
+  mutating func scan(bytes: [UInt8]) -> Bool {
+    var hasPassed = false
+    var cursor = StepCursor()
+    while found == nil, let step = cursor.next(bytes.span) {
+      if step.key == key { hasPassed = note(step) || hasPassed }
+    }
+    return hasPassed
+  }
+
+  mutating func scan(_ steps: [Step]) -> Bool {
+    var hasPassed = false
+    for step in steps where step.key == key {
+      hasPassed = note(step) || hasPassed
+      if found != nil { break }
+    }
+    return hasPassed
+  }
+
+  private mutating func note(_ step: Step) -> Bool {
+    if step.sequence >= sequence, step.number > unkept {
+      found = step
+      return false
+    }
+    before = step
+    return true
+  }
+}

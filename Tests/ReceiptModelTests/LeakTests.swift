@@ -1,0 +1,292 @@
+import Testing
+
+/// R7, held against everything that can be asked: two histories that differ only in what one member did while hidden answer alike to
+/// everybody else.
+///
+/// `TIDEMARK_SEED=n` runs the one pair of that seed, `TIDEMARK_SEEDS=n` those from 1 to n, `TIDEMARK_STEPS=n` sets how many commands each history has.
+@Suite("Leaks of what is hidden")
+struct LeakTests {
+  static let seeds = RandomHistoryTests.seeds(default: 50)
+  static let steps = RandomHistoryTests.number("TIDEMARK_STEPS") ?? 160
+
+  @Test("nobody sees from any answer what a hidden member did", arguments: seeds)
+  func leak(seed: UInt64) {
+    print("leak: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
+    var pair = LeakPair(seed: seed, isHiding: true)
+    for _ in 0..<Self.steps {
+      pair.advance()
+      if let difference = pair.differences.first {
+        Issue.record(
+          """
+          \(difference.value)
+          replay with TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(pair.step)
+          \(pair.story.joined(separator: "\n"))
+          """
+        )
+        return
+      }
+    }
+    #expect(Self.steps < 160 || pair.actsHidden > 0, "TIDEMARK_SEED=\(seed): nothing was hidden")
+  }
+
+  @Test("and where the same member does not hide, every kind of answer shows it: this test can fail")
+  func control() {
+    var seen: [String: Int] = [:]
+    for seed in UInt64(1)...20 {
+      var pair = LeakPair(seed: seed, isHiding: false)
+      for _ in 0..<160 { pair.advance() }
+      for name in pair.differences.keys { seen[name, default: 0] += 1 }
+    }
+    for name in LeakPair.kinds { #expect(seen[name, default: 0] > 0, "never seen in \(name)") }
+  }
+}
+
+/// Two shards that are told the same, but for what one member does after they went into hiding: one shard is told that, of the other only the
+/// clock goes on.
+struct LeakPair {
+  /// What the member hides; what they do of the other kind is told to both.
+  enum Hiding: CaseIterable {
+    case both, read, delivered
+  }
+
+  static let kinds = ["read state", "status", "receipt", "readers", "delivered", "unread", "members"]
+
+  private let ghost = "ghost"
+  private let hiding: Hiding
+  private let isHiding: Bool
+  private let told = TestShard()
+  private let untold = TestShard()
+  /// Says what there is, for the generator; it is told everything.
+  private var model = NaiveModel()
+  private var random: SplitMix64
+  private var clock = 3 * 86_400_000 - 2000
+  private var posted = 0
+  private var hasHidden = false
+  private let cid: String
+  private let users: [String]
+  private(set) var step = 0
+  private(set) var actsHidden = 0
+  /// The first of each kind.
+  private(set) var differences: [String: String] = [:]
+  /// What was told, in words.
+  private(set) var story: [String] = []
+
+  init(seed: UInt64, isHiding: Bool) {
+    random = SplitMix64(seed: seed)
+    hiding = Hiding.allCases[Int(seed % 3)]
+    self.isHiding = isHiding
+    cid = "team:room"
+    // Every fifth is a direct channel.
+    users = ["ghost", "alice"] + (seed % 5 == 0 ? [] : ["bob", "carol", "dave"])
+    let names = [
+      ("mark_unread", ["private", "public"]), ("history", ["visible", "hidden"]),
+      ("read_acks_receipts", ["direct", "always", "never"]), ("receipt_ttl", ["null", "1", "60"]),
+      ("receipt_max_members", ["null", "0", "1", "2", "3"]), ("receipt_daily_limit", ["null", "4"]),
+      ("counts_visible_to", ["members", "members", "members", "sender"]),
+      ("status_rule", ["any", "all", "2", "50%"]), ("kept_steps", ["0", "1", "2", "64"]),
+    ]
+    var settings: Settings = [:]
+    for (name, values) in names where random.oneIn(2) { settings[name] = random.pick(values) }
+    tell(.put(cid: cid, settings: settings, members: random.shuffled(users).map { Seat(user: $0) }))
+  }
+
+  mutating func advance() {
+    step += 1
+    clock += random.below(30)
+    if random.oneIn(100) { clock += 3_000_000 }
+    if !hasHidden, step > 10, step == 40 || random.oneIn(20) {
+      hasHidden = true
+      if isHiding {
+        tell(
+          .patchUser(
+            ghost,
+            showsRead: hiding == .delivered ? nil : false,
+            showsDelivered: hiding == .read ? nil : false,
+            revoked: nil
+          )
+        )
+      }
+    }
+    let command = command()
+    if hasHidden, isSecret(command) {
+      actsHidden += 1
+      story.append("\(clock) (hidden) \(command)")
+      _ = model.perform(command, clock: clock)
+      _ = told.perform(command, clock: clock)
+      untold.pass(to: clock)
+    } else {
+      tell(command)
+    }
+    told.seal()
+    untold.seal()
+    if random.oneIn(40) {
+      let seed = random.next()
+      for shard in [told, untold] {
+        var random = SplitMix64(seed: seed)
+        for key in shard.allPageKeys where random.oneIn(2) { shard.checkpoint(key) }
+        shard.crash()
+      }
+      story.append("\(clock) crash")
+    }
+    if random.oneIn(40) {
+      for shard in [told, untold] { for number in shard.slots.keys.sorted() { shard.evictAndLoad(number) } }
+      story.append("\(clock) evict")
+    }
+    compare()
+  }
+
+  /// Both are told; what they answer to others is the same.
+  private mutating func tell(_ command: Command) {
+    story.append("\(clock) \(command)")
+    _ = model.perform(command, clock: clock)
+    let (a, b) = (told.perform(command, clock: clock), untold.perform(command, clock: clock))
+    guard a != b else { return }
+    switch command {
+    case .read(_, ghost, _, _), .delivered(_, ghost, _), .unread(_, ghost, _, _),
+      .acknowledge(_, ghost, _, _):
+      // Their own answers.
+      break
+    default: differ("commands", "\(command): \(a), not told \(b)")
+    }
+  }
+
+  private func isSecret(_ command: Command) -> Bool {
+    switch command {
+    case .read(_, ghost, _, _), .unread(_, ghost, _, _), .acknowledge(_, ghost, _, _): hiding != .delivered
+    case .delivered(_, ghost, _): hiding != .read
+    default: false
+    }
+  }
+
+  private mutating func command() -> Command {
+    let user = random.oneIn(2) ? ghost : random.pick(users)
+    let message = random.oneIn(3) ? "" : "m\(1 + random.below(posted + 1))"
+    let name = message.isEmpty ? "m\(posted)" : message
+    switch random.below(100) {
+    case 0..<12:
+      posted += 1
+      return .post(
+        cid: cid,
+        id: "m\(posted)",
+        sender: random.oneIn(8) ? "" : random.pick(users),
+        created: 0,
+        isSilent: false,
+        wantsReceipt: !random.oneIn(3)
+      )
+    case 12..<14: return .delete(cid: cid, id: name)
+    case 14..<16:
+      // The ghost stays, so that there is something to see.
+      let user = random.pick(users.filter { $0 != ghost })
+      return .change(
+        cid: cid,
+        add: random.oneIn(3) ? [] : [Seat(user: user)],
+        remove: random.oneIn(2) ? [] : [user]
+      )
+    case 16..<19:
+      let settings: [Settings] = [
+        ["receipt_max_members": random.pick(["null", "0", "1", "2"])],
+        ["mark_unread": random.pick(["private", "public"])],
+        ["status_rule": random.pick(["any", "all", "2", "50%"])],
+        ["counts_visible_to": random.pick(["members", "sender"])],
+        ["read_acks_receipts": random.pick(["direct", "always", "never"])],
+        ["read_events": random.pick(["true", "true", "false"])],
+        ["delivery_events": random.pick(["true", "true", "false"])],
+      ]
+      return .put(cid: cid, settings: random.pick(settings), members: [])
+    case 19..<21:
+      let other = random.pick(users.filter { $0 != ghost })
+      return .patchUser(other, showsRead: random.oneIn(2), showsDelivered: random.oneIn(2), revoked: nil)
+    case 21..<45: return .read(cid: cid, user: user, message: message, epoch: nil)
+    case 45..<65: return .delivered(cid: cid, user: user, message: message)
+    case 65..<85:
+      return .acknowledge(
+        cid: cid,
+        user: user,
+        messages: [name, "m\(max(1, posted - 1))"],
+        note: random.oneIn(2) ? "a note of \(user)" : ""
+      )
+    default: return .unread(cid: cid, user: user, message: name, epoch: nil)
+    }
+  }
+
+  // MARK: Everything that can be asked
+
+  /// After each step some of it, now and then all.
+  private mutating func compare() {
+    let others = users.filter { $0 != ghost }
+    let isWhole = random.oneIn(30)
+    let viewers = [Viewer.server, .member(random.pick(others)), .serverFor(random.pick(others))]
+    for viewer in isWhole ? viewers : [random.pick(viewers)] {
+      compareRows(viewer, limit: 1 + random.below(6))
+      for number in max(0, posted - 10)...posted where isWhole || random.oneIn(4) {
+        compareMessage("m\(number)", viewer)
+      }
+    }
+  }
+
+  private mutating func compareRows(_ viewer: Viewer, limit: Int) {
+    let (cid, ghost) = (cid, ghost)
+    compare("read state", "read state for \(viewer), limit \(limit)") { shard in
+      shard.readState(cid, viewer, limit: limit).map { pages in
+        pages.map { page in
+          page.map { row in
+            // What a server may see of them, the chat backend needs.
+            var row = row
+            if row.user == ghost { row.own = nil }
+            return row
+          }
+        }
+      }
+    }
+  }
+
+  private mutating func compareMessage(_ id: String, _ viewer: Viewer) {
+    let (cid, users) = (cid, users)
+    let limit = 1 + random.below(3)
+    compare("status", "status of \(id) for \(viewer)") { shard in
+      var status = shard.status(cid, id, viewer)
+      if case .status(var view) = status {
+        view.receipt = ""
+        status = .status(view)
+      }
+      return status
+    }
+    compare("receipt", "receipt of \(id) for \(viewer)") { shard in
+      if case .status(let status) = shard.status(cid, id, viewer) { status.receipt } else { "" }
+    }
+    for list in ListName.allCases {
+      for order in OrderName.allCases {
+        compare(list.rawValue, "\(list) of \(id) by \(order) for \(viewer), limit \(limit)") { shard in
+          var cursors: [String?] = []
+          let pages = shard.pages { cursor in
+            cursors.append(cursor)
+            return shard.list(cid, id, viewer, list, order, limit: limit, cursor: cursor)
+          }
+          return ListAnswer(pages: pages, cursors: cursors)
+        }
+      }
+    }
+    compare("members", "members of \(id) for \(viewer)") { shard in
+      shard.memberStatuses(cid, id, viewer, users + ["nobody"])
+    }
+  }
+
+  private struct ListAnswer: Equatable {
+    var pages: Result<[[EntryView]], NamedRefusal>
+    /// As they were given out.
+    var cursors: [String?]
+  }
+
+  private mutating func compare<Answer: Equatable>(
+    _ kind: String,
+    _ name: String,
+    _ ask: (TestShard) -> Answer
+  ) {
+    let (a, b) = (ask(told), ask(untold))
+    if a != b { differ(kind, "\(name): \(a), not told \(b)") }
+  }
+
+  private mutating func differ(_ kind: String, _ text: String) {
+    if differences[kind] == nil { differences[kind] = text }
+  }
+}

@@ -1,0 +1,362 @@
+extension NaiveModel {
+  /// Everything that can be asked of one channel at one moment; the members' histories are gone through once.
+  func answers(_ cid: String) -> Answers {
+    let channel = channels[cid]!
+    let members = channel.memberships.indices.filter { !channel.memberships[$0].hasLeft }.map { number in
+      let membership = channel.memberships[number]
+      return Answers.Member(
+        number: number,
+        membership: membership,
+        at: positions(membership),
+        settings: users[membership.user] ?? UserView(user: membership.user)
+      )
+    }
+    return Answers(now: now, channel: channel, settings: settings(cid), members: members)
+  }
+
+  struct Answers {
+    let now: Int
+    let channel: Channel
+    let settings: Settings
+    /// In join order.
+    let members: [Member]
+
+    struct Member {
+      /// Among all memberships, those that ended included: its row.
+      let number: Int
+      let membership: Membership
+      let at: Positions
+      let settings: UserView
+
+      var user: String { membership.user }
+    }
+
+    private var readEvents: Bool { settings["read_events"] == "true" }
+    private var deliveryEvents: Bool { settings["delivery_events"] == "true" }
+    private var keptSteps: Int { Int(settings["kept_steps"]!)! }
+
+    // MARK: What others see of a member (R4, R7, R8)
+
+    private func showsRead(_ member: Member) -> Bool { readEvents && !member.settings.hidesRead }
+    private func showsDelivered(_ member: Member) -> Bool {
+      deliveryEvents && !member.settings.hidesDelivered
+    }
+
+    private func shownRead(_ member: Member) -> Int {
+      if !showsRead(member) { return member.at.start }
+      return settings["mark_unread"] == "public" ? member.at.own : member.at.watermark
+    }
+
+    private func shownDelivered(_ member: Member) -> Int {
+      showsDelivered(member) ? member.at.delivered : 0
+    }
+
+    private func acknowledgement(_ member: Member, _ n: Int) -> Acknowledgement? {
+      channel.messages[n - 1].acknowledgements.first { $0.membership == member.number }
+    }
+
+    /// R9. Asked only of members who joined before.
+    private func hasRead(_ member: Member, _ n: Int) -> Bool {
+      shownRead(member) >= n || showsRead(member) && acknowledgement(member, n) != nil
+    }
+
+    private func hasReceived(_ member: Member, _ n: Int) -> Bool {
+      hasRead(member, n) || shownDelivered(member) >= n
+    }
+
+    /// When others are told that a member who has read it did so: the earlier of what its steps and its acknowledgement say.
+    private func readTime(_ member: Member, _ n: Int) -> Moment {
+      let since = member.settings.readShownSince
+      var byStep: Moment?
+      if shownRead(member) >= n {
+        byStep = NaiveModel.reached(n, member.at.readSteps, kept: keptSteps, shownSince: since)
+      }
+      let byHand = acknowledgement(member, n).map { made in
+        made.isHidden ? Moment(at: since, isExact: false) : acknowledgementTime(made, n)
+      }
+      return Moment.earlier(byStep, byHand)!
+    }
+
+    /// Of one that was not hidden. Where its own time gave way, nobody knows when.
+    private func acknowledgementTime(_ made: Acknowledgement, _ n: Int) -> Moment {
+      made.isForgotten ? Moment(at: now, isExact: false, isBound: true) : Moment(at: made.at)
+    }
+
+    private func deliveredTime(_ member: Member, _ n: Int) -> Moment? {
+      guard shownDelivered(member) >= n else { return nil }
+      return NaiveModel.reached(
+        n,
+        member.at.deliveredSteps,
+        kept: keptSteps,
+        shownSince: member.settings.deliveredShownSince
+      )
+    }
+
+    /// When a member's watermark reached message `n`; nil where it has not, or was put there by joining.
+    func stepTime(_ user: String, isRead: Bool, _ n: Int, seesHidden: Bool) -> Moment? {
+      guard let member = member(user), member.membership.joinedAfter < n else { return nil }
+      let steps = isRead ? member.at.readSteps : member.at.deliveredSteps
+      guard (steps.last?.to ?? 0) >= n else { return nil }
+      let since = isRead ? member.settings.readShownSince : member.settings.deliveredShownSince
+      return NaiveModel.reached(n, steps, kept: keptSteps, shownSince: seesHidden ? nil : since)
+    }
+
+    // MARK: Rows (R12)
+
+    private func member(_ user: String) -> Member? { members.first { $0.user == user } }
+
+    func ownRow(_ user: String) -> RowView? {
+      guard let member = member(user) else { return nil }
+      let (read, delivered) = (member.at.watermark, member.at.delivered)
+      let readAt = member.at.readSteps.last?.at ?? member.membership.joinedAt
+      return row(
+        member,
+        read: member.at.own,
+        readAt: readAt,
+        received: max(delivered, read),
+        receivedAt: delivered >= read ? member.at.deliveredSteps.last?.at ?? 0 : readAt,
+        hasOwn: true
+      )
+    }
+
+    func shownRow(_ user: String, hasOwn: Bool) -> RowView? {
+      guard let member = member(user) else { return nil }
+      let (read, delivered) = (shownRead(member), shownDelivered(member))
+      func time(_ step: Step?, _ since: Int) -> Int? { step.map { $0.isHidden ? since : $0.at } }
+      let lastRead = showsRead(member) ? member.at.readSteps.last : nil
+      let readAt = time(lastRead, member.settings.readShownSince) ?? member.membership.joinedAt
+      let deliveredAt = time(member.at.deliveredSteps.last, member.settings.deliveredShownSince) ?? 0
+      return row(
+        member,
+        read: read,
+        readAt: readAt,
+        received: max(read, delivered),
+        receivedAt: max(read, delivered) == 0 ? 0 : delivered >= read ? deliveredAt : readAt,
+        hasOwn: hasOwn
+      )
+    }
+
+    private func row(
+      _ member: Member,
+      read: Int,
+      readAt: Int,
+      received: Int,
+      receivedAt: Int,
+      hasOwn: Bool
+    ) -> RowView {
+      func id(_ n: Int) -> String { n == 0 ? "" : channel.messages[n - 1].id }
+      var own: RowView.OwnView?
+      if hasOwn {
+        let unread = channel.messages.indices.filter { place in
+          let message = channel.messages[place]
+          return place + 1 > member.at.own
+            && !(member.membership.hidesHistory && place < member.membership.joinedAfter)
+            && message.sender != member.user && !message.isSilent && !message.isDeleted
+        }
+        own = RowView.OwnView(
+          unread: unread.count,
+          firstUnreadID: unread.first.map { channel.messages[$0].id } ?? "",
+          epoch: member.at.epoch
+        )
+      }
+      return RowView(
+        user: member.user,
+        lastReadAt: readAt,
+        lastRead: read,
+        lastReadID: id(read),
+        lastDeliveredAt: receivedAt,
+        lastDelivered: received,
+        lastDeliveredID: id(received),
+        own: own
+      )
+    }
+
+    /// All rows, in the order of R12, or the refusal's name.
+    func readState(_ viewer: Viewer) -> Result<[RowView], NamedRefusal> {
+      var rows: [RowView] = []
+      if let user = viewer.user {
+        guard let own = ownRow(user) else { return .failure(NamedRefusal(name: "not_a_member")) }
+        rows.append(own)
+        // R10: only their own row.
+        if settings["counts_visible_to"] == "sender" { return .success(rows) }
+      }
+      for member in members.reversed() where member.user != viewer.user {
+        rows.append(shownRow(member.user, hasOwn: viewer.isServer)!)
+      }
+      return .success(rows)
+    }
+
+    // MARK: Statuses (R1, R9, R10, R19)
+
+    private func isExpected(_ member: Member, _ n: Int) -> Bool {
+      member.membership.joinedAfter < n && member.user != channel.messages[n - 1].sender
+    }
+
+    /// R10: whether the viewer may know what others have of message `n`.
+    private func seesCounts(_ viewer: Viewer, _ n: Int) -> Bool {
+      guard settings["counts_visible_to"] == "sender", let user = viewer.user else { return true }
+      return channel.messages[n - 1].sender == user
+    }
+
+    func status(_ id: String, _ viewer: Viewer = .server) -> StatusResult {
+      if let user = viewer.user, member(user) == nil { return .refused("not_a_member") }
+      switch find(id) {
+      case .failure(let refusal): return .refused(refusal.name)
+      case .success(let n): return .status(status(at: n, viewer))
+      }
+    }
+
+    /// The position of a message that is there.
+    private func find(_ id: String) -> Result<Int, NamedRefusal> {
+      guard let place = channel.places[id] else { return .failure(NamedRefusal(name: "message_not_found")) }
+      if channel.messages[place].isDeleted { return .failure(NamedRefusal(name: "message_deleted")) }
+      return .success(place + 1)
+    }
+
+    private func status(at n: Int, _ viewer: Viewer) -> StatusView {
+      let sees = seesCounts(viewer, n)
+      // Where the viewer may not know, nobody is expected, and nobody has read anything.
+      let expected = sees ? members.filter { isExpected($0, n) } : []
+      let readers = expected.filter { hasRead($0, n) }
+      let receivers = expected.filter { hasReceived($0, n) }
+      let readable = expected.filter { !$0.settings.hidesRead }
+      let deliverable = expected.filter { !$0.settings.hidesDelivered }
+      let isRead = readEvents && readable.filter { hasRead($0, n) }.count >= needed(of: readable.count)
+      let isDelivered =
+        deliverable.filter { hasReceived($0, n) }.count >= needed(of: deliverable.count)
+      return StatusView(
+        sequence: n,
+        word: isRead ? "read" : isDelivered ? "delivered" : "sent",
+        receipt: receipt(n, readable),
+        readCount: readers.count,
+        deliveredCount: receivers.count,
+        unreadCount: expected.count - readers.count,
+        memberCount: expected.count,
+        readEvents: readEvents,
+        deliveryEvents: deliveryEvents,
+        createdAt: channel.messages[n - 1].createdAt
+      )
+    }
+
+    /// R19.
+    private func needed(of expected: Int) -> Int {
+      let rule = settings["status_rule"]!
+      if rule == "any" { return 1 }
+      if rule == "all" { return max(1, expected) }
+      if rule.hasSuffix("%") {
+        let percentage = Int(rule.dropLast())!
+        // The least whole number that is at least so many hundredths.
+        return max(1, (0...expected).first { $0 * 100 >= expected * percentage }!)
+      }
+      return max(1, min(Int(rule)!, expected))
+    }
+
+    /// R9.
+    private func receipt(_ n: Int, _ expected: [Member]) -> String {
+      let message = channel.messages[n - 1]
+      if !message.hasReceipt { return "none" }
+      if !expected.isEmpty, expected.allSatisfy({ acknowledgement($0, n) != nil }) { return "done" }
+      return message.expiresAt.map { now >= $0 } ?? false ? "expired" : "processing"
+    }
+
+    // MARK: Lists (R11)
+
+    /// A whole list, or the refusal's name.
+    func list(_ id: String, _ viewer: Viewer, _ list: ListName, _ order: OrderName)
+      -> Result<[EntryView], NamedRefusal>
+    {
+      if let user = viewer.user, member(user) == nil {
+        return .failure(NamedRefusal(name: "not_a_member"))
+      }
+      let n: Int
+      switch find(id) {
+      case .failure(let refusal): return .failure(refusal)
+      case .success(let found): n = found
+      }
+      guard seesCounts(viewer, n) else { return .failure(NamedRefusal(name: "counts_not_visible")) }
+      if order == .time, members.count > 1000 {
+        return .failure(NamedRefusal(name: "order_not_available"))
+      }
+      var entries: [EntryView] = []
+      /// By when they are listed.
+      var places: [String: Int] = [:]
+      for member in members where isExpected(member, n) {
+        switch list {
+        case .readers:
+          guard hasRead(member, n) else { continue }
+          let time = readTime(member, n)
+          let made = acknowledgement(member, n)
+          let note = made.map { $0.isForgotten ? "" : $0.note } ?? ""
+          places[member.user] = time.place
+          entries.append(EntryView(user: member.user, at: time.at, isExact: time.isExact, note: note))
+        case .delivered:
+          guard !hasRead(member, n), let time = deliveredTime(member, n) else { continue }
+          places[member.user] = time.place
+          entries.append(EntryView(user: member.user, at: time.at, isExact: time.isExact))
+        case .unread:
+          if !hasRead(member, n) { entries.append(EntryView(user: member.user)) }
+        }
+      }
+      if order == .time {
+        func place(_ entry: EntryView) -> Int { places[entry.user] ?? entry.at }
+        entries.sort { (place($0), Array($0.user.utf8)) < (place($1), Array($1.user.utf8)) }
+      }
+      return .success(entries)
+    }
+
+    // MARK: Members of one message
+
+    func memberStatuses(_ id: String, _ viewer: Viewer, _ users: [String])
+      -> Result<[MemberStatusResult], NamedRefusal>
+    {
+      if let user = viewer.user, member(user) == nil {
+        return .failure(NamedRefusal(name: "not_a_member"))
+      }
+      return find(id).map { n in
+        users.map { user in
+          guard let member = member(user) else { return .refused("not_a_member") }
+          if user != viewer.user, !seesCounts(viewer, n) { return .refused("counts_not_visible") }
+          if member.membership.joinedAfter >= n { return .refused("not_expected") }
+          return .status(user == viewer.user ? ownStatus(member, n) : shownStatus(member, n))
+        }
+      }
+    }
+
+    private func shownStatus(_ member: Member, _ n: Int) -> MemberStatusView {
+      let read = hasRead(member, n) ? readTime(member, n) : nil
+      return memberStatus(read: read, delivered: deliveredTime(member, n))
+    }
+
+    /// As they see it themselves: whatever they hide, with all times.
+    private func ownStatus(_ member: Member, _ n: Int) -> MemberStatusView {
+      var read: Moment?
+      if member.at.own >= n {
+        read = NaiveModel.reached(n, member.at.readSteps, kept: keptSteps, shownSince: nil)
+      }
+      if let made = acknowledgement(member, n) {
+        read = Moment.earlier(read, acknowledgementTime(made, n))
+      }
+      var delivered: Moment?
+      if member.at.delivered >= n {
+        delivered = NaiveModel.reached(n, member.at.deliveredSteps, kept: keptSteps, shownSince: nil)
+      }
+      return memberStatus(read: read, delivered: delivered)
+    }
+
+    private func memberStatus(read: Moment?, delivered: Moment?) -> MemberStatusView {
+      // Reading implies delivery (R3).
+      let received = Moment.earlier(read, delivered)
+      return MemberStatusView(
+        word: read != nil ? "read" : received != nil ? "delivered" : "sent",
+        readAt: read?.at ?? 0,
+        deliveredAt: received?.at ?? 0,
+        isExact: (read?.isExact ?? true) && (received?.isExact ?? true)
+      )
+    }
+  }
+}
+
+/// Lexicographic, as for ids.
+private func < (a: (Int, [UInt8]), b: (Int, [UInt8])) -> Bool {
+  a.0 != b.0 ? a.0 < b.0 : a.1.lexicographicallyPrecedes(b.1)
+}

@@ -1,0 +1,99 @@
+extension NaiveModel {
+  /// A move of a watermark.
+  struct Step: Sendable {
+    let to: Int
+    let at: Int
+    let isHidden: Bool
+  }
+
+  /// Where a membership's history has led.
+  struct Positions: Sendable {
+    /// Where joining put it: what others see of those who hide (R7).
+    var start = 0
+    var readSteps: [Step] = []
+    var deliveredSteps: [Step] = []
+    var marker: Int?
+    var epoch = 0
+
+    var watermark: Int { readSteps.last?.to ?? start }
+    var delivered: Int { deliveredSteps.last?.to ?? 0 }
+    var own: Int { marker.map { min($0, watermark) } ?? watermark }
+  }
+
+  /// A time, and whether it is exactly then or then at the latest (R17).
+  struct Moment: Hashable, Sendable {
+    var at: Int
+    var isExact = true
+    /// A bound that moves on with what the member does: a list in order of time has it last.
+    var isBound = false
+    /// Of two of which one is a bound: the other's.
+    var elsewhere: Int?
+    var place: Int { elsewhere ?? (isBound ? .max : at) }
+
+    /// Where it stands in a list shows there.
+    static func == (a: Moment, b: Moment) -> Bool { a.at == b.at && a.isExact == b.isExact }
+    func hash(into hasher: inout Hasher) { hasher.combine(at) }
+
+    /// Of two of equal time, one that is exact makes it so.
+    static func earlier(_ a: Moment?, _ b: Moment?) -> Moment? {
+      guard let a, let b else { return a ?? b }
+      var earlier = a.at < b.at || a.at == b.at && a.isExact ? a : b
+      earlier.elsewhere = min(a.place, b.place)
+      return earlier
+    }
+  }
+
+  /// Goes through a member's history from the join on (R2 to R6).
+  func positions(_ member: Membership) -> Positions {
+    var at = Positions()
+    at.start = member.hidesHistory ? 0 : member.joinedAfter
+    func isOlder(_ epoch: Int?) -> Bool { epoch != nil && epoch! < at.epoch }
+    for act in member.acts {
+      switch act {
+      case .read(let n, let epoch, let time, let isHidden):
+        if n > at.watermark { at.readSteps.append(Step(to: n, at: time, isHidden: isHidden)) }
+        if let marker = at.marker, !isOlder(epoch) {
+          at.marker = max(marker, n)
+          if at.marker! >= at.watermark { at.marker = nil }
+        }
+      case .delivered(let n, let time, let isHidden):
+        if n > at.delivered { at.deliveredSteps.append(Step(to: n, at: time, isHidden: isHidden)) }
+      case .unread(let m, let epoch):
+        if m > at.watermark || isOlder(epoch) || at.marker == m - 1 { continue }
+        at.marker = m - 1
+        at.epoch += 1
+      case .posted(let n, let time, let hidesRead, let hidesDelivered):
+        at.readSteps.append(Step(to: n, at: time, isHidden: hidesRead))
+        at.deliveredSteps.append(Step(to: n, at: time, isHidden: hidesDelivered))
+        at.marker = nil
+      }
+    }
+    return at
+  }
+
+  /// The unread epoch of a member, 0 of anybody else.
+  func epoch(_ cid: String, _ user: String) -> Int {
+    guard let member = channels[cid]?.memberships.first(where: { $0.user == user && !$0.hasLeft }) else {
+      return 0
+    }
+    return positions(member).epoch
+  }
+
+  /// When a watermark first reached message `n`, of which only the last `kept` moves keep their time (R17).
+  ///
+  /// - Parameter shownSince: what others are shown for a hidden move; nil for the member's own eyes, which see everything.
+  static func reached(_ n: Int, _ steps: [Step], kept: Int, shownSince: Int?) -> Moment {
+    func shown(_ step: Step, isExact: Bool) -> Moment {
+      if step.isHidden, let shownSince { return Moment(at: shownSince, isExact: false) }
+      return Moment(at: step.at, isExact: isExact)
+    }
+    let place = steps.firstIndex { $0.to >= n }!
+    let forgotten = max(0, steps.count - kept)
+    if place >= forgotten { return shown(steps[place], isExact: true) }
+    let bound = kept == 0 ? steps.last! : steps[forgotten]
+    var moment = shown(bound, isExact: false)
+    // A hidden move is shown since when its user shows, and that stays.
+    moment.isBound = kept == 0 || !bound.isHidden || shownSince == nil
+    return moment
+  }
+}

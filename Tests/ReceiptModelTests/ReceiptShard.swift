@@ -1,0 +1,307 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// One channel with receipts, driven row by row: commands are decided and assigned as a store does it, and everything is checked after each.
+///
+/// | row | answers |
+/// | --- | --- |
+/// | `clock 5000` | sets the clock, in milliseconds; it starts at 1000 |
+/// | `options ttl=10 max=2 daily=3 roles=admin,host acks=always` | sets options; `-` is null |
+/// | `join alice bob [as admin]`, `leave bob`, `hide bob`, `show bob` | |
+/// | `post m1…m3 by alice [plain]` | `receipt`, `none`, `limitReached`, `notAllowed`: with what the last one stands there; `plain`: none is asked for |
+/// | `delete m1` | |
+/// | `ack bob m1 m2 [note hello]` | per message `ok`, or why not |
+/// | `read bob [m1]` | what was acknowledged with it, and through which message, if anything was noted |
+/// | `receipt m1` | `none`, `processing`, `done`, `expired` |
+/// | `records m1` | in the page's order: `bob` gave way, `bob@1000`, `(bob@1000)` while hidden, `bob@1000=hello` with a note |
+/// | `oldest m1` | the oldest kept time, or `-` |
+/// | `page m1`, `pages` | writes the page of a message's receipt; all pages |
+/// | `recover` | goes on from pages and log, read in several orders that all have to come to the same |
+final class ReceiptShard {
+  private(set) var state = ShardState(id: ShardID(0))
+  private(set) var slot: ChannelSlot
+  private var clock: Int64 = 1_000
+  private static let channel = ChannelNumber(1)
+  private var log: [Effect] = []
+  private var pages: [PageID: (index: Int, effects: [Effect])] = [:]
+
+  private struct Fault: Error {
+    var text: String
+  }
+
+  init(_ options: OptionPatch = OptionPatch()) {
+    state.assign(.countersAssigned(nextChannel: ChannelNumber(2), time: Timestamp(milliseconds: 1)))
+    slot = Self.insert(into: &state, options)
+    log.append(
+      .channelAssigned(Self.channel, cid: "team:room", created: Timestamp(milliseconds: 1), own: options)
+    )
+  }
+
+  private static func insert(into state: inout ShardState, _ options: OptionPatch) -> ChannelSlot {
+    state.insert(channel, cid: "team:room", created: Timestamp(milliseconds: 1), own: options)
+  }
+
+  // MARK: Rows
+
+  /// Runs a row; answers with what is wrong, or nil.
+  func run(_ row: String) -> String? {
+    let halves = row.split(separator: "->", maxSplits: 1, omittingEmptySubsequences: false).map {
+      $0.split(separator: " ").map(String.init)
+    }
+    do {
+      let answer = try answer(unrolled(halves[0]))
+      #if DEBUG
+        if let fault = state.checkInvariants() { throw Fault(text: fault) }
+      #endif
+      guard halves.count == 2, answer != halves[1].joined(separator: " ") else { return nil }
+      return "answered \(answer)"
+    } catch {
+      return (error as? Fault)?.text ?? "\(error)"
+    }
+  }
+
+  private func answer(_ words: [String]) throws -> String {
+    var words = words[...]
+    let verb = words.removeFirst()
+    switch verb {
+    case "clock": clock = Int64(words.first!)!
+    case "options": try setOptions(words)
+    case "join":
+      let role = Self.take("as", from: &words) ?? ""
+      let members = words.map { ShardState.NewMember(user: $0, role: role) }
+      try decide { try state.decideMembers(slot, add: members, remove: [], at: $0, into: &$1) }
+    case "leave":
+      try decide { try state.decideMembers(slot, add: [], remove: Array(words), at: $0, into: &$1) }
+    case "hide", "show":
+      for user in words {
+        let patch = UserSettingsPatch(showsRead: verb == "show")
+        try decide { state.decidePatch(user: user, patch, at: $0, into: &$1) }
+      }
+    case "post": return try post(words)
+    case "delete":
+      let id = Array(words.first!.utf8)
+      try decide { _ = try state.decideDelete(slot, id: id.span.bytes, at: $0, into: &$1) }
+    case "ack":
+      let note = Self.take("note", from: &words) ?? ""
+      let user = words.removeFirst()
+      return words.map { acknowledge(user, $0, note: note) }.joined(separator: " ")
+    case "read": return try read(words)
+    case "receipt": return "\(state[slot].receiptStatus(try sequence(words.first!), at: now))"
+    case "records": return records(of: try sequence(words.first!))
+    case "page": write(.receipts(try sequence(words.first!)))
+    case "pages": for page in pageIDs { write(page) }
+    case "recover": try recover()
+    default: throw Fault(text: "no such verb")
+    }
+    return ""
+  }
+
+  private func post(_ words: ArraySlice<String>) throws -> String {
+    var words = words
+    let sender = Array(Self.take("by", from: &words)!.utf8)
+    let isPlain = words.last == "plain"
+    if isPlain { words.removeLast() }
+    var answer = ""
+    for word in words {
+      let id = Array(word.utf8)
+      var registration: ShardState.Registration?
+      try decide { time, effects in
+        registration = try state.decideRegister(
+          slot,
+          id: id.span.bytes,
+          sender: sender.span.bytes,
+          created: .none,
+          isSilent: false,
+          wantsReceipt: !isPlain,
+          at: time,
+          into: &effects
+        )
+      }
+      let sequence = registration!.sequence
+      let refusal = state.receiptRefusal(slot, sequence)
+      answer =
+        refusal == .none
+        ? state[slot].receipts.isRequested(sequence) ? "receipt" : "none" : "\(refusal)"
+    }
+    return answer
+  }
+
+  /// `ok`, or why not.
+  func acknowledge(_ user: String, _ message: String, note: String = "") -> String {
+    let (user, message) = (Array(user.utf8), Array(message.utf8))
+    do {
+      try decide {
+        try state.decideAcknowledge(
+          slot,
+          user: user.span.bytes,
+          message: message.span.bytes,
+          note: note,
+          at: $0,
+          into: &$1
+        )
+      }
+      return "ok"
+    } catch {
+      return "\(error)"
+    }
+  }
+
+  private func read(_ words: ArraySlice<String>) throws -> String {
+    let (user, message) = (Array(words.first!.utf8), Array((words.count > 1 ? words.last! : "").utf8))
+    let start = log.count
+    try decide {
+      _ = try state.decideRead(
+        slot,
+        user: user.span.bytes,
+        message: message.span.bytes,
+        epoch: nil,
+        at: $0,
+        into: &$1
+      )
+    }
+    return log[start...].compactMap { effect in
+      switch effect {
+      case .acknowledged(_, let sequence, _): state[slot].messages.text(sequence)
+      case .acknowledgedThrough(_, _, let sequence): "through \(sequence.rawValue)"
+      default: nil
+      }
+    }
+    .joined(separator: " ")
+  }
+
+  private func setOptions(_ words: ArraySlice<String>) throws {
+    var patch = OptionPatch()
+    for word in words {
+      let (name, text) = (word.prefix { $0 != "=" }, String(word.drop { $0 != "=" }.dropFirst()))
+      let number = Nullable<UInt32>(UInt32(text))
+      switch name {
+      case "ttl": patch.receiptTTL = number
+      case "max": patch.receiptMembersMax = number
+      case "daily": patch.receiptDailyLimit = number
+      case "roles":
+        let roles = text.split(separator: ",").map { String($0) }
+        patch.receiptRequestRoles = text == "-" ? .null : .value(roles)
+      case "acks": patch.readAcksReceipts = ["direct": .direct, "always": .always, "never": .never][text]!
+      default: throw Fault(text: "no such option")
+      }
+    }
+    try decide { try state.decideUpdate(slot, options: patch, members: [], at: $0, into: &$1) }
+  }
+
+  private func records(of sequence: SequenceNumber) -> String {
+    state[slot].receipts.acknowledgements(of: sequence).map { record in
+      let user = state[slot].users.text(state[slot].rows.user(record.row))
+      let at = record.at == .none ? "" : "@\(record.at.milliseconds)"
+      let text = "\(user)\(at)\(record.note.isEmpty ? "" : "=\(record.note)")"
+      return record.isHidden ? "(\(text))" : text
+    }
+    .joined(separator: " ")
+  }
+
+  // MARK: Deciding
+
+  private var now: Timestamp { max(state.time, Timestamp(milliseconds: clock)) }
+
+  /// Carries out what is decided.
+  private func decide(_ body: (Timestamp, inout [Effect]) throws -> Void) throws {
+    let time = state.advance(clock: Timestamp(milliseconds: clock))
+    state.refresh(slot)
+    var effects: [Effect] = []
+    try body(time, &effects)
+    for effect in effects {
+      log.append(effect)
+      guard effect.channel != nil else {
+        state.assign(effect)
+        continue
+      }
+      state.assign(effect, to: slot)
+      #if DEBUG
+        if let fault = state[slot].checkInvariants(touchedBy: effect) { throw Fault(text: fault) }
+      #endif
+    }
+    state.refresh(slot)
+  }
+
+  private func sequence(_ message: String) throws -> SequenceNumber {
+    let id = Array(message.utf8)
+    guard let sequence = state[slot].messages.find(id.span.bytes) else {
+      throw Fault(text: "no such message")
+    }
+    return sequence
+  }
+
+  // MARK: Pages and log
+
+  private var pageIDs: [PageID] {
+    let rows = (0..<UInt32(state[slot].rows.rowCount + 255) / 256).map { PageID.rows($0) }
+    let segments = (0..<UInt32(state[slot].messages.segmentCount)).map { PageID.segment($0) }
+    let newest = state[slot].messages.newest.rawValue
+    return [.head] + rows + segments + (0..<newest).map { PageID.receipts(SequenceNumber($0 + 1)) }
+  }
+
+  private func write(_ page: PageID) { pages[page] = (log.count, state.effects(of: page, in: slot)) }
+
+  /// What all pages would be written as now, and what follows from them.
+  private static func digest(_ state: borrowing ShardState, _ slot: ChannelSlot, _ pages: [PageID])
+    -> [String]
+  {
+    pages.map { "\(state.effects(of: $0, in: slot))" }
+      + (0..<state[slot].messages.newest.rawValue).map {
+        let sequence = SequenceNumber($0 + 1)
+        return "\(sequence.rawValue) \(state[slot].receiptStatus(sequence, at: state.time))"
+      }
+  }
+
+  private func recover() throws {
+    let own = Set(self.pages.keys).union(log.filter { $0.channel != nil }.map(\.page))
+    func pages(_ isWanted: (PageID) -> Bool) -> [PageID] {
+      own.filter(isWanted).sorted { $0.order < $1.order }
+    }
+    // Receipts before their messages and before the rows that they name; segments have to rise.
+    let rows = pages { $0.isRows }
+    let segments = pages { if case .segment = $0 { true } else { false } }
+    let receipts = pages { if case .receipts = $0 { true } else { false } }
+    let orders = [
+      rows + segments + receipts, receipts.reversed() + rows.reversed() + segments,
+      rows + receipts + segments,
+    ]
+    let wanted = Self.digest(state, slot, pageIDs)
+    for order in orders {
+      var fresh = ShardState(id: state.id)
+      fresh.assign(time: state.time)
+      fresh.assign(.countersAssigned(nextChannel: ChannelNumber(2), time: .none))
+      for effect in log where effect.channel == nil { fresh.assign(effect) }
+      let slot = Self.insert(into: &fresh, OptionPatch())
+      for page in [PageID.head] + order {
+        let stored = self.pages[page] ?? (0, [])
+        let tail = log[stored.index...].filter { $0.channel != nil && $0.page == page }
+        for effect in stored.effects + tail { fresh.assign(effect, to: slot) }
+      }
+      fresh.refresh(slot)
+      #if DEBUG
+        if let fault = fresh.checkInvariants() { throw Fault(text: "recovered, \(fault)") }
+      #endif
+      for (found, wanted) in zip(Self.digest(fresh, slot, pageIDs), wanted) where found != wanted {
+        throw Fault(text: "recovered as \(found), not as \(wanted)")
+      }
+      state = fresh
+      self.slot = slot
+    }
+  }
+
+  // MARK: Words
+
+  private static func take(_ name: String, from words: inout ArraySlice<String>) -> String? {
+    guard let place = words.firstIndex(of: name), place + 1 < words.endIndex else { return nil }
+    let value = words[place + 1]
+    words.removeSubrange(place...(place + 1))
+    return value
+  }
+}
+
+/// Tells a story of receipts; a row that goes wrong is reported at its own line.
+func receiptStory(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
+  let shard = ReceiptShard()
+  tell(table, sourceLocation) { shard.run($0) }
+}

@@ -1,0 +1,261 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// One channel of a real shard, asked in words: for what a viewer sees of others. It starts at 1000 ms, and every command is a tenth of a second after the one before.
+final class Room {
+  /// A kind of receipts that users hide.
+  enum Kind { case read, delivered }
+
+  private(set) var state = ShardState(id: ShardID(0))
+  private(set) var slot = ChannelSlot(0)
+  private(set) var clock: Int64 = 1_000
+  /// What the last command came to.
+  private(set) var effects: [Effect] = []
+
+  init(_ members: String = "", type: (inout OptionPatch) -> Void = { _ in }) throws {
+    var patch = OptionPatch()
+    type(&patch)
+    if !patch.isEmpty {
+      state.decidePatch(type: "team", patch, into: &effects)
+      try carryOut()
+    }
+    let seats = members.split(separator: " ").map { ShardState.NewMember(user: String($0)) }
+    try state.decideCreate(
+      cid: "team:room",
+      options: OptionPatch(),
+      members: seats,
+      at: now,
+      into: &effects
+    )
+    try carryOut()
+  }
+
+  var now: Timestamp { Timestamp(milliseconds: clock) }
+
+  /// Carries out what was decided; everything has to hold afterwards.
+  private func carryOut(sourceLocation: SourceLocation = #_sourceLocation) throws {
+    _ = state.advance(clock: now)
+    for effect in effects {
+      if case .channelAssigned(let number, let cid, let created, let own) = effect {
+        slot = state.insert(number, cid: cid, created: created, own: own)
+      } else if effect.channel == nil {
+        state.assign(effect)
+      } else {
+        state.assign(effect, to: slot)
+      }
+    }
+    if state.loadedCount > 0 { state.refresh(slot) }
+    #if DEBUG
+      #expect(state.checkInvariants() == nil, sourceLocation: sourceLocation)
+    #endif
+    clock += 100
+  }
+
+  /// Decides with the effects of this command only.
+  private func decide(_ body: (inout ShardState, inout [Effect]) throws -> Void) throws {
+    effects = []
+    if state.loadedCount > 0 { state.refresh(slot) }
+    try body(&state, &effects)
+    try carryOut()
+  }
+
+  // MARK: Commands
+
+  func type(_ change: (inout OptionPatch) -> Void) throws {
+    var patch = OptionPatch()
+    change(&patch)
+    try decide { $0.decidePatch(type: "team", patch, into: &$1) }
+  }
+
+  func change(add: [String] = [], remove: [String] = []) throws {
+    try decide { [now, slot] in
+      let seats = add.map { ShardState.NewMember(user: $0) }
+      try $0.decideMembers(slot, add: seats, remove: remove, at: now, into: &$1)
+    }
+  }
+
+  func post(_ id: String, by sender: String) throws {
+    let (id, sender) = (Array(id.utf8), Array(sender.utf8))
+    try decide { [now, slot] in
+      _ = try $0.decideRegister(
+        slot,
+        id: id.span.bytes,
+        sender: sender.span.bytes,
+        created: .none,
+        isSilent: false,
+        at: now,
+        into: &$1
+      )
+    }
+  }
+
+  /// Registers a message with a receipt, by the effect alone.
+  func postReceipt(_ id: String, by sender: String, expiresAt: Int64 = 0) throws {
+    try decide { [now, slot] in
+      let record = MessageRecord(
+        id: id,
+        sender: sender,
+        flags: .receipt,
+        registeredAt: now,
+        receiptExpiresAt: Timestamp(milliseconds: expiresAt)
+      )
+      $1.append(.messageAssigned($0[slot].number, $0[slot].messages.newest.next, record))
+    }
+  }
+
+  func acknowledge(_ user: String, _ id: String) throws {
+    let (user, id) = (Array(user.utf8), Array(id.utf8))
+    try decide { [now, slot] in
+      try $0.decideAcknowledge(
+        slot,
+        user: user.span.bytes,
+        message: id.span.bytes,
+        note: "",
+        at: now,
+        into: &$1
+      )
+    }
+  }
+
+  func read(_ user: String, _ message: String = "") throws {
+    let (user, message) = (Array(user.utf8), Array(message.utf8))
+    try decide { [now, slot] in
+      _ = try $0.decideRead(
+        slot,
+        user: user.span.bytes,
+        message: message.span.bytes,
+        epoch: nil,
+        at: now,
+        into: &$1
+      )
+    }
+  }
+
+  func unread(_ user: String, _ message: String) throws {
+    let (user, message) = (Array(user.utf8), Array(message.utf8))
+    try decide { [slot] in
+      _ = try $0.decideUnread(
+        slot,
+        user: user.span.bytes,
+        message: message.span.bytes,
+        epoch: nil,
+        into: &$1
+      )
+    }
+  }
+
+  func deliver(_ user: String, _ message: String = "") throws {
+    let (user, message) = (Array(user.utf8), Array(message.utf8))
+    try decide { [now, slot] in
+      _ = try $0.decideDelivered(
+        slot,
+        user: user.span.bytes,
+        message: message.span.bytes,
+        at: now,
+        into: &$1
+      )
+    }
+  }
+
+  func hide(_ user: String, _ kinds: Kind...) throws { try set(user, kinds, shows: false) }
+  func show(_ user: String, _ kinds: Kind...) throws { try set(user, kinds, shows: true) }
+
+  private func set(_ user: String, _ kinds: [Kind], shows: Bool) throws {
+    let patch = UserSettingsPatch(
+      showsRead: kinds.contains(.read) ? shows : nil,
+      showsDelivered: kinds.contains(.delivered) ? shows : nil
+    )
+    try decide { [now] in $0.decidePatch(user: user, patch, at: now, into: &$1) }
+  }
+
+  // MARK: Questions
+
+  func row(_ user: String) -> MemberOrdinal { state[slot].row(of: user)! }
+
+  func sequence(_ id: String) -> SequenceNumber {
+    let id = Array(id.utf8)
+    return state[slot].messages.find(id.span.bytes)!
+  }
+
+  /// A user; nil: a server on nobody's behalf.
+  func viewer(_ user: String?, isServer: Bool = false) throws -> ChannelViewer {
+    let name = Array((user ?? "").utf8)
+    return try state.viewer(name.span.bytes, isServer: isServer || user == nil, in: slot)
+  }
+
+  /// Status, readers, receivers (readers included), members.
+  func status(_ id: String, as user: String? = nil) throws -> String {
+    Self.words(state.status(slot, sequence(id), viewer: try viewer(user)))
+  }
+
+  /// The same of several messages at once; a refusal by its name.
+  func statuses(_ ids: [String], as user: String? = nil) throws -> [String] {
+    var answers = ids.map { id in
+      let id = Array(id.utf8)
+      return state.askedStatus(slot, message: id.span.bytes)
+    }
+    state.statuses(slot, viewer: try viewer(user), &answers)
+    return answers.map { answer in
+      switch answer {
+      case .success(let status): Self.words(status)
+      case .failure(let refusal): refusal.wireName
+      }
+    }
+  }
+
+  private static func words(_ status: StatusAnswer) -> String {
+    let receipt = status.receipt == .none ? "" : " \(status.receipt)"
+    return
+      "\(status.status) \(status.readCount) \(status.deliveredCount) of \(status.memberCount)\(receipt)"
+  }
+
+  /// A row as others see it: read position and time, delivered position and time.
+  func shown(_ user: String) -> String { Self.words(state.shownRow(slot, row(user), withOwnDetails: false)) }
+
+  /// The row as its user sees it.
+  func own(_ user: String) -> String { Self.words(state.ownRow(slot, row(user))) }
+
+  private static func words(_ row: RowAnswer) -> String {
+    let own = row.own.map { " unread \($0.unreadMessages)" } ?? ""
+    return
+      "read \(row.lastReadSequence.rawValue) at \(row.lastRead.milliseconds), "
+      + "delivered \(row.lastDeliveredSequence.rawValue) at \(row.lastDelivered.milliseconds)\(own)"
+  }
+
+  /// A page of the read state: users with their rows.
+  func page(as user: String?, isServer: Bool = false, limit: Int = 100, cursor: UInt32? = nil) throws
+    -> [String]
+  {
+    let name = Array((user ?? "").utf8)
+    let page = try state.readState(
+      slot,
+      viewer: name.span.bytes,
+      isServer: isServer || user == nil,
+      limit: limit,
+      cursor: cursor
+    )
+    return page.rows.map { row in
+      "\(state[slot].users.text(state[slot].rows.user(row.row))): \(Self.words(row))"
+    }
+      + (page.next == nil ? [] : ["more"])
+  }
+
+  /// Lets the channel go, and loads it again from its pages.
+  func reload() {
+    let pages: [PageID] = [.head, .rows(0), .segment(0)]
+    var effects = pages.flatMap { state.effects(of: $0, in: slot) }
+    for position in 0..<state[slot].messages.newest.rawValue {
+      effects += state.effects(of: .receipts(SequenceNumber(position + 1)), in: slot)
+    }
+    state.remove(slot)
+    for effect in effects {
+      if case .channelAssigned(let number, let cid, let created, let own) = effect {
+        slot = state.insert(number, cid: cid, created: created, own: own)
+      } else {
+        state.assign(effect, to: slot)
+      }
+    }
+    state.refresh(slot)
+  }
+}

@@ -1,0 +1,469 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// When a watermark first reached a message (R17).
+@Suite("Steps")
+struct StepTests {
+  private func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
+
+  // MARK: Bytes
+
+  @Test("come back as they were written, in five to seven bytes each")
+  func bytes() throws {
+    var random = SplitMix64(seed: 1)
+    var steps: [Step] = []
+    var time: Int64 = 1_700_000_000_000
+    for number in 1...2_000 {
+      time += Int64(random.below(5_000))
+      steps.append(
+        Step(
+          row: UInt8(random.below(256)),
+          kind: random.oneIn(2) ? .read : .delivered,
+          sequence: SequenceNumber(UInt32(100_000 + random.below(60))),
+          time: at(time),
+          number: UInt32(number / 20 + 1),
+          isHidden: random.oneIn(5),
+          isCutOff: random.oneIn(7)
+        )
+      )
+    }
+    let bytes = StepBytes.bytes(steps)
+    #expect(StepBytes.steps(bytes) == steps)
+    #expect(bytes.count < 7 * steps.count)
+    // Where they are largest: both ends of every field, times that fall too.
+    let edges = [
+      Step(row: 255, kind: .read, sequence: SequenceNumber(.max), time: at(.max), number: .max),
+      Step(row: 0, kind: .delivered, sequence: SequenceNumber(1), time: at(0), number: 1, isHidden: true),
+      Step(row: 255, kind: .delivered, sequence: SequenceNumber(.max), time: at(.max), number: .max),
+    ]
+    #expect(StepBytes.steps(StepBytes.bytes(edges)) == edges)
+    #expect(StepBytes.steps([]) == [])
+  }
+
+  @Test("damaged, are refused or read as others, and never trap")
+  func damage() {
+    var random = SplitMix64(seed: 2)
+    let steps = (1...100).map { number in
+      Step(
+        row: UInt8(number),
+        kind: .read,
+        sequence: SequenceNumber(UInt32(number)),
+        time: at(Int64(number) * 1_000),
+        number: UInt32(number)
+      )
+    }
+    let whole = StepBytes.bytes(steps)
+    var refused = 0
+    for _ in 0..<5_000 {
+      var bytes = whole
+      for _ in 0...random.below(3) { bytes[random.below(bytes.count)] = UInt8(random.below(256)) }
+      if random.oneIn(3) { bytes.removeLast(random.below(bytes.count)) }
+      if !StepBytes.areWhole(bytes) { refused += 1 }
+      _ = StepBytes.merge([whole, bytes]) { _ in true }
+      var read = ReadSegments()
+      #expect(read.add(0, 0, bytes) == StepBytes.areWhole(bytes))
+    }
+    #expect(refused > 500)
+    #expect(!StepBytes.areWhole([UInt8](repeating: 0xFF, count: 40)))
+    #expect(!StepBytes.areWhole(whole.dropLast()))
+    #expect(StepBytes.merge([whole, [0x80]]) { _ in true } == nil)
+    let far = [UInt8](repeating: 0, count: 4)
+    #expect(!StepTailRecord(first: 0, ends: [], tail: far).isWhole)
+    #expect(!StepTailRecord(first: 0, ends: [at(2), at(1)]).isWhole)
+    #expect(!StepTailRecord(first: .max).isWhole)
+    #expect(StepTailRecord(first: 3, ends: [at(1), at(1), at(2)], tail: whole).isWhole)
+  }
+
+  // MARK: Times
+
+  @Test("the step that first reached the message answers, exactly, for each kind")
+  func exact() {
+    let world = StepWorld(rows: 2)
+    for _ in 1...10 { world.post() }
+    world.pass(1_000)
+    world.move(.delivered, 0, to: 4)
+    world.pass(1_000)
+    world.move(.read, 0, to: 3)
+    world.pass(1_000)
+    world.move(.read, 0, to: 7)
+    #expect(world.time(.read, 0, reaching: 1) == .exact(at(3_000)))
+    #expect(world.time(.read, 0, reaching: 3) == .exact(at(3_000)))
+    #expect(world.time(.read, 0, reaching: 4) == .exact(at(4_000)))
+    #expect(world.time(.read, 0, reaching: 7) == .exact(at(4_000)))
+    #expect(world.time(.delivered, 0, reaching: 4) == .exact(at(2_000)))
+  }
+
+  @Test(
+    "beyond the kept steps the oldest of them answers, not exactly; raising the option finds what is there still"
+  )
+  func kept() {
+    let world = StepWorld(rows: 1, kept: 2)
+    for _ in 1...5 {
+      world.post()
+      world.pass(1_000)
+      world.move(.read, 0, to: world.newest)
+    }
+    // Steps at 2, 3, 4, 5, 6 seconds; the last two are kept.
+    #expect(
+      (1...5).map { world.time(.read, 0, reaching: $0) } == [
+        .latest(at(5_000)), .latest(at(5_000)), .latest(at(5_000)), .exact(at(5_000)), .exact(at(6_000)),
+      ]
+    )
+    world.keep(4_096)
+    #expect(world.time(.read, 0, reaching: 1) == .exact(at(2_000)))
+    world.keep(0)
+    #expect(world.time(.read, 0, reaching: 5) == .latest(at(6_000)))
+    #expect(world.time(.read, 0, reaching: 1) == .latest(at(6_000)))
+  }
+
+  @Test("a step made while hidden has no time for others, and its own for its user")
+  func hidden() {
+    let world = StepWorld(rows: 1, kept: 2)
+    for _ in 1...3 {
+      world.post()
+      world.pass(1_000)
+      world.move(.read, 0, to: world.newest, isHidden: world.newest == 2)
+    }
+    #expect(world.time(.read, 0, reaching: 3) == .exact(at(4_000)))
+    #expect(world.time(.read, 0, reaching: 2) == .hidden(at(3_000)))
+    #expect(world.time(.read, 0, reaching: 2, seesHidden: true) == .exact(at(3_000)))
+    // Not kept: the oldest kept one is hidden, and would tell on them.
+    #expect(world.time(.read, 0, reaching: 1) == .hidden(at(3_000)))
+    #expect(world.time(.read, 0, reaching: 1, seesHidden: true) == .latest(at(3_000)))
+    world.pass(1_000)
+    world.post()
+    world.move(.read, 0, to: 4, isHidden: true)
+    world.keep(0)
+    #expect(world.time(.read, 0, reaching: 1) == .hidden(at(5_000)))
+    #expect(world.time(.read, 0, reaching: 1, seesHidden: true) == .latest(at(5_000)))
+  }
+
+  @Test("sending moves the sender's own watermarks, and counts as a step of each")
+  func sending() throws {
+    let shard = TestShard()
+    shard.checksEverything = true
+    let cid = "team:a"
+    _ = shard.perform(
+      .put(cid: cid, settings: [:], members: [Seat(user: "alice"), Seat(user: "bob")]),
+      clock: 1_000
+    )
+    for number in 1...200 {
+      let post = Command.post(cid: cid, id: "m\(number)", sender: "alice", created: 0, isSilent: false)
+      _ = shard.perform(post, clock: 1_000 + number)
+    }
+    let slot = try #require(shard.slot(cid))
+    for kind in [StepKind.read, .delivered] {
+      let time = shard.state[slot].stepTime(
+        kind,
+        MemberOrdinal(0),
+        reaching: SequenceNumber(150),
+        kept: 64,
+        in: ReadSegments()
+      )
+      #expect(time == .exact(at(1_150)))
+    }
+    // 400 moves in tails of 64, or one more where one command moves both.
+    #expect(shard.state[slot].steps.segments(0) == 0..<6)
+    #expect(shard.faults == [])
+    shard.seal()
+    let replayed = shard.replayed()
+    #expect(ShardDigest.difference(shard.digest(), replayed.digest()) == nil)
+  }
+
+  // MARK: Segments
+
+  @Test("a full tail is sealed by the next move, and by nothing that does not move")
+  func sealing() {
+    let world = StepWorld(rows: 2)
+    for _ in 1...40 {
+      world.post()
+      for row in 0..<2 { world.move(.read, row, to: world.newest) }
+    }
+    #expect(world.segments() == 0..<1)
+    for _ in 1...24 {
+      world.post()
+      for row in 0..<2 { world.move(.read, row, to: world.newest) }
+    }
+    #expect(world.segments() == 0..<1)
+    // Full: the same mark again moves nothing, one further does.
+    world.move(.read, 0, to: world.newest)
+    #expect(world.segments() == 0..<1)
+    world.post()
+    world.move(.read, 0, to: world.newest)
+    #expect(world.segments() == 0..<2)
+  }
+
+  @Test("full pages of rows have tails of 256 steps")
+  func largeTails() {
+    let world = StepWorld(rows: 300)
+    world.post()
+    for row in 0..<300 { world.move(.read, row, to: 1) }
+    #expect(world.segments(0) == 0..<0)
+    world.post()
+    for row in 0..<300 { world.move(.read, row, to: 2) }
+    #expect(world.segments(0) == 0..<1)
+    // 44 rows: the least there is.
+    #expect(world.segments(1) == 0..<1)
+  }
+
+  @Test("where no steps are kept, none are sealed, and what was sealed before goes")
+  func noneKept() {
+    let world = StepWorld(rows: 1, kept: 64)
+    for _ in 1...70 {
+      world.post()
+      world.move(.read, 0, to: world.newest)
+    }
+    #expect(world.segments() == 0..<1)
+    world.keep(0)
+    for _ in 1...300 {
+      world.post()
+      world.move(.read, 0, to: world.newest)
+    }
+    #expect(world.segments().isEmpty)
+    #expect(world.segments().lowerBound == 5)
+    // Kept again from here on: what was dropped is not made up.
+    world.keep(64)
+    world.pass(1_000)
+    world.post()
+    world.move(.read, 0, to: world.newest)
+    #expect(world.time(.read, 0, reaching: world.newest) == world.expected(.read, 0, reaching: world.newest))
+  }
+
+  @Test("a step in segments on storage is found by reading few of them")
+  func reading() {
+    let world = StepWorld(rows: 3, kept: 4_096)
+    for number in 1...4_000 {
+      world.post()
+      world.pass(10)
+      world.move(.read, number % 3, to: world.newest)
+    }
+    #expect(world.segments().count == 62)
+    world.write()
+    #expect(world.time(.read, 0, reaching: 2_999) == world.expected(.read, 0, reaching: 2_999))
+    #expect(world.lastRead <= 2)
+    #expect(world.time(.read, 0, reaching: 3_995) == world.expected(.read, 0, reaching: 3_995))
+    #expect(world.lastRead == 0)
+    // One that reads it long after: twice as many are asked for each time.
+    let late = StepWorld(rows: 3, kept: 4_096)
+    late.post()
+    for _ in 1...4_000 {
+      late.post()
+      late.pass(10)
+      late.move(.read, 1, to: late.newest)
+    }
+    late.move(.read, 0, to: 1)
+    late.write()
+    #expect(late.time(.read, 0, reaching: 1) == .exact(at(41_000)))
+    // The step is the first of its row: nothing before it can have reached the message.
+    #expect(late.lastRead == 0)
+    late.pass(10)
+    late.move(.read, 2, to: 1)
+    late.pass(10)
+    for _ in 1...4_000 {
+      late.post()
+      late.pass(10)
+      late.move(.read, 1, to: late.newest)
+    }
+    late.move(.read, 2, to: 5)
+    late.write()
+    #expect(late.time(.read, 2, reaching: 1) == late.expected(.read, 2, reaching: 1))
+    #expect(late.lastRounds <= 8)
+  }
+
+  @Test("trimming drops what is not kept, in fewer segments, and changes no answer")
+  func trimming() {
+    let world = StepWorld(rows: 3, kept: 8)
+    for _ in 1...40 {
+      world.post()
+      world.pass(10)
+      world.move(.read, 2, to: world.newest)
+    }
+    for _ in 41...2_000 {
+      world.post()
+      world.pass(10)
+      world.move(.read, 0, to: world.newest)
+      world.move(.delivered, 1, to: world.newest)
+    }
+    world.write()
+    #expect(world.segments() == 0..<61)
+    let before = (1...2_000).map { world.time(.read, 0, reaching: UInt32($0)) }
+    let idle = (1...40).map { world.time(.read, 2, reaching: UInt32($0)) }
+    world.trim()
+    #expect(world.trims == 1)
+    #expect(world.segments() == 60..<61)
+    world.write()
+    #expect(world.disk.count == 1)
+    #expect((1...2_000).map { world.time(.read, 0, reaching: UInt32($0)) } == before)
+    #expect((1...40).map { world.time(.read, 2, reaching: UInt32($0)) } == idle)
+    #expect(before.contains(.exact(at(20_960))))
+  }
+
+  @Test("segments of merged steps are no later than those whose place they take")
+  func merging() throws {
+    var random = SplitMix64(seed: 5)
+    for _ in 0..<50 {
+      var number: UInt32 = 0
+      var segments: [[UInt8]] = []
+      var ends: [UInt32] = []
+      for _ in 0...random.below(20) {
+        let steps = (0...random.below(300)).map { _ in
+          number += 1
+          return Step(
+            row: 0,
+            kind: .read,
+            sequence: SequenceNumber(number),
+            time: at(Int64(number)),
+            number: number
+          )
+        }
+        segments.append(StepBytes.bytes(steps))
+        ends.append(number)
+      }
+      let least = UInt32(random.below(Int(number) + 2))
+      let merged = try #require(StepBytes.merge(segments) { $0.number >= least })
+      let steps = merged.flatMap { StepBytes.steps($0)! }
+      #expect(steps.map(\.number) == Array(max(least, 1)..<max(least, 1, number + 1)))
+      #expect(steps.first?.isCutOff ?? false == (least > 1 && least <= number))
+      #expect(!steps.dropFirst().contains { $0.isCutOff })
+      for (bytes, end) in zip(merged.reversed(), ends.reversed()) {
+        #expect(StepBytes.steps(bytes)!.last!.number <= end)
+      }
+    }
+  }
+
+  @Test("a step whose forerunner was dropped is not called exact, since that one may have been there before")
+  func cutOff() {
+    func time(isCutOff: Bool, first: UInt32, since: Int64) -> StepTime {
+      var table = StepTable()
+      table.assign(0, StepTailRecord(first: first, ends: [at(50), at(100)]))
+      let old = Step(row: 1, kind: .read, sequence: SequenceNumber(1), time: at(50), number: 1)
+      let step = Step(
+        row: 0,
+        kind: .read,
+        sequence: SequenceNumber(9),
+        time: at(100),
+        number: 2,
+        isCutOff: isCutOff
+      )
+      var read = ReadSegments()
+      read.add(0, first, StepBytes.bytes([old]))
+      read.add(0, first + 1, StepBytes.bytes([step]))
+      return table.time(
+        .read,
+        MemberOrdinal(0),
+        reaching: SequenceNumber(4),
+        count: 2,
+        last: at(100),
+        since: at(since),
+        kept: 64,
+        in: read
+      )
+    }
+    // The forerunner is in what was passed over, from before the message was there.
+    #expect(time(isCutOff: false, first: 8, since: 60) == .exact(at(100)))
+    #expect(time(isCutOff: true, first: 8, since: 60) == .latest(at(100)))
+    // Everything since the message is at hand, and it is in none of that.
+    #expect(time(isCutOff: false, first: 8, since: 40) == .latest(at(100)))
+  }
+
+  @Test("a query that holds as much as it may is answered with the latest time, and asks for no more")
+  func full() {
+    var table = StepTable()
+    table.assign(0, StepTailRecord(first: 0, ends: [at(50), at(100), at(150)]))
+    var read = ReadSegments()
+    var many: [Step] = []
+    for number in 1...UInt32(ReadSegments.stepsMax) {
+      many.append(Step(row: 9, kind: .read, sequence: SequenceNumber(1), time: at(1), number: number))
+    }
+    func time(_ read: borrowing ReadSegments) -> StepTime {
+      table.time(
+        .read,
+        MemberOrdinal(0),
+        reaching: SequenceNumber(1),
+        count: 1,
+        last: at(120),
+        since: at(1),
+        kept: 64,
+        in: read
+      )
+    }
+    #expect(time(read) == .stored(StepTime.SegmentRange(rowPage: 0, segments: 0..<2)))
+    var closed = read
+    closed.close()
+    #expect(time(closed) == .latest(at(120)))
+    read.add(0, 0, StepBytes.bytes(many))
+    #expect(read.isFull)
+    #expect(time(read) == .latest(at(120)))
+  }
+
+  // MARK: Random moves
+
+  @Test("random moves agree with a plain list of them", arguments: 1...12 as ClosedRange<UInt64>)
+  func random(seed: UInt64) {
+    var random = SplitMix64(seed: seed)
+    let rows = [1, 3, 40, 300][random.below(4)]
+    let world = StepWorld(rows: rows, kept: [1, 2, 8, 64, 4_096][random.below(5)])
+    let busy = min(rows, 1 + random.below(6))
+    var asked = 0
+    for step in 1...6_000 {
+      if random.oneIn(4) || world.newest == 0 { world.post() }
+      world.pass(Int64(random.below(50)))
+      let row = random.oneIn(10) ? random.below(rows) : random.below(busy)
+      let kind = random.oneIn(3) ? StepKind.delivered : .read
+      world.move(kind, row, to: UInt32(1 + random.below(Int(world.newest))), isHidden: random.oneIn(20))
+      if random.oneIn(8) { world.move(kind, row, to: world.newest) }
+      if random.oneIn(50) { for page in 0..<UInt32((rows + 255) / 256) { world.write(page) } }
+      if random.oneIn(30) { for page in 0..<UInt32((rows + 255) / 256) { world.trim(page) } }
+      if random.oneIn(1_000) { world.reload() }
+      guard step % 20 == 0 else { continue }
+      for _ in 0..<10 {
+        let row = random.oneIn(3) ? random.below(rows) : random.below(busy)
+        let kind = random.oneIn(2) ? StepKind.delivered : .read
+        let sequence = UInt32(1 + random.below(Int(world.newest)))
+        guard let expected = world.expected(kind, row, reaching: sequence) else { continue }
+        asked += 1
+        let answer = world.time(kind, row, reaching: sequence)
+        #expect(answer == expected, "seed \(seed), step \(step): \(kind) of row \(row) reaching \(sequence)")
+        if answer != expected { return }
+      }
+    }
+    #expect(asked > 500)
+    #if DEBUG
+      #expect(world.state.checkInvariants() == nil)
+    #endif
+    #expect(world.pages() == world.replay().pages())
+  }
+
+  @Test(
+    "with the option changed again and again, no time that is called exact is wrong",
+    arguments: 1...8 as ClosedRange<UInt64>
+  )
+  func changing(seed: UInt64) {
+    var random = SplitMix64(seed: seed)
+    let world = StepWorld(rows: 4)
+    for step in 1...6_000 {
+      if random.oneIn(4) || world.newest == 0 { world.post() }
+      world.pass(Int64(random.below(50)))
+      world.move(random.oneIn(3) ? .delivered : .read, random.below(4), to: world.newest)
+      if random.oneIn(100) { world.keep([0, 1, 5, 64, 4_096][random.below(5)]) }
+      if random.oneIn(50) { world.write() }
+      if random.oneIn(40) { world.trim() }
+      guard step % 20 == 0 else { continue }
+      for row in 0..<4 {
+        for kind in [StepKind.read, .delivered] {
+          let sequence = UInt32(1 + random.below(Int(world.newest)))
+          guard let truth = world.truth(kind, row, reaching: sequence) else { continue }
+          switch world.time(kind, row, reaching: sequence) {
+          case .exact(let time):
+            #expect(time.milliseconds == truth, "seed \(seed), step \(step)")
+          case .latest(let time):
+            #expect(time.milliseconds >= truth, "seed \(seed), step \(step)")
+          case .hidden, .stored: Issue.record("nobody hides")
+          }
+        }
+      }
+    }
+    #expect(world.trims > 0)
+  }
+}

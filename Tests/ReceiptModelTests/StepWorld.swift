@@ -1,0 +1,205 @@
+@testable import ReceiptModel
+
+/// One channel's steps as a store keeps them, with storage for segments, beside a plain list of every move that was made.
+final class StepWorld {
+  private(set) var state = ShardState(id: ShardID(0))
+  private(set) var slot: ChannelSlot
+  private let number = ChannelNumber(1)
+  private(set) var disk: [UInt64: [UInt8]] = [:]
+  /// Every effect since the beginning.
+  private(set) var log: [Effect] = []
+  private(set) var time: Int64 = 1_000
+  private(set) var newest: UInt32 = 0
+  private(set) var trims = 0
+  /// Segments that the last question had read from storage, and how often it had to ask.
+  private(set) var lastRead = 0
+  private(set) var lastRounds = 0
+
+  struct Move {
+    var sequence: UInt32
+    var time: Int64
+    var isHidden: Bool
+  }
+  /// By watermark: row and kind.
+  private(set) var moves: [UInt64: [Move]] = [:]
+  private var registered: [Int64] = [0]
+
+  init(rows: Int, kept: UInt16 = 64) {
+    slot = state.insert(number, cid: "team:a", created: Timestamp(milliseconds: 1), own: OptionPatch())
+    state.assign(.countersAssigned(nextChannel: ChannelNumber(2), time: Timestamp(milliseconds: 1)))
+    log.append(
+      .channelAssigned(number, cid: "team:a", created: Timestamp(milliseconds: 1), own: OptionPatch())
+    )
+    for row in 0..<rows { join(row, "u\(row)") }
+    keep(kept)
+  }
+
+  private func join(_ row: Int, _ user: String) {
+    let record = RowRecord(
+      user: user,
+      joined: SequenceNumber(newest),
+      joinedAt: Timestamp(milliseconds: 1),
+      read: SequenceNumber(newest)
+    )
+    assign(.rowAssigned(number, MemberOrdinal(UInt32(row)), record))
+  }
+
+  private func assign(_ effect: Effect) {
+    log.append(effect)
+    state.assign(effect, to: slot)
+  }
+
+  func keep(_ steps: UInt16) {
+    var own = OptionPatch()
+    own.keptSteps = steps
+    assign(.channelAssigned(number, cid: "team:a", created: Timestamp(milliseconds: 1), own: own))
+  }
+
+  var kept: UInt16 { state.options(slot).keptSteps }
+
+  func pass(_ milliseconds: Int64) { time += milliseconds }
+
+  // MARK: Commands
+
+  /// Registers a message of the system.
+  func post() {
+    newest += 1
+    registered.append(time)
+    let record = MessageRecord(
+      id: "m\(newest)",
+      sender: "",
+      flags: [],
+      registeredAt: Timestamp(milliseconds: time)
+    )
+    assign(.messageAssigned(number, SequenceNumber(newest), record))
+  }
+
+  static func key(_ kind: StepKind, _ row: Int) -> UInt64 { UInt64(row) << 1 | UInt64(kind.rawValue) }
+
+  /// Moves a watermark, as a mark does.
+  func move(_ kind: StepKind, _ row: Int, to sequence: UInt32, isHidden: Bool = false) {
+    let ordinal = MemberOrdinal(UInt32(row))
+    var effects: [Effect] = []
+    let reached = SequenceNumber(sequence)
+    state.decideSeal(slot, ordinal, kind, to: reached, into: &effects)
+    let position = moves[Self.key(kind, row)]?.last?.sequence ?? 0
+    if sequence > position {
+      let at = Timestamp(milliseconds: time)
+      effects.append(
+        kind == .read
+          ? .readMoved(number, ordinal, to: reached, at: at, isHidden: isHidden)
+          : .deliveredMoved(number, ordinal, to: reached, at: at, isHidden: isHidden)
+      )
+      moves[Self.key(kind, row), default: []].append(
+        Move(sequence: sequence, time: time, isHidden: isHidden)
+      )
+    } else {
+      precondition(effects.isEmpty, "what does not move seals nothing")
+    }
+    for effect in effects { assign(effect) }
+  }
+
+  // MARK: Storage
+
+  func segments(_ rowPage: UInt32 = 0) -> Range<UInt32> { state[slot].steps.segments(rowPage) }
+
+  static func key(_ rowPage: UInt32, _ segment: UInt32) -> UInt64 { UInt64(rowPage) << 32 | UInt64(segment) }
+
+  /// Writes what is sealed; its bytes leave memory.
+  func write(_ rowPage: UInt32 = 0) {
+    for segment in segments(rowPage) {
+      guard let bytes = state[slot].steps.segment(rowPage, segment) else { continue }
+      disk[Self.key(rowPage, segment)] = bytes
+      state.dropSegment(slot, rowPage, segment)
+    }
+  }
+
+  func trim(_ rowPage: UInt32 = 0, ifWanted: Bool = true) {
+    guard !ifWanted || state.wantsTrim(slot, rowPage) else { return }
+    let range = segments(rowPage)
+    let bytes = range.map { state[slot].steps.segment(rowPage, $0) ?? disk[Self.key(rowPage, $0)]! }
+    var effects: [Effect] = []
+    precondition(state.decideTrim(slot, rowPage, range, bytes, into: &effects), "a segment is damaged")
+    for effect in effects { assign(effect) }
+    if !effects.isEmpty { trims += 1 }
+    for key in disk.keys where key < Self.key(rowPage, segments(rowPage).lowerBound) && key >> 32 == rowPage {
+      disk[key] = nil
+    }
+  }
+
+  /// The channel leaves memory, its segments written, and comes back from its pages.
+  func reload() {
+    let pages = (state[slot].rows.rowCount + 255) / 256
+    for page in 0..<UInt32(pages) { write(page) }
+    var effects = state.effects(of: .head, in: slot)
+    for page in 0..<UInt32(pages) { effects += state.effects(of: .rows(page), in: slot) }
+    for segment in 0..<UInt32(state[slot].messages.segmentCount) {
+      effects += state.effects(of: .segment(segment), in: slot)
+    }
+    state.remove(slot)
+    load(effects)
+  }
+
+  private func load(_ effects: [Effect]) {
+    slot = state.insert(number, cid: "team:a", created: Timestamp(milliseconds: 1), own: OptionPatch())
+    for effect in effects { state.assign(effect, to: slot) }
+  }
+
+  /// All pages of steps and rows when everything that was ever logged is assigned anew.
+  func replay() -> StepWorld {
+    let other = StepWorld(rows: 0)
+    other.state.remove(other.slot)
+    other.load(log)
+    return other
+  }
+
+  /// What rows pages and segments in memory say.
+  func pages() -> [Effect] {
+    var effects: [Effect] = []
+    for page in 0..<UInt32((state[slot].rows.rowCount + 255) / 256) {
+      effects += state.effects(of: .rows(page), in: slot)
+    }
+    return effects
+  }
+
+  // MARK: Questions
+
+  func time(_ kind: StepKind, _ row: Int, reaching sequence: UInt32, seesHidden: Bool = false) -> StepTime {
+    var read = ReadSegments()
+    lastRead = 0
+    lastRounds = 0
+    while true {
+      let answer = state[slot].stepTime(
+        kind,
+        MemberOrdinal(UInt32(row)),
+        reaching: SequenceNumber(sequence),
+        kept: kept,
+        seesHidden: seesHidden,
+        in: read
+      )
+      guard case .stored(let range) = answer else { return answer }
+      lastRounds += 1
+      for segment in range.segments {
+        precondition(!read.contains(range.rowPage, segment), "asked for twice")
+        lastRead += 1
+        precondition(read.add(range.rowPage, segment, disk[Self.key(range.rowPage, segment)]!))
+      }
+    }
+  }
+
+  /// What the list of all moves says; nil where the watermark has not got there.
+  func expected(_ kind: StepKind, _ row: Int, reaching sequence: UInt32) -> StepTime? {
+    let list = moves[Self.key(kind, row)] ?? []
+    guard let first = list.firstIndex(where: { $0.sequence >= sequence }) else { return nil }
+    let unkept = max(0, list.count - Int(kept))
+    let answer = list[min(max(first, unkept), list.count - 1)]
+    let at = Timestamp(milliseconds: answer.time)
+    if answer.isHidden { return .hidden(at) }
+    return first >= unkept && kept > 0 ? .exact(at) : .latest(at)
+  }
+
+  /// When it was reached in truth.
+  func truth(_ kind: StepKind, _ row: Int, reaching sequence: UInt32) -> Int64? {
+    moves[Self.key(kind, row)]?.first { $0.sequence >= sequence }?.time
+  }
+}

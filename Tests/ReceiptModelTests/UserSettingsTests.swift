@@ -1,0 +1,214 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// Users' settings in a shard: versions, settling, and how channels take changes over.
+@Suite("Users' settings")
+struct UserSettingsTests {
+  private static func time(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
+
+  /// Carries a decision out; answers how many effects it had.
+  private func carryOut(
+    _ state: inout ShardState,
+    _ decide: (inout ShardState, inout [Effect]) -> Void
+  ) -> Int {
+    var effects: [Effect] = []
+    decide(&state, &effects)
+    for effect in effects { state.assign(effect) }
+    return effects.count
+  }
+
+  private func patch(
+    _ state: inout ShardState,
+    _ user: String,
+    at milliseconds: Int64,
+    _ patch: UserSettingsPatch
+  ) -> Int {
+    carryOut(&state) { $0.decidePatch(user: user, patch, at: Self.time(milliseconds), into: &$1) }
+  }
+
+  @Test(
+    "a patch changes what it gives, raises the version on a change only, and notes when a user shows again"
+  )
+  func patches() {
+    var state = ShardState(id: ShardID(0))
+    #expect(patch(&state, "bob", at: 10, UserSettingsPatch(showsRead: true)) == 0)
+    #expect(state.userSettings("bob") == UserSettings(user: "bob"))
+    #expect(patch(&state, "bob", at: 20, UserSettingsPatch(showsRead: false)) == 1)
+    #expect(patch(&state, "bob", at: 30, UserSettingsPatch(showsRead: false)) == 0)
+    #expect(state.userSettings("bob") == UserSettings(user: "bob", version: 1, hidesRead: true))
+    #expect(patch(&state, "bob", at: 40, UserSettingsPatch(showsRead: true, showsDelivered: false)) == 1)
+    #expect(
+      state.userSettings("bob")
+        == UserSettings(user: "bob", version: 2, hidesDelivered: true, readShownSince: Self.time(40))
+    )
+    #expect(patch(&state, "bob", at: 50, UserSettingsPatch(tokensRevokedBefore: Self.time(45))) == 1)
+    #expect(patch(&state, "bob", at: 60, UserSettingsPatch(showsDelivered: true)) == 1)
+    #expect(
+      state.userSettings("bob")
+        == UserSettings(
+          user: "bob",
+          version: 4,
+          readShownSince: Self.time(40),
+          deliveredShownSince: Self.time(60),
+          tokensRevokedBefore: Self.time(45)
+        )
+    )
+    #expect(state.settings.count == 1)
+  }
+
+  @Test("the newer version wins; each user has one number, without gaps")
+  func assigning() {
+    var state = ShardState(id: ShardID(0))
+    func assign(_ settings: UserSettings) -> Int {
+      carryOut(&state) { $0.decideAssign(user: settings, into: &$1) }
+    }
+    #expect(assign(UserSettings(user: "bob", version: 3, hidesRead: true, isSettled: true)) == 1)
+    #expect(!state.userSettings("bob").isSettled)
+    #expect(assign(UserSettings(user: "bob", version: 3)) == 0)
+    #expect(assign(UserSettings(user: "bob", version: 2)) == 0)
+    #expect(state.userSettings("bob").hidesRead)
+    #expect(assign(UserSettings(user: "zoe", version: 1)) == 1)
+    #expect(assign(UserSettings(user: "bob", version: 4)) == 1)
+    #expect(state.settings.find("bob") == 0 && state.settings.find("zoe") == 1 && state.settings.count == 2)
+    #expect(assign(UserSettings(user: "amy", version: 0)) == 0)
+  }
+
+  @Test("settled is a version that is still the newest, until the next change")
+  func settling() {
+    var state = ShardState(id: ShardID(0))
+    var isSettled = false
+    func settle(_ version: UInt64) -> Int {
+      carryOut(&state) { isSettled = $0.decideSettle(user: "bob", version: version, into: &$1) }
+    }
+    #expect(settle(0) == 0 && isSettled, "of who has set nothing there is nothing to settle")
+    #expect(settle(1) == 0 && !isSettled)
+    #expect(patch(&state, "bob", at: 10, UserSettingsPatch(showsRead: false)) == 1)
+    #expect(settle(0) == 0 && !isSettled)
+    #expect(settle(1) == 1 && isSettled)
+    #expect(settle(1) == 0 && isSettled)
+    #expect(state.userSettings("bob").isSettled)
+    #expect(patch(&state, "bob", at: 20, UserSettingsPatch(showsRead: true)) == 1)
+    #expect(!state.userSettings("bob").isSettled)
+    // Decided before, assigned after the change: it settles nothing.
+    state.assign(.userSettled(0, version: 1))
+    #expect(!state.userSettings("bob").isSettled)
+  }
+
+  @Test("a channel type is settled likewise")
+  func types() {
+    var state = ShardState(id: ShardID(0))
+    var isSettled = false
+    func settle(_ version: UInt64) -> Int {
+      carryOut(&state) { isSettled = $0.decideSettle(type: "team", version: version, into: &$1) }
+    }
+    var off = OptionPatch()
+    off.readEvents = false
+    #expect(settle(0) == 0 && isSettled)
+    #expect(carryOut(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
+    #expect(!state.channelType("team").isSettled)
+    #expect(settle(2) == 0 && !isSettled)
+    #expect(settle(1) == 1 && isSettled)
+    #expect(state.channelType("team").isSettled)
+    #expect(carryOut(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 0)
+    #expect(state.channelType("team").isSettled)
+    off.readEvents = true
+    #expect(carryOut(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
+    #expect(!state.channelType("team").isSettled)
+  }
+
+  @Test("a page holds 256 users, and makes the same table again")
+  func pages() {
+    var state = ShardState(id: ShardID(0))
+    for number in 0..<600 {
+      _ = patch(
+        &state,
+        "user\(number)",
+        at: 10,
+        UserSettingsPatch(
+          showsRead: number % 2 == 0 ? false : nil,
+          showsDelivered: number % 3 == 0 ? false : nil,
+          tokensRevokedBefore: Self.time(Int64(number + 1))
+        )
+      )
+      if number % 5 == 0 {
+        _ = carryOut(&state) { _ = $0.decideSettle(user: "user\(number)", version: 1, into: &$1) }
+      }
+    }
+    var copy = ShardState(id: ShardID(0))
+    for page in 0..<4 as Range<UInt32> {
+      let effects = state.userEffects(page)
+      #expect(
+        effects.count { if case .userAssigned = $0 { true } else { false } } == [256, 256, 88, 0][Int(page)]
+      )
+      for effect in effects {
+        #expect(effect.page == .users(page))
+        copy.assign(effect)
+      }
+    }
+    #expect(copy.settings.count == 600)
+    for number in 0..<600 {
+      #expect(copy.userSettings("user\(number)") == state.userSettings("user\(number)"))
+      #expect(copy.userSettings("user\(number)").isSettled == (number % 5 == 0))
+    }
+    #expect(copy.settings.byteCount > 600 * 32)
+  }
+
+  @Test(
+    "a token issued before its user's revocation is refused, in whole seconds; who has revoked none loses none"
+  )
+  func tokens() {
+    var state = ShardState(id: ShardID(0))
+    func isRevoked(_ user: String, _ issued: UInt32) -> Bool {
+      let user = Array(user.utf8)
+      return state.isRevoked(user.span.bytes, issued: issued)
+    }
+    #expect(!isRevoked("bob", 0))
+    _ = patch(&state, "bob", at: 10, UserSettingsPatch(tokensRevokedBefore: Self.time(5_001)))
+    #expect(isRevoked("bob", 0) && isRevoked("bob", 5) && !isRevoked("bob", 6) && !isRevoked("bob", .max))
+    #expect(!isRevoked("zoe", 0))
+    _ = patch(&state, "bob", at: 10, UserSettingsPatch(tokensRevokedBefore: Self.time(5_000)))
+    #expect(!isRevoked("bob", 5) && isRevoked("bob", 4))
+    _ = patch(&state, "bob", at: 10, UserSettingsPatch(tokensRevokedBefore: Timestamp.none))
+    #expect(!isRevoked("bob", 0) && !state.settings.hasRevoked)
+  }
+
+  @Test(
+    "a channel takes over what it has missed: from the journal, or by looking everybody up",
+    arguments: [
+      1, 5, 40, UserSettingsTable.journalMax, 3 * UserSettingsTable.journalMax,
+    ]
+  )
+  func journal(others: Int) throws {
+    let members = (0..<20).map { "member\($0)" }
+    var state = ShardState(id: ShardID(0))
+    let slot = state.insert(ChannelNumber(1), cid: "team:room", created: Self.time(1), own: OptionPatch())
+    for (row, user) in members.enumerated() {
+      let record = RowRecord(user: user, joined: .zero, joinedAt: Self.time(1))
+      state.assign(.rowAssigned(ChannelNumber(1), MemberOrdinal(UInt32(row)), record), to: slot)
+    }
+    // Three rounds: changes of members among those of users who are none, then a look.
+    for round in 0..<3 {
+      for number in 0..<others {
+        _ = patch(&state, "other\(number)", at: 10, UserSettingsPatch(showsRead: round % 2 == 1))
+        if number % 7 == 0 {
+          let member = members[(number / 7 + round) % members.count]
+          let hides = state.userSettings(member)
+          _ = patch(
+            &state,
+            member,
+            at: 10,
+            UserSettingsPatch(showsRead: hides.hidesRead, showsDelivered: (number + round) % 2 == 0)
+          )
+        }
+      }
+      state.refresh(slot)
+      for (row, user) in members.enumerated() {
+        let set = state.userSettings(user)
+        #expect(state[slot].rows.hidesRead(MemberOrdinal(UInt32(row))) == set.hidesRead)
+        #expect(state[slot].rows.hidesDelivered(MemberOrdinal(UInt32(row))) == set.hidesDelivered)
+      }
+    }
+    #expect(members.contains { state.userSettings($0).version > 0 })
+  }
+}
