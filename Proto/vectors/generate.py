@@ -141,6 +141,46 @@ def type_record(name, version, values):
     return [string("type", name), number("version", version), options("options", values)]
 
 
+# Values of options, in hexadecimal.
+def nullable(value):
+    return encode("opt", value).hex()
+
+
+def request_roles(*roles):
+    return "01" + encode("list", [[string("role", role)] for role in roles]).hex()
+
+
+def rule_count(n):
+    return "02" + varint(n).hex()
+
+
+def rule_percentage(n):
+    return "03" + bytes([n]).hex()
+
+
+EVERY_OPTION = {
+    1: "00", 2: "00", 3: "02", 4: "01", 5: "01", 6: nullable(604_800), 7: nullable(200), 8: nullable(1000),
+    9: request_roles("moderator", "on.call-1_x"), 10: "01", 11: rule_percentage(75), 12: varint(4096).hex(),
+}
+# What a patch gives to take a value away again.
+NULL_OPTIONS = {6: nullable(None), 7: nullable(None), 8: nullable(None), 9: "00"}
+
+
+def user_settings(user, version=0, flags=0, read_since=0, delivered_since=0, revoked=0):
+    return [
+        string("user", user), number("version", version), number("flags", flags), time("read_shown_since", read_since),
+        time("delivered_shown_since", delivered_since), time("tokens_revoked_before", revoked)]
+
+
+def entry(user, when=0, exact=0, note=""):
+    return [string("user", user), time("time", when), byte("exact", exact), string("note", note)]
+
+
+def member_status(user, state, read=0, delivered=0, exact=1):
+    return [string("user", user), number("found", 0), byte("status", state), time("read", read),
+            time("delivered", delivered), byte("exact", exact)]
+
+
 # ---------------------------------------------------------------------------------------------------------- frames
 
 KINDS = {
@@ -148,7 +188,9 @@ KINDS = {
     "error": 0x0F,
     "put_channel": 0x10, "change_members": 0x11, "register_message": 0x12, "delete_message": 0x13, "mark_read": 0x14,
     "mark_unread": 0x15, "mark_delivered": 0x16, "patch_channel_type": 0x17, "assign_channel_type": 0x18,
+    "acknowledge": 0x19, "patch_user": 0x1A, "assign_user": 0x1B, "settle": 0x1C,
     "get_channel": 0x20, "read_state": 0x21, "statuses": 0x22, "get_channel_type": 0x23, "list_channel_types": 0x24,
+    "get_user": 0x25, "list_unsettled": 0x26, "list_members": 0x27, "member_statuses": 0x28,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
 
@@ -158,7 +200,10 @@ def header(length, kind, flags=0, shard=0, correlation=0):
         length.to_bytes(4, "big") + bytes([kind, flags]) + shard.to_bytes(2, "big") + correlation.to_bytes(4, "big"))
 
 
-def frame(kind, fields, flags=0, shard=0, correlation=0, name=None):
+def frame(kind, fields, flags=0, shard=0, correlation=0, name=None, issued=None):
+    if issued is not None:
+        flags |= 2
+        fields = fields + [raw("issued", issued.to_bytes(4, "big").hex())]
     payload = encode_all(fields)
     return {
         "name": name or kind,
@@ -202,6 +247,23 @@ def request(cid=CID, counter=None, *rest):
 
 def typed(name, counter=None, *rest):
     return [string("type", name)] + ([] if counter is None else [number("counter", counter)]) + list(rest)
+
+
+def settings_of(user, counter, *rest):
+    return [string("user", user), number("counter", counter), *rest]
+
+
+def messages(*ids):
+    return many("messages", [[string("message", id)] for id in ids])
+
+
+def viewed(viewer, message_id, flags=0):
+    return request(CID, None, number("viewer_flags", flags), string("viewer", viewer), string("message", message_id))
+
+
+def page_of_members(viewer, message_id, kind, order, limit, cursor, flags=0):
+    return viewed(viewer, message_id, flags) + [
+        byte("list", kind), byte("order", order), number("limit", limit), string("cursor", cursor)]
 
 
 def members(name, *pairs):
@@ -250,7 +312,17 @@ FRAMES = [
     frame("register_message", request(
         CID, 2**63, string("message", "m" * 128), string("user", ""), time("created", 0), number("flags", 1)),
         correlation=3, name="register_message: silent, by the system, a high counter"),
-    frame("register_message_reply", [byte("was_created", 1), number("sequence", 1), byte("status", 0)], correlation=3),
+    frame("register_message", request(
+        CID, 17, string("message", "m-2"), string("user", "alice"), time("created", 0), number("flags", 3)),
+        correlation=3, name="register_message: silent, with a receipt"),
+    frame("register_message_reply", [
+        byte("was_created", 1), number("sequence", 1), byte("status", 0), byte("receipt_refusal", 0)], correlation=3),
+    frame("register_message_reply", [
+        byte("was_created", 0), number("sequence", 2), byte("status", 2), byte("receipt_refusal", 1)], correlation=3,
+        name="register_message_reply: the day has its receipts"),
+    frame("register_message_reply", [
+        byte("was_created", 1), number("sequence", 3), byte("status", 0), byte("receipt_refusal", 2)], correlation=3,
+        name="register_message_reply: a receipt is not this sender's to ask for"),
     frame("delete_message", request(CID, 5, string("message", "m-1")), correlation=4),
     frame("delete_message_reply", [number("sequence", 4294967294)], correlation=4),
     frame("mark_read", request(CID, 6, string("user", "alice"), string("message", "m-1"), opt("unread_epoch", None)),
@@ -291,6 +363,100 @@ FRAMES = [
     frame("list_channel_types", [], correlation=14),
     frame("list_channel_types_reply", [many("types", [type_record("a", 1, {}), type_record("b", 2, {1: "00"})])],
           correlation=14),
+
+    # Every option, and every form of its value.
+    frame("patch_channel_type", typed("messaging", 18, options("patch", EVERY_OPTION)), correlation=15,
+          name="patch_channel_type: every option"),
+    frame("patch_channel_type_reply", type_record("messaging", 3, EVERY_OPTION), correlation=15,
+          name="patch_channel_type_reply: every option"),
+    frame("patch_channel_type", typed("messaging", 19, options("patch", NULL_OPTIONS)), correlation=16,
+          name="patch_channel_type: what can be null is"),
+    frame("put_channel", request(
+        CID, 20, options("patch", NULL_OPTIONS | {5: "02", 10: "00", 11: "00", 12: "00"}), members("members")),
+        correlation=16, name="put_channel: null, and the lowest of choices and numbers"),
+    frame("get_channel_reply", channel(
+        CID, T0, {6: nullable(2**32 - 1), 7: nullable(0), 8: nullable(2**32 - 1)}, 2, 0, "", 0), correlation=16,
+        name="get_channel_reply: the ends of what can be null"),
+    frame("get_channel_type_reply", type_record("messaging", 4, {9: request_roles(), 11: "01"}), correlation=16,
+          name="get_channel_type_reply: no role may ask, all have to read"),
+    frame("get_channel_type_reply", type_record(
+        "messaging", 5, {9: request_roles(*(f"{n:02}" + "r" * 62 for n in range(64))), 11: rule_count(2**32 - 1)}),
+        correlation=16, name="get_channel_type_reply: the most and longest roles, the highest count"),
+    frame("get_channel_type_reply", type_record("messaging", 6, {11: rule_count(1), 12: "3f"}), correlation=16,
+          name="get_channel_type_reply: one member, 63 steps"),
+    frame("get_channel_type_reply", type_record("messaging", 7, {6: nullable(1), 11: rule_percentage(1)}),
+          correlation=16, name="get_channel_type_reply: one second, 1 %"),
+    frame("get_channel_type_reply", type_record("messaging", 8, {11: rule_percentage(100)}), correlation=16,
+          name="get_channel_type_reply: 100 %"),
+
+    # Receipts, users, settling, lists.
+    frame("acknowledge", request(CID, 21, string("user", "bob"), string("note", ""), messages("m-1")), correlation=17),
+    frame("acknowledge", request(
+        CID, 22, string("user", "bob"), string("note", "ü" * 512), messages(*(f"m-{n}" for n in range(100)))),
+        flags=1, correlation=17, issued=1_700_000_000,
+        name="acknowledge: the longest note, the most messages, a resend"),
+    frame("acknowledge_reply", [many("codes", [[number("code", n)] for n in (0, 33, 34, 40, 41, 42)])], correlation=17),
+    frame("patch_user", settings_of(
+        "alice", 23, number("given", 5), number("values", 0), time("tokens_revoked_before", T0)), correlation=18),
+    frame("patch_user", settings_of(
+        "a" * 128, 24, number("given", 7), number("values", 3), time("tokens_revoked_before", 0)), correlation=18,
+        issued=2**32 - 1, name="patch_user: everything given, the longest id"),
+    frame("patch_user_reply", user_settings("alice", 1, 1, revoked=T0), correlation=18),
+    frame("assign_user", settings_of(
+        "alice", 25, number("version", 2**62), number("flags", 3), time("read_shown_since", T0),
+        time("delivered_shown_since", T0 + 1), time("tokens_revoked_before", T0 + 2)), shard=15, correlation=19),
+    frame("assign_user_reply", user_settings("alice", 2**64 - 1, 3, 2**63 - 1, 1, 127), shard=15, correlation=19),
+    frame("settle", [string("name", "messaging"), number("counter", 26), byte("what", 0), number("version", 3)],
+          correlation=20),
+    frame("settle", [string("name", "alice"), number("counter", 27), byte("what", 1), number("version", 2**62)],
+          correlation=20, name="settle: a user"),
+    frame("settle_reply", [byte("settled", 1)], correlation=20),
+    frame("settle_reply", [byte("settled", 0)], correlation=20, name="settle_reply: there is a newer version"),
+    frame("get_user", [string("user", "alice")], correlation=21),
+    frame("get_user_reply", user_settings("alice"), correlation=21),
+    frame("list_unsettled", [], shard=7, correlation=22),
+    frame("list_unsettled_reply", [many("types", []), many("users", [])], shard=7, correlation=22),
+    frame("list_unsettled_reply", [
+        many("types", [type_record("a", 1, {}), type_record("messaging", 3, EVERY_OPTION)]),
+        many("users", [user_settings("alice", 9, 2, T0), user_settings("bob", 1, 0, 0, T0, T0)])],
+        shard=7, correlation=22, name="list_unsettled_reply: both"),
+    frame("list_members", page_of_members("alice", "m-1", 0, 0, 100, ""), correlation=23),
+    frame("list_members", page_of_members("", "m-1", 1, 1, 1, f"t{T0}-bob", flags=1), correlation=23,
+          name="list_members: a server, what was delivered, by time, from a cursor on"),
+    frame("list_members", page_of_members("alice", "m-1", 2, 0, 50, "j255"), correlation=23, issued=0,
+          name="list_members: the unread ones, by a token without a time"),
+    frame("list_members_reply", [
+        many("entries", [entry("bob", T0, 1, "seen"), entry("carol", T0 + 1, 0), entry("dave", note="n" * 1024)]),
+        string("next_cursor", "j7")], correlation=23),
+    frame("list_members_reply", [many("entries", []), string("next_cursor", "")], correlation=23,
+          name="list_members_reply: nobody"),
+    frame("member_statuses", viewed("alice", "m-1") + [many("users", [[string("user", "bob")]])], correlation=24),
+    frame("member_statuses", viewed("alice", "m-1", 1) + [
+        many("users", [[string("user", f"user-{n}")] for n in range(100)])], correlation=24,
+        name="member_statuses: a server for alice, the most users"),
+    frame("member_statuses_reply", [many("statuses", [
+        member_status("bob", 2, T0 + 1, T0), [string("user", "eve"), number("found", 32)],
+        [string("user", "fay"), number("found", 43)], [string("user", "gil"), number("found", 39)],
+        member_status("hal", 1, 0, T0, 0), member_status("ivy", 0)])], correlation=24),
+
+    # When the user's token was issued.
+    frame("mark_read", request(CID, 28, string("user", "alice"), string("message", "m-1"), opt("unread_epoch", None)),
+          shard=11, correlation=25, issued=1_700_000_000, name="mark_read: for a token of that second"),
+    frame("mark_delivered", request(CID, 29, string("user", "alice"), string("message", "")), flags=1, correlation=25,
+          issued=0, name="mark_delivered: a resend, for a token that says no time"),
+    frame("read_state", request(
+        CID, None, number("viewer_flags", 0), string("viewer", "alice"), number("limit", 100), opt("cursor", None)),
+        correlation=25, issued=2**32 - 1, name="read_state: the last second there is"),
+    frame("get_user", [string("user", "alice")], correlation=25, issued=1_700_000_000,
+          name="get_user: for a token of that second"),
+    frame("list_unsettled", [], correlation=25, issued=1, name="list_unsettled: nothing but the second"),
+] + [
+    # What a request is refused with.
+    frame("error", [number("code", code), number("retry_after", 0), string("detail", "")], correlation=26,
+          name=f"error: {name}")
+    for code, name in [
+        (37, "token_revoked"), (38, "order_not_available"), (39, "counts_not_visible"), (40, "receipt_not_requested"),
+        (41, "own_message"), (42, "receipt_expired"), (43, "not_expected"), (44, "invalid_cursor")]
 ]
 
 # ---------------------------------------------------------------------------------------------- malformed frames
@@ -320,6 +486,19 @@ def patch(*raw_options):
     return PATCH_HEAD + varint(len(raw_options)) + b"".join(raw_options)
 
 
+def bad_option(name, number_, value):
+    """An option whose value, in hexadecimal, is no value of it."""
+    value = bytes.fromhex(value)
+    return bad(name, "badValue:optionValue",
+               altered("patch_channel_type", patch(varint(number_) + varint(len(value)) + value)))
+
+
+SETTINGS = encode_all(user_settings("alice", 1, 3, T0, T0, T0))
+ACKNOWLEDGE = encode_all(request(CID, 21, string("user", "bob"), string("note", "")))
+LIST = encode_all(page_of_members("alice", "m-1", 0, 0, 100, ""))
+MEMBER = encode_all(member_status("bob", 2, T0, T0))
+
+
 def one_status(**changes):
     values = dict(sequence=1, status=1, receipt_status=0, read_count=1, delivered_count=2, unread_count=2,
                   member_count=3, flags=3, created=T0) | changes
@@ -341,10 +520,17 @@ BAD_FRAMES = [
     bad("kind 0", "unknownKind", header(8, 0x00).hex()),
     bad("kind 0x08", "unknownKind", header(8, 0x08).hex()),
     bad("kind 0x7f", "unknownKind", header(8, 0x7F).hex()),
+    bad("kind 0x1d, the one after settle", "unknownKind", header(8, 0x1D).hex()),
+    bad("kind 0x29, the one after member_statuses", "unknownKind", header(8, 0x29).hex()),
+    bad("kind 0xa9, its reply", "unknownKind", header(8, 0xA9).hex()),
     bad("a reply to no known kind", "unknownKind", header(8, 0xB0).hex()),
     bad("a reply to hello", "unknownKind", header(8, 0x81).hex()),
     bad("kind before the payload is there", "unknownKind", header(1000, 0x7F)[:6].hex()),
-    bad("flag 1", "badFlags", header(8, 0x07, flags=2).hex()),
+    bad("flag 2", "badFlags", header(8, 0x14, flags=4).hex()),
+    bad("every flag but the known ones", "badFlags", header(8, 0x14, flags=0xFC).hex()),
+    bad("issued on drain", "badFlags", header(12, 0x07, flags=2).hex()),
+    bad("issued on a reply", "badFlags", header(12, 0xA5, flags=2).hex()),
+    bad("issued on an error", "badFlags", header(12, 0x0F, flags=3).hex()),
     bad("flag 7 beside resend", "badFlags", header(8, 0x07, flags=0x81).hex()),
     bad("length is checked before kind", "lengthTooSmall", header(7, 0x00, flags=255).hex()),
     bad("kind is checked before flags", "unknownKind", header(8, 0x00, flags=255).hex()),
@@ -390,6 +576,89 @@ BAD_FRAMES = [
     bad("patch with an empty value", "badValue:optionValue", altered("patch_channel_type", patch(b"\x01\x00"))),
     bad("patch with a value of two bytes", "badValue:optionValue",
         altered("patch_channel_type", patch(b"\x01\x02\x00\x00"))),
+    # Options by their values.
+    bad_option("read_events 255", 1, "ff"),
+    bad_option("delivery_events 2", 2, "02"),
+    bad_option("history 2", 4, "02"),
+    bad_option("read_acks_receipts 3", 5, "03"),
+    bad_option("receipt_ttl of no second", 6, nullable(0)),
+    bad_option("receipt_ttl above 32 bits", 6, nullable(2**32)),
+    bad_option("receipt_ttl in two bytes where one is enough", 6, "8000"),
+    bad_option("receipt_ttl cut in its number", 6, "80"),
+    bad_option("receipt_ttl with more behind it", 6, "0200"),
+    bad_option("receipt_max_members above 32 bits", 7, nullable(2**32)),
+    bad_option("receipt_daily_limit of 11 bytes", 8, "ff" * 10 + "01"),
+    bad_option("receipt_request_roles 2", 9, "02"),
+    bad_option("receipt_request_roles: none, and a list", 9, "0000"),
+    bad_option("receipt_request_roles without its list", 9, "01"),
+    bad_option("receipt_request_roles: a role less than announced", 9, "01020161"),
+    bad_option("receipt_request_roles: a role more than announced", 9, "010101610162"),
+    bad_option("receipt_request_roles: a role cut", 9, "01010261"),
+    bad_option("receipt_request_roles: 65 roles", 9, request_roles(*(f"r{n}" for n in range(65)))),
+    bad_option("receipt_request_roles: 2^64-1 roles", 9, "01" + varint(2**64 - 1).hex()),
+    bad_option("receipt_request_roles: an empty role", 9, request_roles("")),
+    bad_option("receipt_request_roles: a role with a space", 9, request_roles("an admin")),
+    bad_option("receipt_request_roles: a role of 65 bytes", 9, request_roles("r" * 65)),
+    bad_option("counts_visible_to 2", 10, "02"),
+    bad_option("status_rule 4", 11, "04"),
+    bad_option("status_rule any, with a number", 11, "0001"),
+    bad_option("status_rule of no member", 11, rule_count(0)),
+    bad_option("status_rule of members above 32 bits", 11, rule_count(2**32)),
+    bad_option("status_rule without its count", 11, "02"),
+    bad_option("status_rule without its percentage", 11, "03"),
+    bad_option("status_rule 0 %", 11, rule_percentage(0)),
+    bad_option("status_rule 101 %", 11, rule_percentage(101)),
+    bad_option("kept_steps 4097", 12, varint(4097).hex()),
+    bad_option("kept_steps above 64 bits", 12, "ff" * 9 + "02"),
+] + [
+    bad_option(f"option {n} with an empty value", n, "") for n in range(2, 13)
+] + [
+    # When the user's token was issued.
+    bad("issued, and nothing behind the fields", "truncated", altered("mark_read", MARK, flags=2)),
+    bad("issued in 3 bytes", "truncated", altered("mark_read", MARK + bytes(3), flags=2)),
+    bad("issued in 5 bytes", "trailingBytes", altered("mark_read", MARK + bytes(5), flags=2)),
+    bad("four bytes behind the fields, not announced", "trailingBytes", altered("mark_read", MARK + bytes(4))),
+    bad("issued of a list_unsettled in no bytes", "truncated", altered("list_unsettled", b"", flags=2)),
+    # Receipts, users, lists.
+    bad("register_message_reply without its receipt refusal", "truncated",
+        altered("register_message_reply", b"\x01\x01\x00")),
+    bad("acknowledge without its messages", "truncated", altered("acknowledge", ACKNOWLEDGE)),
+    bad("acknowledge of more messages than there can be", "badValue:count",
+        altered("acknowledge", ACKNOWLEDGE + b"\x05\x01a")),
+    bad("acknowledge with more behind it", "trailingBytes", altered("acknowledge", ACKNOWLEDGE + b"\x01\x01a\x00")),
+    bad("acknowledge_reply of a code less than announced", "badValue:count", altered("acknowledge_reply", b"\x02\x00")),
+    bad("patch_user without its time", "truncated",
+        altered("patch_user", encode_all(settings_of("alice", 1, number("given", 1), number("values", 0))))),
+    bad("assign_user without its last time", "truncated", altered("assign_user", encode_all(settings_of(
+        "alice", 1, number("version", 1), number("flags", 0), time("a", T0), time("b", T0))))),
+    bad("settle without its version", "truncated", altered("settle", b"\x01a\x01\x00")),
+    bad("settle_reply of two bytes", "trailingBytes", altered("settle_reply", b"\x01\x00")),
+    bad("get_user with more behind it", "trailingBytes", altered("get_user", b"\x01a\x00")),
+    bad("settings with flag 4", "badValue:flags", altered("get_user_reply", encode_all(user_settings("alice", 1, 4)))),
+    bad("settings cut in a time", "truncated", altered("patch_user_reply", SETTINGS[:-1])),
+    bad("settings with more behind them", "trailingBytes", altered("assign_user_reply", SETTINGS + b"\x00")),
+    bad("settings whose time is above 63 bits", "badVarint",
+        altered("get_user_reply", encode_all(user_settings("alice", 1, 0, 2**63)))),
+    bad("settings whose user is no UTF-8", "badValue:text",
+        altered("get_user_reply", b"\x02\xc3\x28" + SETTINGS[6:])),
+    bad("list_unsettled with a payload", "trailingBytes", altered("list_unsettled", b"\x00")),
+    bad("list_unsettled_reply without its users", "truncated", altered("list_unsettled_reply", b"\x00")),
+    bad("list_unsettled_reply of more users than there can be", "badValue:count",
+        altered("list_unsettled_reply", b"\x00\x09" + SETTINGS[:8])),
+    bad("list_members without its cursor", "truncated", altered("list_members", LIST[:-1])),
+    bad("list_members with more behind it", "trailingBytes", altered("list_members", LIST + b"\x00")),
+    bad("list_members_reply of more entries than there can be", "badValue:count",
+        altered("list_members_reply", b"\x03\x01a")),
+    bad("list_members_reply cut in an entry", "truncated",
+        altered("list_members_reply", b"\x01" + encode_all(entry("bob", T0, 1, "seen"))[:-1])),
+    bad("list_members_reply without its cursor", "truncated",
+        altered("list_members_reply", b"\x01" + encode_all(entry("bob", T0, 1, "seen")))),
+    bad("member_statuses without its users", "truncated",
+        altered("member_statuses", encode_all(viewed("alice", "m-1")))),
+    bad("member_statuses_reply without the status it announces", "truncated",
+        altered("member_statuses_reply", b"\x01\x03bob\x00")),
+    bad("member_statuses_reply with a status behind a refusal", "trailingBytes",
+        altered("member_statuses_reply", b"\x01\x03bob\x20" + MEMBER[5:])),
     bad("row with flag 2", "badValue:flags",
         altered("mark_read_reply", encode_all(row("alice")[:-1] + [number("flags", 2)]))),
     bad("row without the own details it announces", "truncated",
@@ -410,8 +679,11 @@ BAD_FRAMES = [
 
 EFFECTS = {
     "channel_assigned": 1, "row_assigned": 2, "row_left": 3, "role_assigned": 4, "read_moved": 5,
-    "delivered_moved": 6, "marker_assigned": 7, "message_assigned": 8, "message_deleted": 9,
-    "channel_type_assigned": 16, "counters_assigned": 17, "session_assigned": 18,
+    "delivered_moved": 6, "marker_assigned": 7, "message_assigned": 8, "message_deleted": 9, "read_moved_hidden": 10,
+    "delivered_moved_hidden": 11, "channel_type_assigned": 16, "counters_assigned": 17, "session_assigned": 18,
+    "type_settled": 19, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
+    "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "user_assigned": 48,
+    "user_settled": 49,
 }
 
 
@@ -436,17 +708,33 @@ def at(channel_number, row_number=None):
 
 
 def whole_row(channel_number, row_number, flags, user, role, joined, joined_at, read, read_at, delivered, delivered_at,
-              marker, epoch):
-    return at(channel_number, row_number) + [
+              marker, epoch, more=None):
+    """`more`: hidden, read steps, delivered steps, acknowledged through; where the flag 4 says so."""
+    fields = at(channel_number, row_number) + [
         number("flags", flags), string("user", user), string("role", role), number("joined", joined),
         time("joined_at", joined_at), number("read", read), time("read_at", read_at), number("delivered", delivered),
         time("delivered_at", delivered_at), opt("marker", marker), number("unread_epoch", epoch)]
+    if more is not None:
+        names = ("hidden", "read_steps", "delivered_steps", "acknowledged_through")
+        fields += [number(name, value) for name, value in zip(names, more, strict=True)]
+    return fields
 
 
-def message(channel_number, sequence, flags, id, sender, registered, created):
+def message(channel_number, sequence, flags, id, sender, registered, created, expires=None):
     return at(channel_number) + [
         number("sequence", sequence), number("flags", flags), string("id", id), string("sender", sender),
-        time("registered", registered), time("created", created)]
+        time("registered", registered), time("created", created)] + (
+            [] if expires is None else [time("receipt_expires", expires)])
+
+
+def acknowledged(channel_number, sequence, row_number, flags, when, note):
+    return at(channel_number) + [
+        number("sequence", sequence), number("row", row_number), number("flags", flags), time("time", when),
+        string("note", note)]
+
+
+def of_page(channel_number, row_page, *rest):
+    return at(channel_number) + [number("row_page", row_page), *rest]
 
 
 EFFECT_VECTORS = [
@@ -473,7 +761,58 @@ EFFECT_VECTORS = [
     effect("channel_type_assigned", *type_record("messaging", 3, {3: "01"})),
     effect("counters_assigned", number("next_channel", 12), time("time", T0)),
     effect("session_assigned", *session_record(300, [3, 298], T0)),
+    effect("row_assigned", *whole_row(1, 0, 4, "alice", "", 0, T0, 1, T0, 1, T0, None, 0, (0, 1, 0, 0)),
+           name="row_assigned: one step"),
+    effect("row_assigned", *whole_row(1, 1, 4, "bob", "", 0, T0, 1, T0, 1, T0, None, 0, (1, 0, 0, 0)),
+           name="row_assigned: read while hidden"),
+    effect("row_assigned", *whole_row(
+        2**64 - 1, 16777215, 7, "b" * 128, "r" * 64, 2**32 - 1, T0, 2**32 - 1, T0, 2**32 - 1, T0, 2**32 - 1, 2**32 - 1,
+        (3, 2**32 - 1, 2**32 - 1, 2**32 - 1)), name="row_assigned: more, and everything at its largest"),
+    effect("message_assigned", *message(1, 2, 8, "m-2", "alice", T0, 0, 0),
+           name="message_assigned: a receipt that never expires"),
+    effect("message_assigned", *message(1, 3, 63, "m-3", "alice", T0, T0, T0 + 86_400_000),
+           name="message_assigned: a receipt that expires, and every flag"),
+    effect("message_assigned", *message(1, 4, 16, "m-4", "alice", T0, 0),
+           name="message_assigned: no receipt, the day has its receipts"),
+    effect("message_assigned", *message(1, 5, 32, "m-5", "alice", T0, 0),
+           name="message_assigned: no receipt, by role"),
+    effect("read_moved_hidden", *at(1, 2), number("sequence", 5), time("time", T0)),
+    effect("delivered_moved_hidden", *at(2**64 - 1, 16777215), number("sequence", 2**32 - 1), time("time", 2**63 - 1)),
+    effect("type_settled", string("type", "messaging"), number("version", 3)),
+    effect("acknowledged", *acknowledged(1, 2, 1, 0, T0, "")),
+    effect("acknowledged", *acknowledged(2**64 - 1, 2**32 - 1, 16777215, 1, T0, "ü" * 512),
+           name="acknowledged: while hidden, the longest note"),
+    effect("acknowledged", *acknowledged(1, 2, 1, 0, 0, ""), name="acknowledged: gave way"),
+    effect("acknowledgement_forgotten", *at(1), number("sequence", 2), number("row", 1)),
+    effect("acknowledged_through", *at(1, 1), number("sequence", 3)),
+    effect("steps_sealed", *of_page(1, 0, number("segment", 0), blob("steps", ""))),
+    effect("steps_sealed", *of_page(
+        7, 65535, number("segment", 2**32 - 1), blob("steps", bytes((5 * i) & 255 for i in range(300)).hex())),
+        name="steps_sealed: longer than 255 bytes, no text"),
+    effect("step_tail_cut", *of_page(1, 0, time("end", T0))),
+    effect("steps_trimmed", *of_page(1, 0, number("first", 3))),
+    effect("step_tail_assigned", *of_page(1, 0, number("first", 0), many("ends", []), blob("steps", ""))),
+    effect("step_tail_assigned", *of_page(
+        1, 65535, number("first", 3), many("ends", [[time("end", T0)], [time("end", T0 + 9)]]),
+        blob("steps", "80ff00")),
+        name="step_tail_assigned: two segments and steps since"),
+    effect("user_assigned", number("number", 0), *user_settings("alice", 1)),
+    effect("user_assigned", number("number", 2**32 - 1), *user_settings("a" * 128, 2**64 - 1, 3, T0, T0 + 1, T0 + 2),
+           name="user_assigned: everything set"),
+    effect("user_settled", number("number", 255), number("version", 2**62)),
+    effect("channel_assigned", *at(2), string("cid", "team:red"), time("created", T0), options("own", EVERY_OPTION),
+           name="channel_assigned: every option"),
+    effect("channel_assigned", *at(3), string("cid", "team:blue"), time("created", T0),
+           options("own", NULL_OPTIONS | {11: rule_count(300), 12: "00"}),
+           name="channel_assigned: null, over what the type has"),
+    effect("channel_type_assigned", *type_record("team", 4, {9: request_roles(), 11: "01", 12: "41"}),
+           name="channel_type_assigned: no role may ask, all have to read, 65 steps"),
 ]
+
+
+def named(*names):
+    return [next(e for e in EFFECT_VECTORS if e["name"] == name) for name in names]
+
 
 BATCH_VECTORS = []
 for name, index, when, sessions, effects in [
@@ -494,6 +833,10 @@ for name, index, effects in [
     ("rows", 77, EFFECT_VECTORS[2:4]),
     ("a segment", 2**32, EFFECT_VECTORS[12:14]),
     ("the shard's head", 5, EFFECT_VECTORS[16:18]),
+    ("rows with steps", 78, named("row_assigned: one step", "row_assigned: read while hidden", "step_tail_assigned")),
+    ("receipts of a message", 79, named("acknowledged", "acknowledged: while hidden, the longest note")),
+    ("users", 80, named("user_assigned", "user_assigned: everything set", "user_settled")),
+    ("types", 81, named("channel_type_assigned", "type_settled")),
 ]:
     data = b"\x01" + varint(index) + varint(len(effects)) + b"".join(bytes.fromhex(e["hex"]) for e in effects)
     PAGE_VECTORS.append({"name": name, "index": index, "effects": [e["name"] for e in effects], "hex": data.hex()})
@@ -516,8 +859,10 @@ BAD_BATCHES = [
     bad_batch("cut in its time", "truncated", batch_of()[:4]),
     bad_batch("more behind it", "trailingBytes", batch_of(MOVE) + b"\x00"),
     bad_batch("an effect less than announced", "badValue:count", batch_of(count=1)),
-    bad_batch("an unknown effect", "badValue:effect", batch_of(b"\x0a\x01\x00")),
-    bad_batch("an effect of a later version", "badValue:effect", batch_of(b"\x20\x01\x00")),
+    bad_batch("an unknown effect", "badValue:effect", batch_of(b"\x0c\x01\x00")),
+    bad_batch("effect 20, the one after type_settled", "badValue:effect", batch_of(b"\x14\x01\x00")),
+    bad_batch("an effect of a later version", "badValue:effect", batch_of(b"\x27\x01\x00")),
+    bad_batch("effect 50, the one after user_settled", "badValue:effect", batch_of(b"\x32\x01\x00")),
     bad_batch("an effect longer than its fields", "badValue:effect",
               batch_of(bytes([MOVE[0], MOVE[1] + 1]) + MOVE[2:] + b"\x00")),
     bad_batch("an effect shorter than its fields", "badValue:effect",
@@ -528,10 +873,54 @@ BAD_BATCHES = [
     bad_batch("message number 0", "badValue:effect",
               batch_of(effect_bytes("message_deleted", at(1) + [number("sequence", 0), time("time", T0)]))),
     bad_batch("row 2^24", "badValue:effect", batch_of(effect_bytes("row_left", at(1, 1 << 24) + [time("time", T0)]))),
-    bad_batch("row flags 4", "badValue:flags",
+    bad_batch("row flags 8", "badValue:flags",
+              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 8, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("row flags 4 without what follows", "truncated",
               batch_of(effect_bytes("row_assigned", whole_row(1, 0, 4, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
-    bad_batch("message flags 8", "badValue:flags",
+    bad_batch("row flags 0 with more behind them", "badValue:effect", batch_of(effect_bytes(
+        "row_assigned", whole_row(1, 0, 0, "a", "", 0, T0, 0, 0, 0, 0, None, 0, (1, 0, 0, 0))))),
+    bad_batch("row hidden 4", "badValue:flags", batch_of(effect_bytes(
+        "row_assigned", whole_row(1, 0, 4, "a", "", 0, T0, 0, 0, 0, 0, None, 0, (4, 0, 0, 0))))),
+    bad_batch("row with steps above 32 bits", "badVarint", batch_of(effect_bytes(
+        "row_assigned", whole_row(1, 0, 4, "a", "", 0, T0, 0, 0, 0, 0, None, 0, (0, 2**32, 0, 0))))),
+    bad_batch("message flags 64", "badValue:flags",
+              batch_of(effect_bytes("message_assigned", message(1, 1, 64, "m", "a", T0, 0)))),
+    bad_batch("message flags 256", "badValue:flags",
+              batch_of(effect_bytes("message_assigned", message(1, 1, 256, "m", "a", T0, 0)))),
+    bad_batch("a receipt without its expiry, at the end", "truncated",
               batch_of(effect_bytes("message_assigned", message(1, 1, 8, "m", "a", T0, 0)))),
+    bad_batch("a receipt without its expiry, and another effect", "badValue:effect",
+              batch_of(effect_bytes("message_assigned", message(1, 1, 8, "m", "a", T0, 0)), MOVE)),
+    bad_batch("an expiry without a receipt", "badValue:effect",
+              batch_of(effect_bytes("message_assigned", message(1, 1, 0, "m", "a", T0, 0, T0)))),
+    bad_batch("a note of 1,025 bytes", "badValue:text",
+              batch_of(effect_bytes("acknowledged", acknowledged(1, 1, 0, 0, T0, "n" * 1025)))),
+    bad_batch("a note that is no UTF-8", "badValue:text", batch_of(effect_bytes(
+        "acknowledged", acknowledged(1, 1, 0, 0, T0, "")[:-1] + [blob("note", "c328")]))),
+    bad_batch("acknowledged with flag 2", "badValue:flags",
+              batch_of(effect_bytes("acknowledged", acknowledged(1, 1, 0, 2, T0, "")))),
+    bad_batch("acknowledged, message 0", "badValue:effect",
+              batch_of(effect_bytes("acknowledged", acknowledged(1, 0, 0, 0, T0, "")))),
+    bad_batch("acknowledged, row 2^24", "badValue:effect",
+              batch_of(effect_bytes("acknowledged", acknowledged(1, 1, 1 << 24, 0, T0, "")))),
+    bad_batch("a forgotten one of channel 0", "badValue:effect", batch_of(effect_bytes(
+        "acknowledgement_forgotten", at(0) + [number("sequence", 1), number("row", 0)]))),
+    bad_batch("steps of row page 65536", "badValue:effect", batch_of(effect_bytes(
+        "steps_sealed", of_page(1, 65536, number("segment", 0), blob("steps", ""))))),
+    bad_batch("steps longer than the batch", "truncated", batch_of(
+        bytes([EFFECTS["steps_sealed"], 5]) + b"\x01\x00\x00" + b"\x09\x00")),
+    bad_batch("a tail of more segments than there can be", "badValue:count", batch_of(effect_bytes(
+        "step_tail_assigned", of_page(1, 0, number("first", 0), number("ends", 9), blob("steps", ""))))),
+    bad_batch("settings with flag 4", "badValue:flags",
+              batch_of(effect_bytes("user_assigned", [number("number", 0)] + user_settings("alice", 1, 4)))),
+    bad_batch("a user's number above 32 bits", "badVarint",
+              batch_of(effect_bytes("user_settled", [number("number", 2**32), number("version", 1)]))),
+    bad_batch("an option's value cut in a channel", "badValue:optionValue", batch_of(effect_bytes(
+        "channel_assigned", at(1) + [string("cid", CID), time("created", T0), options("own", {11: "02"})]))),
+    bad_batch("an option twice in a type", "badValue:option", batch_of(effect_bytes(
+        "channel_type_assigned",
+        [string("type", "a"), number("version", 1), many("options", [
+            [number("option", 12), blob("value", "00")], [number("option", 12), blob("value", "00")]])]))),
 ]
 
 # ------------------------------------------------------------------------------------------------------ shard hash

@@ -137,6 +137,24 @@ package enum FrameTable {
       "assign_channel_type",
       [type, counter, FieldSpec("version", .varint()), FieldSpec("options", options)]
     ),
+    FrameSpec(0x19, "acknowledge", [cid, counter, user, FieldSpec("note", .string), messages]),
+    FrameSpec(
+      0x1A,
+      "patch_user",
+      [
+        user, counter, FieldSpec("given", .varint()), FieldSpec("values", .varint()),
+        FieldSpec("tokens_revoked_before", .varint()),
+      ]
+    ),
+    FrameSpec(0x1B, "assign_user", [user, counter] + userSettings.dropFirst()),
+    FrameSpec(
+      0x1C,
+      "settle",
+      [
+        FieldSpec("name", .string), counter, FieldSpec("what", .byte(names: [0: "channel_type", 1: "user"])),
+        FieldSpec("version", .varint()),
+      ]
+    ),
 
     // Queries.
     FrameSpec(0x20, "get_channel", [cid]),
@@ -145,9 +163,21 @@ package enum FrameTable {
       "read_state",
       [cid] + viewer + [FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .optional)]
     ),
-    FrameSpec(0x22, "statuses", [cid] + viewer + [FieldSpec("messages", .list([message]))]),
+    FrameSpec(0x22, "statuses", [cid] + viewer + [messages]),
     FrameSpec(0x23, "get_channel_type", [type]),
     FrameSpec(0x24, "list_channel_types", []),
+    FrameSpec(0x25, "get_user", [user]),
+    FrameSpec(0x26, "list_unsettled", []),
+    FrameSpec(
+      0x27,
+      "list_members",
+      [cid] + viewer + [
+        message, FieldSpec("list", .byte(names: [0: "readers", 1: "delivered", 2: "unread"])),
+        FieldSpec("order", .byte(names: [0: "joined", 1: "time"])),
+        FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .string),
+      ]
+    ),
+    FrameSpec(0x28, "member_statuses", [cid] + viewer + [message, FieldSpec("users", .list([user]))]),
 
     // Replies.
     FrameSpec(0x90, "put_channel_reply", [FieldSpec("was_created", .byte())] + channel),
@@ -158,6 +188,10 @@ package enum FrameTable {
       [
         FieldSpec("was_created", .byte()), FieldSpec("sequence", .varint()),
         FieldSpec("status", .byte(names: statusNames)),
+        FieldSpec(
+          "receipt_refusal",
+          .byte(names: [0: "none", 1: "receipt_limit_reached", 2: "receipt_not_allowed"])
+        ),
       ]
     ),
     FrameSpec(0x93, "delete_message_reply", [FieldSpec("sequence", .varint())]),
@@ -166,6 +200,14 @@ package enum FrameTable {
     FrameSpec(0x96, "mark_delivered_reply", row),
     FrameSpec(0x97, "patch_channel_type_reply", typeRecord),
     FrameSpec(0x98, "assign_channel_type_reply", typeRecord),
+    FrameSpec(
+      0x99,
+      "acknowledge_reply",
+      [FieldSpec("codes", .list([FieldSpec("code", .varint(names: errorNames))]))]
+    ),
+    FrameSpec(0x9A, "patch_user_reply", userSettings),
+    FrameSpec(0x9B, "assign_user_reply", userSettings),
+    FrameSpec(0x9C, "settle_reply", [FieldSpec("settled", .byte())]),
     FrameSpec(0xA0, "get_channel_reply", channel),
     FrameSpec(
       0xA1,
@@ -179,6 +221,23 @@ package enum FrameTable {
     ),
     FrameSpec(0xA3, "get_channel_type_reply", typeRecord),
     FrameSpec(0xA4, "list_channel_types_reply", [FieldSpec("types", .list(typeRecord))]),
+    FrameSpec(0xA5, "get_user_reply", userSettings),
+    FrameSpec(
+      0xA6,
+      "list_unsettled_reply",
+      [FieldSpec("types", .list(typeRecord)), FieldSpec("users", .list(userSettings))]
+    ),
+    FrameSpec(
+      0xA7,
+      "list_members_reply",
+      [
+        FieldSpec(
+          "entries",
+          .list([user, FieldSpec("time", .varint()), FieldSpec("exact", .byte()), FieldSpec("note", .string)])
+        ), FieldSpec("next_cursor", .string),
+      ]
+    ),
+    FrameSpec(0xA8, "member_statuses_reply", [FieldSpec("statuses", .list(memberStatus))]),
   ]
 
   private static let cid = FieldSpec("cid", .string)
@@ -186,6 +245,7 @@ package enum FrameTable {
   private static let counter = FieldSpec("counter", .varint())
   private static let user = FieldSpec("user", .string)
   private static let message = FieldSpec("message", .string)
+  private static let messages = FieldSpec("messages", .list([message]))
   private static let members = FieldType.list([user, FieldSpec("role", .string)])
   private static let options = FieldType.list([
     FieldSpec("option", .varint(names: optionNames)), FieldSpec("value", .blob),
@@ -218,6 +278,19 @@ package enum FrameTable {
     FieldSpec("flags", .varint(), if: ("found", 0)), FieldSpec("created", .varint(), if: ("found", 0)),
   ]
 
+  private static let memberStatus = [
+    user, FieldSpec("found", .varint(names: errorNames)),
+    FieldSpec("status", .byte(names: statusNames), if: ("found", 0)),
+    FieldSpec("read", .varint(), if: ("found", 0)), FieldSpec("delivered", .varint(), if: ("found", 0)),
+    FieldSpec("exact", .byte(), if: ("found", 0)),
+  ]
+
+  private static let userSettings = [
+    user, FieldSpec("version", .varint()), FieldSpec("flags", .varint()),
+    FieldSpec("read_shown_since", .varint()), FieldSpec("delivered_shown_since", .varint()),
+    FieldSpec("tokens_revoked_before", .varint()),
+  ]
+
   private static let typeRecord = [type, FieldSpec("version", .varint()), FieldSpec("options", options)]
 
   private static let statusNames: [UInt64: String] = [0: "sent", 1: "delivered", 2: "read"]
@@ -225,13 +298,17 @@ package enum FrameTable {
     0: "none", 1: "processing", 2: "done", 3: "expired",
   ]
   private static let optionNames: [UInt64: String] = [
-    1: "read_events", 2: "delivery_events", 3: "mark_unread", 4: "history",
+    1: "read_events", 2: "delivery_events", 3: "mark_unread", 4: "history", 5: "read_acks_receipts",
+    6: "receipt_ttl", 7: "receipt_max_members", 8: "receipt_daily_limit", 9: "receipt_request_roles",
+    10: "counts_visible_to", 11: "status_rule", 12: "kept_steps",
   ]
   private static let errorNames: [UInt64: String] = [
     1: "malformed_frame", 2: "frame_too_large", 3: "unsupported_version", 4: "authentication_failed",
     5: "unknown_kind", 6: "session_expired", 7: "handshake_required", 8: "handshake_timeout", 9: "superseded",
     20: "wrong_shard", 21: "busy", 22: "unavailable", 23: "outcome_unknown", 24: "not_implemented",
     30: "invalid_field", 31: "channel_not_found", 32: "not_a_member", 33: "message_not_found",
-    34: "message_deleted", 35: "mark_unread_off", 36: "limit_reached",
+    34: "message_deleted", 35: "mark_unread_off", 36: "limit_reached", 37: "token_revoked",
+    38: "order_not_available", 39: "counts_not_visible", 40: "receipt_not_requested", 41: "own_message",
+    42: "receipt_expired", 43: "not_expected", 44: "invalid_cursor",
   ]
 }

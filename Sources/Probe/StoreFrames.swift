@@ -10,8 +10,9 @@ internal import ReceiptWire
 /// ```
 ///
 /// What begins with `@` is the header's: `@flags`, `@shard`, `@correlation`, and `@length` to lie about the
-/// length. A kind may also be a number (`0x7f`, with `payload=` in hexadecimal), known or not. What a line
-/// leaves open of shard, correlation and counter is filled in.
+/// length. `@issued` is the second in which the user's token was issued: it sets its flag, beside those of
+/// `@flags`, and puts its four bytes behind the fields. A kind may also be a number (`0x7f`, with `payload=`
+/// in hexadecimal), known or not. What a line leaves open of shard, correlation and counter is filled in.
 package struct StoreFrames: ProbeLanguage, Sendable {
   /// For the opening: the shared secret, or nil.
   package var secret: [UInt8]?
@@ -100,10 +101,12 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     var buffer = ByteBuffer()
     buffer.writeInteger(UInt32(0))
     buffer.writeInteger(spec.number)
-    buffer.writeInteger(UInt8(truncatingIfNeeded: header["@flags"] ?? 0))
-    buffer.writeInteger(UInt16(truncatingIfNeeded: header["@shard"] ?? UInt64(shard(values))))
+    buffer.writeInteger(Self.flags(header) ?? 0)
+    let shard = shard(values, of: spec)
+    buffer.writeInteger(UInt16(truncatingIfNeeded: header["@shard"] ?? UInt64(shard)))
     buffer.writeInteger(UInt32(truncatingIfNeeded: header["@correlation"] ?? UInt64(correlation)))
     FieldCoding.write(values, as: spec.fields, into: &buffer)
+    if let issued = header["@issued"] { buffer.writeInteger(UInt32(truncatingIfNeeded: issued)) }
     buffer.setInteger(
       UInt32(truncatingIfNeeded: header["@length"] ?? UInt64(buffer.writerIndex - 4)),
       at: 0
@@ -114,7 +117,9 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   package func text(_ unit: [UInt8]) -> String {
     guard let frame = Parts(unit) else { return "hex:\(Hex.text(unit))" }
     var words = [frame.name]
-    if frame.flags != 0 { words.append("@flags=\(frame.flags)") }
+    let flags = frame.issued == nil ? frame.flags : frame.flags & ~FrameHeader.Flags.issued.rawValue
+    if flags != 0 { words.append("@flags=\(flags)") }
+    if let issued = frame.issued { words.append("@issued=\(issued)") }
     if frame.shard != 0 { words.append("@shard=\(frame.shard)") }
     if frame.correlation != 0 { words.append("@correlation=\(frame.correlation)") }
     do throws(WireError) {
@@ -122,7 +127,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
       let text = FieldCoding.text(values, as: spec.fields)
       if !text.isEmpty { words.append(text) }
     } catch {
-      words.append("payload=\(Hex.text(frame.payload)) (\(error))")
+      words.append("payload=\(Hex.text(frame.content)) (\(error))")
     }
     return words.joined(separator: " ")
   }
@@ -134,13 +139,17 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     guard let frame = Parts(unit) else { return ["expected \(spec.name), received no frame"] }
     guard frame.kind == spec.number else { return ["expected \(spec.name), received \(frame.name)"] }
     var lines: [String] = []
-    for (name, actual) in [
-      ("@flags", UInt64(frame.flags)), ("@shard", UInt64(frame.shard)),
-      ("@correlation", UInt64(frame.correlation)),
+    for (name, expected, actual) in [
+      ("@flags", header["@flags"] == nil ? nil : Self.flags(header).map { UInt64($0) }, UInt64(frame.flags)),
+      ("@shard", header["@shard"], UInt64(frame.shard)),
+      ("@correlation", header["@correlation"], UInt64(frame.correlation)),
     ] {
-      if let expected = header[name], expected != actual {
+      if let expected, expected != actual {
         lines.append("\(name): expected \(expected), received \(actual)")
       }
+    }
+    if let expected = header["@issued"], expected != frame.issued.map({ UInt64($0) }) {
+      lines.append("@issued: expected \(expected), received \(frame.issued.map { "\($0)" } ?? "none")")
     }
     let values: [NamedValue]
     do throws(WireError) { values = try frame.fields().values } catch {
@@ -149,23 +158,34 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     return lines + (try FieldCoding.differences(pairs, from: values, as: spec.fields))
   }
 
-  private func shard(_ values: [NamedValue]) -> UInt16 {
-    guard fillsIn, shardCount > 0,
-      case .bytes(let cid)? = values.first(where: { $0.name == "cid" || $0.name == "type" })?.value
+  /// The home of what the frame is about. Settings of users are in every shard, so a frame that is for another
+  /// one than the user's home says so itself.
+  private func shard(_ values: [NamedValue], of spec: FrameSpec) -> UInt16 {
+    guard fillsIn, shardCount > 0, let first = values.first, case .bytes(let name) = first.value,
+      first.name == "cid" || first.name == "type"
+        || (0x10..<0x30).contains(spec.number) && (first.name == "user" || first.name == "name")
     else { return 0 }
-    return ShardID.owning(cid.span.bytes, count: shardCount).rawValue
+    return ShardID.owning(name.span.bytes, count: shardCount).rawValue
+  }
+
+  /// The flags' byte that a line asks for; nil: it says nothing of them.
+  private static func flags(_ header: [String: UInt64]) -> UInt8? {
+    let given = header["@flags"].map { UInt8(truncatingIfNeeded: $0) }
+    return header["@issued"] == nil ? given : (given ?? 0) | FrameHeader.Flags.issued.rawValue
   }
 
   /// Takes what begins with `@` out of `pairs`.
   private static func takeHeader(_ pairs: inout [NamedLiteral]) throws -> [String: UInt64] {
     let limits = [
       "@flags": UInt64(UInt8.max), "@shard": UInt64(UInt16.max), "@correlation": UInt64(UInt32.max),
-      "@length": UInt64(UInt32.max),
+      "@length": UInt64(UInt32.max), "@issued": UInt64(UInt32.max),
     ]
     var header: [String: UInt64] = [:]
     for pair in pairs where pair.name.hasPrefix("@") {
       guard let limit = limits[pair.name] else {
-        throw ProbeError("'\(pair.name)' is not of the header: @flags, @shard, @correlation, @length")
+        throw ProbeError(
+          "'\(pair.name)' is not of the header: @flags, @issued, @shard, @correlation, @length"
+        )
       }
       if pair.value.isWildcard { continue }
       guard
@@ -203,7 +223,10 @@ private struct Parts {
   var flags: UInt8
   var shard: UInt16
   var correlation: UInt32
-  var payload: [UInt8]
+  /// What stands before `issued`.
+  var content: [UInt8]
+  /// What the flag of this name announces, where so many bytes are there.
+  var issued: UInt32?
 
   /// nil: too short for a header.
   init?(_ bytes: [UInt8]) {
@@ -212,7 +235,11 @@ private struct Parts {
     flags = bytes[5]
     shard = UInt16(bytes[6]) << 8 | UInt16(bytes[7])
     correlation = bytes[8..<12].reduce(0) { $0 << 8 | UInt32($1) }
-    payload = Array(bytes[12...])
+    content = Array(bytes[12...])
+    let count = FrameHeader.issuedByteCount
+    guard flags & FrameHeader.Flags.issued.rawValue != 0, content.count >= count else { return }
+    issued = content.suffix(count).reduce(0) { $0 << 8 | UInt32($1) }
+    content.removeLast(count)
   }
 
   /// For a kind that the table does not have.
@@ -224,9 +251,10 @@ private struct Parts {
 
   func fields() throws(WireError) -> (spec: FrameSpec, values: [NamedValue]) {
     let spec = FrameTable.spec(numbered: kind) ?? Self.unknown(kind)
-    var reader = FieldReader(payload.span.bytes)
+    var reader = FieldReader(content.span.bytes)
     let values = try FieldCoding.read(spec.fields, from: &reader)
     try reader.end()
+    if flags & FrameHeader.Flags.issued.rawValue != 0, issued == nil { throw .truncated }
     return (spec, values)
   }
 }

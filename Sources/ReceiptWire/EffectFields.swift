@@ -12,19 +12,31 @@ private enum EffectNumber: UInt8 {
   case markerAssigned = 7
   case messageAssigned = 8
   case messageDeleted = 9
+  case readMovedHidden = 10
+  case deliveredMovedHidden = 11
   case channelTypeAssigned = 16
   case countersAssigned = 17
   case sessionAssigned = 18
+  case typeSettled = 19
+  case acknowledged = 32
+  case acknowledgementForgotten = 33
+  case acknowledgedThrough = 34
+  case stepsSealed = 35
+  case stepTailCut = 36
+  case stepsTrimmed = 37
+  case stepTailAssigned = 38
+  case userAssigned = 48
+  case userSettled = 49
 }
 
 extension ByteBuffer {
   /// byte kind, varint length, fields.
   package mutating func writeEffect(_ effect: Effect) {
     switch effect {
-    case .readMoved(let channel, let row, let sequence, let time):
-      writeMove(.readMoved, channel, row, sequence, time)
-    case .deliveredMoved(let channel, let row, let sequence, let time):
-      writeMove(.deliveredMoved, channel, row, sequence, time)
+    case .readMoved(let channel, let row, let sequence, let time, let isHidden):
+      writeMove(isHidden ? .readMovedHidden : .readMoved, channel, row, sequence, time)
+    case .deliveredMoved(let channel, let row, let sequence, let time, let isHidden):
+      writeMove(isHidden ? .deliveredMovedHidden : .deliveredMoved, channel, row, sequence, time)
     case .channelAssigned(let channel, let cid, let created, let own):
       writeEffect(.channelAssigned) { buffer in
         buffer.writeVarint(channel.rawValue)
@@ -62,12 +74,77 @@ extension ByteBuffer {
         buffer.writeField(record.sender)
         buffer.writeTime(record.registeredAt)
         buffer.writeTime(record.createdAt)
+        if record.flags.contains(.receipt) { buffer.writeTime(record.receiptExpiresAt) }
       }
     case .messageDeleted(let channel, let sequence, let time):
       writeEffect(.messageDeleted) { buffer in
         buffer.writeVarint(channel.rawValue)
         buffer.writeSequence(sequence)
         buffer.writeTime(time)
+      }
+    case .acknowledged(let channel, let sequence, let acknowledgement):
+      writeEffect(.acknowledged) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeSequence(sequence)
+        buffer.writeVarint(acknowledgement.row.rawValue)
+        buffer.writeVarint(UInt64(acknowledgement.isHidden ? 1 : 0))
+        buffer.writeTime(acknowledgement.at)
+        buffer.writeField(acknowledgement.note)
+      }
+    case .acknowledgementForgotten(let channel, let sequence, let row):
+      writeEffect(.acknowledgementForgotten) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeSequence(sequence)
+        buffer.writeVarint(row.rawValue)
+      }
+    case .acknowledgedThrough(let channel, let row, let sequence):
+      writeEffect(.acknowledgedThrough) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(row.rawValue)
+        buffer.writeSequence(sequence)
+      }
+    case .stepsSealed(let channel, let rowPage, let segment, let bytes):
+      writeEffect(.stepsSealed) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(rowPage)
+        buffer.writeVarint(segment)
+        buffer.writeField(bytes.span.bytes)
+      }
+    case .stepTailCut(let channel, let rowPage, let end):
+      writeEffect(.stepTailCut) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(rowPage)
+        buffer.writeTime(end)
+      }
+    case .stepsTrimmed(let channel, let rowPage, let first):
+      writeEffect(.stepsTrimmed) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(rowPage)
+        buffer.writeVarint(first)
+      }
+    case .stepTailAssigned(let channel, let rowPage, let record):
+      writeEffect(.stepTailAssigned) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(rowPage)
+        buffer.writeVarint(record.first)
+        buffer.writeVarint(record.ends.count)
+        for end in record.ends { buffer.writeTime(end) }
+        buffer.writeField(record.tail.span.bytes)
+      }
+    case .typeSettled(let name, let version):
+      writeEffect(.typeSettled) { buffer in
+        buffer.writeField(name)
+        buffer.writeVarint(version)
+      }
+    case .userAssigned(let number, let settings):
+      writeEffect(.userAssigned) { buffer in
+        buffer.writeVarint(number)
+        buffer.writeUserSettings(settings)
+      }
+    case .userSettled(let number, let version):
+      writeEffect(.userSettled) { buffer in
+        buffer.writeVarint(number)
+        buffer.writeVarint(version)
       }
     case .channelTypeAssigned(let record):
       writeEffect(.channelTypeAssigned) { $0.writeChannelTypeRecord(record) }
@@ -141,7 +218,10 @@ extension ByteBuffer {
   private mutating func writeRow(_ channel: ChannelNumber, _ row: MemberOrdinal, _ record: RowRecord) {
     writeVarint(channel.rawValue)
     writeVarint(row.rawValue)
-    writeVarint(UInt64((record.hasLeft ? 1 : 0) | (record.hidesHistory ? 2 : 0)))
+    let hasMore =
+      record.readIsHidden || record.deliveredIsHidden || record.readSteps != 0 || record.deliveredSteps != 0
+      || record.acknowledgedThrough != .zero
+    writeVarint(UInt64((record.hasLeft ? 1 : 0) | (record.hidesHistory ? 2 : 0) | (hasMore ? 4 : 0)))
     writeField(record.user)
     writeField(record.role)
     writeSequence(record.joined)
@@ -152,6 +232,21 @@ extension ByteBuffer {
     writeTime(record.deliveredAt)
     writeOptional(record.marker.map { UInt64($0.rawValue) })
     writeVarint(record.unreadEpoch)
+    guard hasMore else { return }
+    writeVarint(UInt64((record.readIsHidden ? 1 : 0) | (record.deliveredIsHidden ? 2 : 0)))
+    writeVarint(record.readSteps)
+    writeVarint(record.deliveredSteps)
+    writeSequence(record.acknowledgedThrough)
+  }
+
+  /// *user settings* of Proto/frames.md.
+  package mutating func writeUserSettings(_ settings: UserSettings) {
+    writeField(settings.user)
+    writeVarint(settings.version)
+    writeVarint(UInt64((settings.hidesRead ? 1 : 0) | (settings.hidesDelivered ? 2 : 0)))
+    writeTime(settings.readShownSince)
+    writeTime(settings.deliveredShownSince)
+    writeTime(settings.tokensRevokedBefore)
   }
 }
 
@@ -194,12 +289,17 @@ extension FieldReader {
     case .roleAssigned:
       let channel = try channel()
       return .roleAssigned(channel, try row(), role: try text())
-    case .readMoved:
+    case .readMoved, .readMovedHidden:
       let channel = try channel()
-      return .readMoved(channel, try row(), to: try sequence(), at: try time())
-    case .deliveredMoved:
+      let row = try row()
+      let sequence = try sequence()
+      return .readMoved(channel, row, to: sequence, at: try time(), isHidden: number == .readMovedHidden)
+    case .deliveredMoved, .deliveredMovedHidden:
       let channel = try channel()
-      return .deliveredMoved(channel, try row(), to: try sequence(), at: try time())
+      let row = try row()
+      let sequence = try sequence()
+      let isHidden = number == .deliveredMovedHidden
+      return .deliveredMoved(channel, row, to: sequence, at: try time(), isHidden: isHidden)
     case .markerAssigned:
       let channel = try channel()
       let row = try row()
@@ -208,21 +308,72 @@ extension FieldReader {
     case .messageAssigned:
       let channel = try channel()
       let sequence = try messageSequence()
-      guard let flags = UInt8(exactly: try varint()), flags <= 7 else { throw .badValue(.flags) }
+      guard let flags = UInt8(exactly: try varint()), flags <= MessageRecord.Flags.known else {
+        throw .badValue(.flags)
+      }
       let id = try text()
       let sender = try text()
       let registered = try time()
-      let record = MessageRecord(
+      var record = MessageRecord(
         id: id,
         sender: sender,
         flags: MessageRecord.Flags(rawValue: flags),
         registeredAt: registered,
         createdAt: try time()
       )
+      if record.flags.contains(.receipt) { record.receiptExpiresAt = try time() }
       return .messageAssigned(channel, sequence, record)
     case .messageDeleted:
       let channel = try channel()
       return .messageDeleted(channel, try messageSequence(), at: try time())
+    case .acknowledged:
+      let channel = try channel()
+      let sequence = try messageSequence()
+      let row = try row()
+      let flags = try varint()
+      guard flags <= 1 else { throw .badValue(.flags) }
+      let time = try time()
+      let note = try text()
+      guard note.utf8.count <= Acknowledgement.noteLengthMax else { throw .badValue(.text) }
+      return .acknowledged(
+        channel,
+        sequence,
+        Acknowledgement(row: row, at: time, isHidden: flags == 1, note: note)
+      )
+    case .acknowledgementForgotten:
+      let channel = try channel()
+      return .acknowledgementForgotten(channel, try messageSequence(), try row())
+    case .acknowledgedThrough:
+      let channel = try channel()
+      return .acknowledgedThrough(channel, try row(), to: try sequence())
+    case .stepsSealed:
+      let channel = try channel()
+      let rowPage = try rowPage()
+      let segment = try varint32()
+      let bytes = try string().withUnsafeBytes { Array($0) }
+      return .stepsSealed(channel, rowPage: rowPage, segment: segment, bytes: bytes)
+    case .stepTailCut:
+      let channel = try channel()
+      return .stepTailCut(channel, rowPage: try rowPage(), end: try time())
+    case .stepsTrimmed:
+      let channel = try channel()
+      return .stepsTrimmed(channel, rowPage: try rowPage(), first: try varint32())
+    case .stepTailAssigned:
+      let channel = try channel()
+      let rowPage = try rowPage()
+      var record = StepTailRecord(first: try varint32())
+      for _ in 0..<(try count()) { record.ends.append(try time()) }
+      record.tail = try string().withUnsafeBytes { Array($0) }
+      return .stepTailAssigned(channel, rowPage: rowPage, record)
+    case .typeSettled:
+      let name = try text()
+      return .typeSettled(name: name, version: try varint())
+    case .userAssigned:
+      let number = try varint32()
+      return .userAssigned(number, try userSettings())
+    case .userSettled:
+      let number = try varint32()
+      return .userSettled(number, version: try varint())
     case .channelTypeAssigned:
       return .channelTypeAssigned(try channelTypeRecord())
     case .countersAssigned:
@@ -248,6 +399,33 @@ extension FieldReader {
   }
 
   @_lifetime(self: copy self)
+  private mutating func rowPage() throws(WireError) -> UInt32 {
+    let page = try varint32()
+    guard page < UInt32(ReadVector.rowsMax) / PageID.rowsPerPage else { throw .badValue(.effect) }
+    return page
+  }
+
+  /// *user settings* of Proto/frames.md.
+  @_lifetime(self: copy self)
+  package mutating func userSettings() throws(WireError) -> UserSettings {
+    let user = try text()
+    let version = try varint()
+    let flags = try varint()
+    guard flags <= 3 else { throw .badValue(.flags) }
+    let readShownSince = try time()
+    let deliveredShownSince = try time()
+    return UserSettings(
+      user: user,
+      version: version,
+      hidesRead: flags & 1 != 0,
+      hidesDelivered: flags & 2 != 0,
+      readShownSince: readShownSince,
+      deliveredShownSince: deliveredShownSince,
+      tokensRevokedBefore: try time()
+    )
+  }
+
+  @_lifetime(self: copy self)
   private mutating func messageSequence() throws(WireError) -> SequenceNumber {
     let sequence = try sequence()
     guard sequence > .zero else { throw .badValue(.effect) }
@@ -257,7 +435,7 @@ extension FieldReader {
   @_lifetime(self: copy self)
   private mutating func rowRecord() throws(WireError) -> RowRecord {
     let flags = try varint()
-    guard flags <= 3 else { throw .badValue(.flags) }
+    guard flags <= 7 else { throw .badValue(.flags) }
     let user = try text()
     let role = try text()
     let joined = try sequence()
@@ -267,7 +445,7 @@ extension FieldReader {
     let delivered = try sequence()
     let deliveredAt = try time()
     let marker = try optional32().map(SequenceNumber.init)
-    return RowRecord(
+    var record = RowRecord(
       user: user,
       role: role,
       hasLeft: flags & 1 != 0,
@@ -281,5 +459,14 @@ extension FieldReader {
       marker: marker,
       unreadEpoch: try varint32()
     )
+    guard flags & 4 != 0 else { return record }
+    let hidden = try varint()
+    guard hidden <= 3 else { throw .badValue(.flags) }
+    record.readIsHidden = hidden & 1 != 0
+    record.deliveredIsHidden = hidden & 2 != 0
+    record.readSteps = try varint32()
+    record.deliveredSteps = try varint32()
+    record.acknowledgedThrough = try sequence()
+    return record
   }
 }

@@ -21,6 +21,14 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
   case messageDeleted = 34
   case markUnreadOff = 35
   case limitReached = 36
+  case tokenRevoked = 37
+  case orderNotAvailable = 38
+  case countsNotVisible = 39
+  case receiptNotRequested = 40
+  case ownMessage = 41
+  case receiptExpired = 42
+  case notExpected = 43
+  case invalidCursor = 44
 
   /// Whether the sender closes the connection after this error.
   package var endsConnection: Bool { rawValue < 20 }
@@ -49,6 +57,14 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
     case .messageDeleted: "message_deleted"
     case .markUnreadOff: "mark_unread_off"
     case .limitReached: "limit_reached"
+    case .tokenRevoked: "token_revoked"
+    case .orderNotAvailable: "order_not_available"
+    case .countsNotVisible: "counts_not_visible"
+    case .receiptNotRequested: "receipt_not_requested"
+    case .ownMessage: "own_message"
+    case .receiptExpired: "receipt_expired"
+    case .notExpected: "not_expected"
+    case .invalidCursor: "invalid_cursor"
     }
   }
 }

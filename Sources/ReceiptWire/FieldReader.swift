@@ -37,6 +37,11 @@ package struct FieldReader: ~Escapable {
     self.offset = 0
   }
 
+  /// All of the payload, what was read of it too.
+  package var whole: RawSpan {
+    @_lifetime(copy self) get { bytes }
+  }
+
   /// Bytes not read yet.
   package var remaining: Int { bytes.byteCount - offset }
 

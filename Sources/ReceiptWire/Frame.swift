@@ -20,11 +20,19 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case markDelivered = 0x16
   case patchChannelType = 0x17
   case assignChannelType = 0x18
+  case acknowledge = 0x19
+  case patchUser = 0x1A
+  case assignUser = 0x1B
+  case settle = 0x1C
   case getChannel = 0x20
   case readState = 0x21
   case statuses = 0x22
   case getChannelType = 0x23
   case listChannelTypes = 0x24
+  case getUser = 0x25
+  case listUnsettled = 0x26
+  case listMembers = 0x27
+  case memberStatuses = 0x28
   case putChannelReply = 0x90
   case changeMembersReply = 0x91
   case registerMessageReply = 0x92
@@ -34,11 +42,19 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case markDeliveredReply = 0x96
   case patchChannelTypeReply = 0x97
   case assignChannelTypeReply = 0x98
+  case acknowledgeReply = 0x99
+  case patchUserReply = 0x9A
+  case assignUserReply = 0x9B
+  case settleReply = 0x9C
   case getChannelReply = 0xA0
   case readStateReply = 0xA1
   case statusesReply = 0xA2
   case getChannelTypeReply = 0xA3
   case listChannelTypesReply = 0xA4
+  case getUserReply = 0xA5
+  case listUnsettledReply = 0xA6
+  case listMembersReply = 0xA7
+  case memberStatusesReply = 0xA8
 
   /// 0x10 to 0x1F: carries the session's counter, may change state.
   package var isCommand: Bool { rawValue & 0xF0 == 0x10 }
@@ -56,6 +72,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
 /// The 12 bytes before a payload.
 package struct FrameHeader: Hashable, Sendable {
   package static let byteCount = 12
+  /// What a frame with the flag `issued` has behind its fields.
+  package static let issuedByteCount = 4
   /// Bytes that the length field counts beside the payload.
   static let lengthOverhead = 8
   /// What this build takes and sends at most, in the length field's count.
@@ -66,7 +84,10 @@ package struct FrameHeader: Hashable, Sendable {
     package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// Sent before, on a connection that was lost.
     package static let resend = Flags(rawValue: 1)
-    static let known: UInt8 = 1
+    /// Of requests only: the payload ends with ``issuedByteCount`` bytes more, when the user's token was issued, in seconds since 1970, network
+    /// order.
+    package static let issued = Flags(rawValue: 2)
+    static let known: UInt8 = 3
   }
 
   package var kind: FrameKind
@@ -155,7 +176,10 @@ package struct FrameDecoder: Sendable {
     let rawKind = bytes.unsafeLoad(fromByteOffset: offset + 4, as: UInt8.self)
     guard let kind = FrameKind(rawValue: rawKind) else { throw .unknownKind(rawKind) }
     let rawFlags = bytes.unsafeLoad(fromByteOffset: offset + 5, as: UInt8.self)
-    guard rawFlags & ~FrameHeader.Flags.known == 0 else { throw .badFlags(rawFlags) }
+    let flags = FrameHeader.Flags(rawValue: rawFlags)
+    guard rawFlags & ~FrameHeader.Flags.known == 0, kind.isRequest || !flags.contains(.issued) else {
+      throw .badFlags(rawFlags)
+    }
     guard available >= Int(length) + 4 else { return .needs(Int(length) + 4) }
     let shard = UInt16(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + 6, as: UInt16.self))
     let correlation = UInt32(
@@ -163,7 +187,7 @@ package struct FrameDecoder: Sendable {
     )
     let header = FrameHeader(
       kind,
-      flags: FrameHeader.Flags(rawValue: rawFlags),
+      flags: flags,
       shard: ShardID(shard),
       correlation: correlation
     )

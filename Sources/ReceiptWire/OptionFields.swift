@@ -7,11 +7,20 @@ enum OptionNumber: UInt64 {
   case deliveryEvents = 2
   case markUnread = 3
   case history = 4
+  case readAcksReceipts = 5
+  case receiptTTL = 6
+  case receiptMembersMax = 7
+  case receiptDailyLimit = 8
+  case receiptRequestRoles = 9
+  case countsVisibleTo = 10
+  case statusRule = 11
+  case keptSteps = 12
 }
 
 extension FieldReader {
   /// list(varint option; string value), rising, each at most once. Options of later versions are refused as
-  /// ``WireError/badValue(_:)`` of `option`.
+  /// ``WireError/badValue(_:)`` of `option`; a value that is not one of its option, whole and to its end, of
+  /// `optionValue`.
   @_lifetime(self: copy self)
   package mutating func optionPatch() throws(WireError) -> OptionPatch {
     var patch = OptionPatch()
@@ -21,24 +30,78 @@ extension FieldReader {
       guard number > last else { throw .badValue(.option) }
       last = number
       guard let option = OptionNumber(rawValue: number) else { throw .badValue(.option) }
-      guard try varint() == 1 else { throw .badValue(.optionValue) }
-      let value = try byte()
-      switch option {
-      case .readEvents:
-        guard value <= 1 else { throw .badValue(.optionValue) }
-        patch.readEvents = value == 1
-      case .deliveryEvents:
-        guard value <= 1 else { throw .badValue(.optionValue) }
-        patch.deliveryEvents = value == 1
-      case .markUnread:
-        guard let value = MarkUnreadOption(rawValue: value) else { throw .badValue(.optionValue) }
-        patch.markUnread = value
-      case .history:
-        guard let value = HistoryOption(rawValue: value) else { throw .badValue(.optionValue) }
-        patch.history = value
+      var value = FieldReader(try string())
+      do throws(WireError) {
+        try value.option(option, into: &patch)
+        try value.end()
+      } catch {
+        // The payload goes on behind the value: it is the value that does not parse, however it fails.
+        throw .badValue(.optionValue)
       }
     }
     return patch
+  }
+
+  /// One option's value.
+  @_lifetime(self: copy self)
+  private mutating func option(_ option: OptionNumber, into patch: inout OptionPatch) throws(WireError) {
+    switch option {
+    case .readEvents: patch.readEvents = try choice { $0 <= 1 ? $0 == 1 : nil }
+    case .deliveryEvents: patch.deliveryEvents = try choice { $0 <= 1 ? $0 == 1 : nil }
+    case .markUnread: patch.markUnread = try choice(MarkUnreadOption.init)
+    case .history: patch.history = try choice(HistoryOption.init)
+    case .readAcksReceipts: patch.readAcksReceipts = try choice(ReadAcksOption.init)
+    case .receiptTTL:
+      let seconds = try optional32()
+      guard seconds != 0 else { throw .badValue(.optionValue) }
+      patch.receiptTTL = Nullable(seconds)
+    case .receiptMembersMax: patch.receiptMembersMax = Nullable(try optional32())
+    case .receiptDailyLimit: patch.receiptDailyLimit = Nullable(try optional32())
+    case .receiptRequestRoles: patch.receiptRequestRoles = Nullable(try requestRoles())
+    case .countsVisibleTo: patch.countsVisibleTo = try choice(CountsVisibleOption.init)
+    case .statusRule: patch.statusRule = try statusRule()
+    case .keptSteps:
+      let steps = try varint()
+      guard steps <= ChannelTypeOptions.keptStepsMax else { throw .badValue(.optionValue) }
+      patch.keptSteps = UInt16(steps)
+    }
+  }
+
+  @_lifetime(self: copy self)
+  private mutating func choice<Choice>(_ make: (UInt8) -> Choice?) throws(WireError) -> Choice {
+    guard let choice = make(try byte()) else { throw .badValue(.optionValue) }
+    return choice
+  }
+
+  @_lifetime(self: copy self)
+  private mutating func requestRoles() throws(WireError) -> [String]? {
+    guard try choice({ $0 <= 1 ? $0 == 1 : nil }) else { return nil }
+    let count = try count(elementBytesMin: 2)
+    guard count <= ChannelTypeOptions.requestRolesMax else { throw .badValue(.optionValue) }
+    var roles: [String] = []
+    for _ in 0..<count {
+      let role = try string()
+      guard Identifier.isRole(role) else { throw .badValue(.optionValue) }
+      roles.append(role.withUnsafeBytes { String(decoding: $0, as: UTF8.self) })
+    }
+    return roles
+  }
+
+  @_lifetime(self: copy self)
+  private mutating func statusRule() throws(WireError) -> StatusRule {
+    switch try byte() {
+    case 0: return .any
+    case 1: return .all
+    case 2:
+      let count = try varint32()
+      guard count > 0 else { throw .badValue(.optionValue) }
+      return .count(count)
+    case 3:
+      let percentage = try byte()
+      guard (1...100).contains(percentage) else { throw .badValue(.optionValue) }
+      return .percentage(percentage)
+    default: throw .badValue(.optionValue)
+    }
   }
 
   @_lifetime(self: copy self)
@@ -56,16 +119,52 @@ extension FieldReader {
 
 extension ByteBuffer {
   package mutating func writeOptionPatch(_ patch: OptionPatch) {
-    var entries: [(OptionNumber, UInt8)] = []
-    if let value = patch.readEvents { entries.append((.readEvents, value ? 1 : 0)) }
-    if let value = patch.deliveryEvents { entries.append((.deliveryEvents, value ? 1 : 0)) }
-    if let value = patch.markUnread { entries.append((.markUnread, value.rawValue)) }
-    if let value = patch.history { entries.append((.history, value.rawValue)) }
-    writeVarint(entries.count)
-    for (number, value) in entries {
-      writeVarint(number.rawValue)
-      writeInteger(UInt8(1))
-      writeInteger(value)
+    var values = OptionValues()
+    if let value = patch.readEvents { values.add(.readEvents) { $0.writeInteger(UInt8(value ? 1 : 0)) } }
+    if let value = patch.deliveryEvents {
+      values.add(.deliveryEvents) { $0.writeInteger(UInt8(value ? 1 : 0)) }
+    }
+    if let value = patch.markUnread { values.add(.markUnread) { $0.writeInteger(value.rawValue) } }
+    if let value = patch.history { values.add(.history) { $0.writeInteger(value.rawValue) } }
+    if let value = patch.readAcksReceipts {
+      values.add(.readAcksReceipts) { $0.writeInteger(value.rawValue) }
+    }
+    if let value = patch.receiptTTL {
+      values.add(.receiptTTL) { $0.writeOptional(value.value.map(UInt64.init)) }
+    }
+    if let value = patch.receiptMembersMax {
+      values.add(.receiptMembersMax) { $0.writeOptional(value.value.map(UInt64.init)) }
+    }
+    if let value = patch.receiptDailyLimit {
+      values.add(.receiptDailyLimit) { $0.writeOptional(value.value.map(UInt64.init)) }
+    }
+    if let value = patch.receiptRequestRoles {
+      values.add(.receiptRequestRoles) { buffer in
+        buffer.writeInteger(UInt8(value.value == nil ? 0 : 1))
+        guard let roles = value.value else { return }
+        buffer.writeVarint(roles.count)
+        for role in roles { buffer.writeField(role) }
+      }
+    }
+    if let value = patch.countsVisibleTo {
+      values.add(.countsVisibleTo) { $0.writeInteger(value.rawValue) }
+    }
+    if let value = patch.statusRule { values.add(.statusRule) { $0.writeStatusRule(value) } }
+    if let value = patch.keptSteps { values.add(.keptSteps) { $0.writeVarint(UInt64(value)) } }
+    writeVarint(values.count)
+    writeImmutableBuffer(values.bytes)
+  }
+
+  private mutating func writeStatusRule(_ rule: StatusRule) {
+    switch rule {
+    case .any: writeInteger(UInt8(0))
+    case .all: writeInteger(UInt8(1))
+    case .count(let count):
+      writeInteger(UInt8(2))
+      writeVarint(count)
+    case .percentage(let percentage):
+      writeInteger(UInt8(3))
+      writeInteger(percentage)
     }
   }
 
@@ -76,5 +175,20 @@ extension ByteBuffer {
     writeField(record.name)
     writeVarint(record.version)
     writeOptions(record.options)
+  }
+}
+
+/// Options with their values, counted while they are written.
+private struct OptionValues {
+  private(set) var bytes = ByteBuffer()
+  private(set) var count = 0
+
+  mutating func add(_ number: OptionNumber, _ value: (inout ByteBuffer) -> Void) {
+    var encoded = ByteBuffer()
+    value(&encoded)
+    bytes.writeVarint(number.rawValue)
+    bytes.writeVarint(encoded.readableBytes)
+    bytes.writeImmutableBuffer(encoded)
+    count += 1
   }
 }

@@ -99,7 +99,7 @@ extension FieldReader {
   package mutating func status() throws(WireError) -> StatusAnswer {
     let sequence = try sequence()
     guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
-    guard try byte() == 0 else { throw .badValue(.status) }
+    guard let receipt = ReceiptStatus(rawValue: try byte()) else { throw .badValue(.status) }
     let read = try varint32()
     let delivered = try varint32()
     let unread = try varint32()
@@ -110,6 +110,7 @@ extension FieldReader {
     return StatusAnswer(
       sequence: sequence,
       status: status,
+      receipt: receipt,
       readCount: read,
       deliveredCount: delivered,
       memberCount: members,
@@ -124,7 +125,7 @@ extension ByteBuffer {
   package mutating func writeStatus(_ status: StatusAnswer) {
     writeSequence(status.sequence)
     writeInteger(status.status.rawValue)
-    writeInteger(UInt8(0))
+    writeInteger(status.receipt.rawValue)
     writeVarint(status.readCount)
     writeVarint(status.deliveredCount)
     writeVarint(status.unreadCount)

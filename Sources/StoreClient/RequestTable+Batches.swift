@@ -39,7 +39,8 @@ extension RequestTable {
       let frame = batches[Int(slot.batch)].buffer.viewBytes(at: Int(slot.offset), length: Int(slot.length))
       out.writeBytes(frame!)
       if slot.issue < sentEnd {
-        out.setInteger(FrameHeader.Flags.resend.rawValue, at: start + 5)
+        let flags = out.getInteger(at: start + 5, as: UInt8.self)! | FrameHeader.Flags.resend.rawValue
+        out.setInteger(flags, at: start + 5)
         stats.resends &+= 1
       } else {
         sentEnd = slot.issue + 1

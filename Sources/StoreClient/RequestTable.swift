@@ -119,11 +119,13 @@ struct RequestTable: ~Copyable {
   /// - Parameters:
   ///   - shard: nil where it follows from `name`, a cid.
   ///   - name: the first field; nil where the kind has none.
+  ///   - issued: what stands behind the fields, in seconds; nil: nothing does.
   mutating func append(
     _ kind: FrameKind,
     shard: ShardID?,
     name: RawSpan?,
     token: UInt64,
+    issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> OnAppend {
     guard count + abandonedCount < limit,
@@ -138,11 +140,17 @@ struct RequestTable: ~Copyable {
     let start = open.writerIndex
     let counter = kind.isCommand ? counterNext : 0
     open.beginRequest(
-      FrameHeader(kind, shard: target, correlation: UInt32(generation) << 16 | index),
+      FrameHeader(
+        kind,
+        flags: issued == nil ? [] : .issued,
+        shard: target,
+        correlation: UInt32(generation) << 16 | index
+      ),
       name: name,
       counter: counter
     )
     fields(&open)
+    if let issued { open.writeInteger(issued) }
     open.endFrame(start)
     let length = open.writerIndex - start
     guard length - 4 <= Int(frameLengthMax) else {

@@ -89,25 +89,34 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// Encodes and queues one request for the shard of `cid`: header, cid, for a command the session's counter,
   /// then what `fields` writes, which may not call the client.
   ///
-  /// - Parameter token: given back with the answer; the client attaches no meaning to it.
+  /// - Parameters:
+  ///   - token: given back with the answer; the client attaches no meaning to it.
+  ///   - issued: when the token of the user for whom this is asked was issued, in seconds since 1970, 0: it does
+  ///     not say; nil: no user's token stands behind the request. It goes behind the fields, and stays with the
+  ///     request when that is sent again.
   /// - Returns: false if the window is full; then nothing was done and the delegate is not told.
-  package func send(_ kind: FrameKind, cid: RawSpan, token: UInt64, _ fields: (inout ByteBuffer) -> Void)
-    -> Bool
-  {
-    enqueue(kind, shard: nil, name: cid, token: token, fields)
+  package func send(
+    _ kind: FrameKind,
+    cid: RawSpan,
+    token: UInt64,
+    issued: UInt32? = nil,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Bool {
+    enqueue(kind, shard: nil, name: cid, token: token, issued: issued, fields)
   }
 
   /// The same for a shard that the caller names.
   ///
-  /// - Parameter name: a channel type; nil where the kind has no such field.
+  /// - Parameter name: a channel type or a user; nil where the kind has no such field.
   package func send(
     _ kind: FrameKind,
     shard: ShardID,
     name: RawSpan?,
     token: UInt64,
+    issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    enqueue(kind, shard: shard, name: name, token: token, fields)
+    enqueue(kind, shard: shard, name: name, token: token, issued: issued, fields)
   }
 
   private func enqueue(
@@ -115,9 +124,10 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     shard: ShardID?,
     name: RawSpan?,
     token: UInt64,
+    issued: UInt32?,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    switch table.append(kind, shard: shard, name: name, token: token, fields) {
+    switch table.append(kind, shard: shard, name: name, token: token, issued: issued, fields) {
     case .queued: return true
     case .busy: return false
     case .tooLarge(let length):

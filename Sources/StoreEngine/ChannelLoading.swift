@@ -314,7 +314,8 @@ private struct LoadedContent {
       named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
       named = max(named, record.marker?.rawValue ?? 0)
       return true
-    case .readMoved(_, let row, let sequence, _), .deliveredMoved(_, let row, let sequence, _):
+    case .readMoved(_, let row, let sequence, _, _), .deliveredMoved(_, let row, let sequence, _, _),
+      .acknowledgedThrough(_, let row, let sequence):
       named = max(named, sequence.rawValue)
       return row.rawValue < rows
     case .markerAssigned(_, let row, let marker, _):
@@ -329,14 +330,28 @@ private struct LoadedContent {
       return true
     case .messageDeleted(_, let sequence, _):
       return sequence.rawValue <= newest
-    case .channelTypeAssigned, .countersAssigned, .sessionAssigned:
+    case .acknowledged(_, let sequence, let acknowledgement):
+      return sequence.rawValue <= newest && acknowledgement.row.rawValue < rows
+    case .acknowledgementForgotten(_, let sequence, let row):
+      return sequence.rawValue <= newest && row.rawValue < rows
+    case .stepTailCut(_, let rowPage, _):
+      return rowPage * PageID.rowsPerPage < rows
+    case .stepsTrimmed(_, let rowPage, let first):
+      return rowPage * PageID.rowsPerPage < rows && first < StepTable.segmentsMax
+    case .stepTailAssigned(_, let rowPage, let record):
+      return rowPage * PageID.rowsPerPage < rows && record.isWhole
+    case .stepsSealed(_, let rowPage, let segment, let bytes):
+      return rowPage * PageID.rowsPerPage < rows && segment < StepTable.segmentsMax
+        && StepBytes.areWhole(bytes)
+    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .countersAssigned,
+      .sessionAssigned:
       return false
     }
   }
 }
 
 extension PageID {
-  /// Head, rows, segments, each in rising order: the order of the keys on storage, and of assignment.
+  /// Head, rows, segments, receipts, steps, each in rising order: the order of the keys on storage, and of assignment.
   package var sortKey: UInt64 {
     switch self {
     case .head: 0
@@ -344,7 +359,17 @@ extension PageID {
     case .segment(let number): 2 << 32 | UInt64(number)
     case .types: 3 << 32
     case .shardHead: 4 << 32
+    case .receipts(let sequence): 5 << 32 | UInt64(sequence.rawValue)
+    case .users(let number): 7 << 32 | UInt64(number)
+    // Behind all pages that are read with a channel.
+    case .steps(let rowPage, let segment): 6 << 48 | UInt64(rowPage) << 32 | UInt64(segment)
     }
+  }
+
+  /// Whether it is a segment of steps, which is not read with its channel.
+  package var isOfSteps: Bool {
+    if case .steps = self { return true }
+    return false
   }
 
   /// The page of a key made with ``sortKey``.
@@ -356,6 +381,9 @@ extension PageID {
     case 2: self = .segment(number)
     case 3 where number == 0: self = .types
     case 4 where number == 0: self = .shardHead
+    case 5: self = .receipts(SequenceNumber(number))
+    case 7: self = .users(number)
+    case let tag where tag >> 16 == 6: self = .steps(UInt32(tag & 0xFFFF), number)
     default: return nil
     }
   }

@@ -19,6 +19,8 @@ struct DirtyPages {
     var head: UInt64 = 0
     var rows: [UInt64] = []
     var segments: [UInt64] = []
+    /// Receipts and segments of steps: few are dirty at a time.
+    var others: [PageID: UInt64] = [:]
     /// The last effect of all.
     var last: UInt64 = 0
     /// How many of its pages are dirty.
@@ -28,7 +30,10 @@ struct DirtyPages {
   private var trackers: [Tracker] = []
   private var shardHead: UInt64 = 0
   private var types: UInt64 = 0
+  private var users: [UInt64] = []
   private(set) var typesLast = LogIndex.zero
+  /// The last effect on users' settings.
+  private(set) var usersLast = LogIndex.zero
   private var queue: Deque<Entry> = []
   /// Pages whose first effect was found in the log at recovery: older than all of `queue`, in no order among themselves.
   private var recovered: Deque<Entry> = []
@@ -45,6 +50,11 @@ struct DirtyPages {
 
   /// Whether all of a channel's pages are on storage, or on their way there.
   func isClean(_ slot: ChannelSlot) -> Bool { trackers[Int(slot.rawValue)].dirtyCount == 0 }
+
+  /// Whether this page of receipts or steps has effects that are not on storage.
+  func isDirty(_ slot: ChannelSlot, other page: PageID) -> Bool {
+    trackers[Int(slot.rawValue)].others[page] != nil
+  }
 
   mutating func insert(_ slot: ChannelSlot) {
     while trackers.count <= Int(slot.rawValue) { trackers.append(Tracker()) }
@@ -68,9 +78,14 @@ struct DirtyPages {
       isNew = Self.mark(&trackers[Int(slot!.rawValue)].segments, Int(number), index)
     case .head:
       isNew = Self.mark(&trackers[Int(slot!.rawValue)].head, index)
+    case .receipts, .steps:
+      isNew = trackers[Int(slot!.rawValue)].others.updateValue(index.rawValue, forKey: page) == nil
     case .types:
       isNew = Self.mark(&types, index)
       typesLast = max(typesLast, index)
+    case .users(let number):
+      isNew = Self.mark(&users, Int(number), index)
+      usersLast = max(usersLast, index)
     case .shardHead:
       isNew = Self.mark(&shardHead, index)
     }
@@ -98,7 +113,9 @@ struct DirtyPages {
     case .rows(let number): trackers[Int(entry.slot!.rawValue)].rows[Int(number)] = 0
     case .segment(let number): trackers[Int(entry.slot!.rawValue)].segments[Int(number)] = 0
     case .head: trackers[Int(entry.slot!.rawValue)].head = 0
+    case .receipts, .steps: trackers[Int(entry.slot!.rawValue)].others[entry.page] = nil
     case .types: types = 0
+    case .users(let number): users[Int(number)] = 0
     case .shardHead: shardHead = 0
     }
     return entry

@@ -53,8 +53,10 @@ struct EvictionClock {
 
 /// How much of the budget for channels in memory is taken, and what follows from that.
 struct MemoryPressure {
-  /// Bytes that channels in memory may occupy.
-  let budget: Int
+  /// Bytes that channels and users' settings may occupy in memory.
+  private let total: Int
+  /// Bytes that channels may occupy: what users' settings leave of it, but a quarter at least, so that the shards go on working.
+  private(set) var budget: Int
   /// What a channel is taken to need while none is in memory: after a start every gateway comes at once.
   private static let unknownChannelBytes = 16 << 10
   /// More is resident than the budget allows: pages are written before their time, so that their channels can go.
@@ -62,7 +64,15 @@ struct MemoryPressure {
   private var resident = 0
   private var loaded = 0
 
-  init(budget: Int) { self.budget = budget }
+  init(budget: Int) {
+    total = budget
+    self.budget = budget
+  }
+
+  /// Users' settings occupy so much; they never leave.
+  mutating func reserve(_ settingsBytes: Int) {
+    budget = total == .max ? .max : max(total - settingsBytes, total / 4)
+  }
 
   /// Below this enough has been let go: a little below the budget, so that not every load has to find room.
   var target: Int { budget - budget / 32 }
@@ -102,7 +112,7 @@ extension ShardEngine {
       left -= 1
       looks -= 1
       guard let slot = clock.advance(slotCount: slotCount), slot != clock.last, state.isLoaded(slot),
-        dirty.isClean(slot), dirty.last(slot) <= durable
+        dirty.isClean(slot), dirty.last(slot) <= durable, !isSliced(slot)
       else { continue }
       state.remove(slot)
       evictedCount += 1

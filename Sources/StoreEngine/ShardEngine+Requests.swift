@@ -6,11 +6,14 @@ import ReceiptWire
 extension ShardEngine {
   /// A request has come in. Throws where its payload does not parse: the connection ends.
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
+    let fields = try takeIssued(header, payload)
     switch header.kind {
     case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes:
-      try performType(header, payload, lane)
+      try performType(header, payload.extracting(first: fields), lane)
+    case .patchUser, .assignUser, .getUser, .settle, .listUnsettled:
+      try performSettings(header, payload.extracting(first: fields), lane)
     default:
-      var reader = FieldReader(payload)
+      var reader = FieldReader(payload.extracting(first: fields))
       let cid = try reader.string()
       if let slot = state.slot(of: cid) {
         try perform(header, &reader, slot, lane)
@@ -31,7 +34,7 @@ extension ShardEngine {
 
   /// A request whose channel was looked for: it is in memory, or there is none.
   func perform(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
-    var reader = FieldReader(payload)
+    var reader = FieldReader(payload.extracting(first: try takeIssued(header, payload)))
     let cid = try reader.string()
     if let slot = state.slot(of: cid) {
       try perform(header, &reader, slot, lane)
@@ -50,9 +53,11 @@ extension ShardEngine {
     _ lane: ReplyLane
   ) throws(WireError) {
     clock.touch(slot)
+    state.refresh(slot)
     switch header.kind {
     case .markRead, .markUnread, .markDelivered: try mark(header, &reader, slot, lane)
     case .registerMessage: try register(header, &reader, slot, lane)
+    case .acknowledge: try acknowledge(header, &reader, slot, lane)
     case .deleteMessage: try deleteMessage(header, &reader, slot, lane)
     case .putChannel: try putChannel(header, &reader, cid: RawSpan(), slot, lane)
     case .changeMembers: try changeMembers(header, &reader, slot, lane)
@@ -61,6 +66,8 @@ extension ShardEngine {
       reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
     case .readState: try readState(header, &reader, slot, lane)
     case .statuses: try statuses(header, &reader, slot, lane)
+    case .listMembers: try listMembers(header, &reader, slot, lane)
+    case .memberStatuses: try memberStatuses(header, &reader, slot, lane)
     default: throw .unknownKind(header.kind.rawValue)
     }
   }
@@ -79,6 +86,7 @@ extension ShardEngine {
     let epoch = header.kind == .markDelivered ? nil : try reader.optional32()
     try reader.end()
     let command = takeUp(counter, lane)
+    guard !isRevoked(user) else { return refuse(header, .tokenRevoked, slot, lane, command) }
     let row: MemberOrdinal
     do throws(Refusal) {
       let time = state.advance(clock: loop.clock)
@@ -132,9 +140,9 @@ extension ShardEngine {
       noteRefused(command)
       return refuse(header, .invalidField, "user: 1 to 128 of A-Z a-z 0-9 @ _ . -", lane)
     }
-    guard flags <= 1 else {
+    guard flags <= 3 else {
       noteRefused(command)
-      return refuse(header, .notImplemented, "flags: 1 (silent) only", lane)
+      return refuse(header, .notImplemented, "flags: 1 (silent), 2 (receipt) and their sum only", lane)
     }
     let registration: ShardState.Registration
     do {
@@ -144,6 +152,7 @@ extension ShardEngine {
         sender: sender,
         created: created,
         isSilent: flags & 1 != 0,
+        wantsReceipt: flags & 2 != 0,
         at: state.advance(clock: loop.clock),
         into: &effects
       )
@@ -158,11 +167,13 @@ extension ShardEngine {
       return refuse(header, .outcomeUnknown, "the command's counter was taken up before", lane)
     }
     // Nobody but its sender can have read or received a message that is new.
-    let status = isNew ? .sent : state.status(slot, registration.sequence).status
+    let status =
+      isNew ? .sent : state.status(slot, registration.sequence, viewer: state.sender(sender, in: slot)).status
     reply(header, departure(slot), lane) { buffer in
       buffer.writeInteger(UInt8(isNew ? 1 : 0))
       buffer.writeSequence(registration.sequence)
       buffer.writeInteger(status.rawValue)
+      buffer.writeInteger(state.receiptRefusal(slot, registration.sequence).rawValue)
     }
   }
 
@@ -278,7 +289,7 @@ extension ShardEngine {
     return nil
   }
 
-  private static func isValid(_ text: String, _ check: (RawSpan) -> Bool) -> Bool {
+  static func isValid(_ text: String, _ check: (RawSpan) -> Bool) -> Bool {
     var text = text
     return text.withUTF8 { check($0.span.bytes) }
   }
@@ -298,6 +309,7 @@ extension ShardEngine {
     try reader.end()
     guard viewerFlags <= 1 else { return refuse(header, .invalidField, "viewer flags: 0 or 1", lane) }
     guard (1...100).contains(limit) else { return refuse(header, .invalidField, "limit: 1 to 100", lane) }
+    guard !isRevoked(viewer) else { return refuse(header, .tokenRevoked, slot, lane) }
     let page: (rows: [RowAnswer], next: UInt32?)
     do {
       page = try state.readState(
@@ -330,19 +342,17 @@ extension ShardEngine {
     guard (1...100).contains(count) else { return refuse(header, .invalidField, "messages: 1 to 100", lane) }
     var answers: [Result<StatusAnswer, Refusal>] = []
     answers.reserveCapacity(count)
-    for _ in 0..<count {
-      let message = try reader.string()
-      do { answers.append(.success(try state.status(slot, message: message))) } catch {
-        answers.append(.failure(error))
-      }
-    }
+    for _ in 0..<count { answers.append(state.askedStatus(slot, message: try reader.string())) }
     try reader.end()
+    guard !isRevoked(viewer) else { return refuse(header, .tokenRevoked, slot, lane) }
     do {
-      if !viewer.isEmpty { _ = try state.member(viewer, in: slot) }
+      let viewer = try state.viewer(viewer, isServer: viewerFlags == 1, in: slot)
+      _ = state.advance(clock: loop.clock)
+      guard fillStatuses(header, reader, slot, lane, viewer, &answers) else { return }
     } catch {
       return refuse(header, error, slot, lane)
     }
-    reply(header, departure(slot), lane) { buffer in
+    reply(header, departure(slot, saying: answers, lane), lane) { buffer in
       buffer.writeVarint(count)
       for answer in answers {
         switch answer {
@@ -356,55 +366,6 @@ extension ShardEngine {
     }
   }
 
-  // MARK: Channel types
-
-  private func performType(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
-    var reader = FieldReader(payload)
-    if header.kind == .listChannelTypes {
-      try reader.end()
-      let records = state.typesSet.sorted { $0.name < $1.name }
-      reply(header, departure(dirty.typesLast), lane) { buffer in
-        buffer.writeVarint(records.count)
-        for record in records { buffer.writeChannelTypeRecord(record) }
-      }
-      return
-    }
-    let name = try reader.text()
-    guard Self.isValid(name, Identifier.isType) else {
-      return refuse(header, .invalidField, "type: 1 to 64 of A-Z a-z 0-9 _ -", lane)
-    }
-    if header.kind.isCommand {
-      let counter = try Self.counter(&reader)
-      if header.kind == .patchChannelType {
-        let patch = try reader.optionPatch()
-        try reader.end()
-        let command = takeUp(counter, lane)
-        guard state.channelType(name).version > 0 || state.hasRoomForType else {
-          return refuse(header, .limitReached(.channelTypes), nil, lane, command)
-        }
-        state.decidePatch(type: name, patch, into: &effects)
-        finish(nil, command)
-      } else {
-        let version = try reader.varint()
-        let options = try reader.options()
-        try reader.end()
-        let command = takeUp(counter, lane)
-        guard version <= Self.typeVersionMax else {
-          noteRefused(command)
-          return refuse(header, .invalidField, "version: at most \(Self.typeVersionMax)", lane)
-        }
-        state.decideAssign(
-          type: ChannelTypeRecord(name: name, version: version, options: options),
-          into: &effects
-        )
-        finish(nil, command)
-      }
-    } else {
-      try reader.end()
-    }
-    reply(header, departure(dirty.typesLast), lane) { $0.writeChannelTypeRecord(state.channelType(name)) }
-  }
-
   // MARK: Sessions
 
   func sessionPosition(_ lane: ReplyLane) -> Int32 {
@@ -416,15 +377,12 @@ extension ShardEngine {
   }
 
   /// A command's place in its session.
-  private struct CommandPlace {
+  struct CommandPlace {
     var counter: UInt64
     var session: Int32
     /// It was applied before.
     var isCovered: Bool
   }
-
-  /// A type's versions rise by one; the largest may not be handed in, or the next change would have none.
-  private static let typeVersionMax = UInt64(1) << 62
 
   /// Counters begin at 1. With 0, which every record covers, a command would be answered as if it had been applied.
   static func counter(_ reader: inout FieldReader) throws(WireError) -> UInt64 {
@@ -433,7 +391,7 @@ extension ShardEngine {
     return counter
   }
 
-  private func takeUp(_ counter: UInt64, _ lane: ReplyLane) -> CommandPlace {
+  func takeUp(_ counter: UInt64, _ lane: ReplyLane) -> CommandPlace {
     effects.removeAll(keepingCapacity: true)
     let session = sessionPosition(lane)
     return CommandPlace(
@@ -445,21 +403,21 @@ extension ShardEngine {
 
   /// Carries out what was decided, unless it had been before.
   @discardableResult
-  private func finish(_ slot: ChannelSlot?, _ command: CommandPlace) -> ChannelSlot? {
+  func finish(_ slot: ChannelSlot?, _ command: CommandPlace) -> ChannelSlot? {
     guard !command.isCovered else { return slot }
     sessions.decided(command.counter, at: command.session)
     guard !effects.isEmpty else { return slot }
     return carryOut(slot, session: command.session)
   }
 
-  private func noteRefused(_ command: CommandPlace) {
+  func noteRefused(_ command: CommandPlace) {
     if !command.isCovered { sessions.refused(command.counter, at: command.session) }
   }
 
   // MARK: Replies
 
   @inline(__always)
-  private func reply(
+  func reply(
     _ header: FrameHeader,
     _ departure: ReplyLane.Departure,
     _ lane: ReplyLane,
@@ -495,7 +453,7 @@ extension ShardEngine {
   }
 
   /// A refusal is an answer from the state too, and leaves when that state is durable.
-  private func refuse(
+  func refuse(
     _ header: FrameHeader,
     _ refusal: Refusal,
     _ slot: ChannelSlot?,
@@ -505,7 +463,7 @@ extension ShardEngine {
     if let command { noteRefused(command) }
     var detail = ""
     if case .limitReached(let limit) = refusal { detail = limit.rawValue }
-    let departure = slot.map { self.departure($0) } ?? .now
+    let departure = slot.map { self.departure($0) } ?? departure(max(dirty.typesLast, dirty.usersLast))
     let isFirst = lane.add(departure) { buffer in
       buffer.writeError(
         Self.code(refusal),
@@ -517,7 +475,7 @@ extension ShardEngine {
     if isFirst { loop.note(lane, departure) }
   }
 
-  private static func code(_ refusal: Refusal) -> ErrorCode {
+  static func code(_ refusal: Refusal) -> ErrorCode {
     switch refusal {
     case .channelNotFound: .channelNotFound
     case .notAMember: .notAMember
@@ -525,6 +483,14 @@ extension ShardEngine {
     case .messageDeleted: .messageDeleted
     case .markUnreadOff: .markUnreadOff
     case .limitReached: .limitReached
+    case .tokenRevoked: .tokenRevoked
+    case .orderNotAvailable: .orderNotAvailable
+    case .countsNotVisible: .countsNotVisible
+    case .receiptNotRequested: .receiptNotRequested
+    case .ownMessage: .ownMessage
+    case .receiptExpired: .receiptExpired
+    case .notExpected: .notExpected
+    case .invalidCursor: .invalidCursor
     }
   }
 }

@@ -1,3 +1,4 @@
+import DequeModule
 import NIOCore
 import ReceiptModel
 import ReceiptWire
@@ -18,6 +19,9 @@ final class ShardEngine {
   private(set) var durable: LogIndex
   /// Batches up to here are closed: durable, or in flight.
   private(set) var closed: LogIndex
+  /// The times of those batches: a start from what is durable has no earlier time (R20).
+  private(set) var durableTime = Timestamp.none
+  private(set) var closedTime = Timestamp.none
   private(set) var loggedBytes: UInt64 = 0
   private var effectBytes = ByteBuffer()
   private var effectCount = 0
@@ -39,6 +43,35 @@ final class ShardEngine {
   /// When those that could not be read are tried again, in the loop's elapsed time.
   var tailRetryAt: Int64 = 0
 
+  // Of the request at hand
+  /// When the token of the user for whom it is made was issued, in seconds since 1970; nil: it does not say, nobody's token is looked at.
+  var issued: UInt32?
+  /// Users of this home shard whose latest settings are not known to be in all others, by their numbers.
+  var unsettledUsers: Set<UInt32> = []
+
+  // Slices
+  /// Queries that are answered a slice at a time, the one whose turn is next first.
+  var slicedQueries: Deque<SlicedQuery> = []
+  /// How far the query at hand has come, where it goes on.
+  var progress: SlicedQuery.Progress?
+  /// Set while a slice is carried out.
+  var isGoingOn = false
+
+  // Steps
+  var stepReads: [UInt32: StepRead] = [:]
+  /// Of the last read of steps that was asked for.
+  var stepTicket: UInt32 = 0
+  /// What was read for the request that is being performed again; none for others.
+  var readSegments = ReadSegments()
+  /// How often steps were read for the request at hand.
+  var stepRounds = 0
+  /// Row pages whose segments are being read to be written as fewer, or cannot be.
+  var trimsUnderWay: Set<TrimPlace> = []
+  /// Segments that are to be deleted, when the batch with this index is durable.
+  private var trims: [(index: LogIndex, trim: CommitGroup.Trim)] = []
+  /// Segments of steps in the commit that is under way.
+  private var segmentsInFlight: [(slot: ChannelSlot, channel: ChannelNumber, page: PageID)] = []
+
   /// Effects of the command at hand; kept for its capacity.
   var effects: [Effect] = []
 
@@ -59,13 +92,16 @@ final class ShardEngine {
     self.closed = .zero
     self.cut = .zero
     try recover(stored)
+    findUnsettled()
   }
 
   /// The index of the batch that gathers.
   var gatheringIndex: LogIndex { closed.next }
   var isGathering: Bool { effectCount > 0 }
   /// Whether requests wait for channels.
-  var hasWaiting: Bool { loads.values.contains { !$0.waiting.isEmpty } }
+  var hasWaiting: Bool {
+    loads.values.contains { !$0.waiting.isEmpty } || stepReads.values.contains { $0.isForRequest }
+  }
 
   // MARK: Carrying out
 
@@ -73,10 +109,17 @@ final class ShardEngine {
   ///
   /// - Returns: the slot of the channel they are about; a new one where they created it.
   @discardableResult
-  func carryOut(_ slot: ChannelSlot?, session: Int32) -> ChannelSlot? {
+  func carryOut(_ slot: ChannelSlot?, session: Int32?) -> ChannelSlot? {
     var slot = slot
     let index = gatheringIndex
+    var cutPage: UInt32?
     for effect in effects {
+      switch effect {
+      case .stepTailCut(_, let rowPage, _): cutPage = rowPage
+      case .stepsTrimmed(let number, let rowPage, let first):
+        noteTrim(slot!, number, rowPage, before: first, at: index)
+      default: break
+      }
       if effect.channel == nil {
         state.assign(effect)
         touch(nil, effect.page, index)
@@ -97,7 +140,8 @@ final class ShardEngine {
     }
     if effectCount == 0 { loop.gathers(self) }
     effectCount += effects.count
-    sessions.touch(session)
+    if let session { sessions.touch(session) }
+    if let cutPage { trimSteps(slot!, cutPage) }
     return slot
   }
 
@@ -105,9 +149,9 @@ final class ShardEngine {
     dirty.touch(slot, page, at: index, elapsed: loop.elapsedMilliseconds, loggedBytes: loggedBytes)
   }
 
-  /// When an answer about this channel may leave: when the last effect on it, or on its type, is durable.
+  /// When an answer about this channel may leave: when the last effect on it, on its type, or on what its members hide is durable.
   func departure(_ slot: ChannelSlot) -> ReplyLane.Departure {
-    departure(max(dirty.last(slot), dirty.typesLast))
+    departure(max(dirty.last(slot), dirty.typesLast, dirty.usersLast))
   }
 
   func departure(_ last: LogIndex) -> ReplyLane.Departure {
@@ -133,6 +177,7 @@ final class ShardEngine {
     effectBytes.clear()
     effectCount = 0
     closed = index
+    closedTime = state.time
     loggedBytes += UInt64(bytes.readableBytes)
     // The head page keeps the sessions and the last index: it has to be written before the log can be cut behind this batch.
     touch(nil, .shardHead, index)
@@ -140,7 +185,44 @@ final class ShardEngine {
   }
 
   /// Everything closed is durable.
-  func committed() { durable = closed }
+  func committed() {
+    durable = closed
+    durableTime = closedTime
+  }
+
+  /// Segments before one are trimmed by the batch that gathers: deleted when that is durable. Where there were none nothing is.
+  private func noteTrim(
+    _ slot: ChannelSlot,
+    _ channel: ChannelNumber,
+    _ rowPage: UInt32,
+    before first: UInt32,
+    at index: LogIndex
+  ) {
+    guard !state[slot].steps.segments(rowPage).isEmpty else { return }
+    if trims.isEmpty { loop.trims(self) }
+    let trim = CommitGroup.Trim(shard: state.id, channel: channel, rowPage: rowPage, before: first)
+    trims.append((index, trim))
+  }
+
+  var hasTrims: Bool { !trims.isEmpty }
+
+  /// Adds deletions whose reason is durable.
+  func takeTrims(into group: inout CommitGroup) {
+    let count = trims.prefix { $0.index <= durable }.count
+    group.trims += trims.prefix(count).map(\.trim)
+    trims.removeFirst(count)
+  }
+
+  /// The segments of the commit that was under way are on storage, and leave memory; one that was made anew meanwhile stays.
+  func segmentsWritten() {
+    for (slot, channel, page) in segmentsInFlight {
+      guard case .steps(let rowPage, let segment) = page, state.isLoaded(slot),
+        state[slot].number == channel, !dirty.isDirty(slot, other: page)
+      else { continue }
+      state.dropSegment(slot, rowPage, segment)
+    }
+    segmentsInFlight.removeAll(keepingCapacity: true)
+  }
 
   /// Encodes pages that are due, as they are now. Nothing may be gathering: a page's index is that of the last closed batch, which is durable
   /// before the page is.
@@ -156,7 +238,7 @@ final class ShardEngine {
           || loop.memory.isPressed
       }
       guard let entry else { break }
-      let write = encode(entry)
+      guard let write = encode(entry) else { continue }
       added += write.bytes.readableBytes
       group.pages.append(write)
     }
@@ -173,7 +255,8 @@ final class ShardEngine {
     return CommitGroup.Cut(shard: state.id, through: possible)
   }
 
-  private func encode(_ entry: DirtyPages.Entry) -> CommitGroup.PageWrite {
+  /// nil for a segment of steps that was trimmed before it was written.
+  private func encode(_ entry: DirtyPages.Entry) -> CommitGroup.PageWrite? {
     var cid: [UInt8]?
     var channel = ChannelNumber(0)
     let effects: [Effect]
@@ -181,8 +264,15 @@ final class ShardEngine {
       channel = state[slot].number
       if entry.page == .head { cid = state[slot].cid }
       effects = state.effects(of: entry.page, in: slot)
+      if entry.page.isOfSteps {
+        guard !effects.isEmpty else { return nil }
+        if segmentsInFlight.isEmpty { loop.writesSegments(self) }
+        segmentsInFlight.append((slot, channel, entry.page))
+      }
     } else if entry.page == .types {
       effects = state.typeEffects
+    } else if case .users(let page) = entry.page {
+      effects = state.userEffects(page)
     } else {
       let kept = sessions.records(
         elapsed: loop.elapsedMilliseconds,
@@ -215,6 +305,12 @@ final class ShardEngine {
       typesIndex = page.index
       try assign(page.effects, of: .types, "shard \(id.rawValue), types page")
     }
+    var usersIndexes: [UInt32: LogIndex] = [:]
+    for (number, bytes) in stored.users {
+      let page = try Self.page(bytes, "shard \(id.rawValue), users page \(number)")
+      usersIndexes[number] = page.index
+      try assign(page.effects, of: .users(number), "shard \(id.rawValue), users page \(number)")
+    }
     var last: LogIndex?
     for (index, bytes) in stored.log {
       let place = "shard \(id.rawValue), log index \(index.rawValue)"
@@ -230,20 +326,30 @@ final class ShardEngine {
       last = index
       state.assign(time: batch.time)
       if index > headIndex { for session in batch.sessions { sessions.assign(session) } }
+      func included(_ page: PageID) -> LogIndex {
+        switch page {
+        case .types: typesIndex
+        case .users(let number): usersIndexes[number] ?? .zero
+        default: headIndex
+        }
+      }
       for effect in batch.effects {
         if effect.channel != nil {
           tail.append(effect, at: index)
-        } else if index > (effect.page == .types ? typesIndex : headIndex) {
+        } else if index > included(effect.page) {
+          try checkFollows(effect, place)
           assignToShard(effect)
           dirty.touch(nil, effect.page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
         }
       }
     }
-    if let last, max(headIndex, typesIndex) > last {
+    if let last, max(headIndex, typesIndex, usersIndexes.values.max() ?? .zero) > last {
       throw .corrupt("shard \(id.rawValue): its pages are ahead of its log, which ends at \(last.rawValue)")
     }
-    durable = max(last ?? .zero, headIndex, typesIndex)
+    durable = max(last ?? .zero, headIndex, typesIndex, usersIndexes.values.max() ?? .zero)
     closed = durable
+    durableTime = state.time
+    closedTime = state.time
     cut = LogIndex((stored.log.first?.index.rawValue ?? durable.next.rawValue) - 1)
     if !stored.log.isEmpty {
       dirty.touch(nil, .shardHead, at: durable, elapsed: 0, loggedBytes: 0, isRecovered: true)
@@ -255,8 +361,23 @@ final class ShardEngine {
       guard effect.channel == nil, effect.page == page else {
         throw .corrupt("\(place): holds an effect of another page")
       }
+      try checkFollows(effect, place)
       assignToShard(effect)
     }
+  }
+
+  /// Throws where assigning would trap: users are numbered in the order in which they come.
+  private func checkFollows(_ effect: Effect, _ place: String) throws(StorageError) {
+    let follows =
+      switch effect {
+      case .userAssigned(let number, let settings):
+        number < state.settings.count
+          ? state.settings[number].user == settings.user
+          : Int(number) == state.settings.count && state.settings.find(settings.user) == nil
+      case .userSettled(let number, _): Int(number) < state.settings.count
+      default: true
+      }
+    guard follows else { throw .corrupt("\(place): a user's settings are out of their order") }
   }
 
   private func assignToShard(_ effect: Effect) {

@@ -16,6 +16,14 @@ package protocol StorageEngine: Sendable {
   /// A channel's pages as they are on storage, by name or by number; nil where there is none.
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel?
 
+  /// Those of a row page's segments of steps that are on storage, in rising order.
+  func readSteps(
+    _ shard: ShardID,
+    _ channel: ChannelNumber,
+    rowPage: UInt32,
+    segments: Range<UInt32>
+  ) throws(StorageError) -> [StoredSegment]
+
   /// A shard's own pages and its log, as they are on storage.
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard
 }
@@ -82,16 +90,33 @@ package struct CommitGroup: Sendable {
     package var through: LogIndex
   }
 
+  /// Segments of steps that are needed no more: all of a row page before one. They may be gone later than the batches of this group are durable, never
+  /// before.
+  package struct Trim: Hashable, Sendable {
+    package var shard: ShardID
+    package var channel: ChannelNumber
+    package var rowPage: UInt32
+    package var before: UInt32
+
+    package init(shard: ShardID, channel: ChannelNumber, rowPage: UInt32, before: UInt32) {
+      self.shard = shard
+      self.channel = channel
+      self.rowPage = rowPage
+      self.before = before
+    }
+  }
+
   package var batches: [Batch] = []
   package var pages: [PageWrite] = []
   package var cuts: [Cut] = []
+  package var trims: [Trim] = []
 
   package init() {}
 
   /// Bytes of all batches.
   package var logBytes: Int { batches.reduce(0) { $0 + $1.bytes.readableBytes } }
 
-  package var isEmpty: Bool { batches.isEmpty && pages.isEmpty && cuts.isEmpty }
+  package var isEmpty: Bool { batches.isEmpty && pages.isEmpty && cuts.isEmpty && trims.isEmpty }
 }
 
 /// A channel as it stands on storage.
@@ -106,16 +131,37 @@ package struct StoredChannel: Sendable {
   }
 }
 
+/// A segment of steps as it stands on storage: a page's bytes.
+package struct StoredSegment: Sendable {
+  package var rowPage: UInt32
+  package var segment: UInt32
+  package var bytes: ByteBuffer
+
+  package init(rowPage: UInt32, segment: UInt32, bytes: ByteBuffer) {
+    self.rowPage = rowPage
+    self.segment = segment
+    self.bytes = bytes
+  }
+}
+
 /// What a shard starts from.
 package struct StoredShard: Sendable {
   package var head: ByteBuffer?
   package var types: ByteBuffer?
+  /// The pages of users' settings, in rising order.
+  package var users: [(page: UInt32, bytes: ByteBuffer)]
   /// Batches in rising order of index.
   package var log: [(index: LogIndex, bytes: ByteBuffer)]
 
-  package init(head: ByteBuffer?, types: ByteBuffer?, log: [(index: LogIndex, bytes: ByteBuffer)]) {
+  package init(
+    head: ByteBuffer?,
+    types: ByteBuffer?,
+    users: [(page: UInt32, bytes: ByteBuffer)] = [],
+    log: [(index: LogIndex, bytes: ByteBuffer)]
+  ) {
     self.head = head
     self.types = types
+    self.users = users
     self.log = log
   }
 }

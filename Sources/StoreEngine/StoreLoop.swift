@@ -20,10 +20,21 @@ package struct StoreLoopConfiguration: Sendable {
   package var waitingPerLoadMax = 1_024
   /// Channels of the log's tail that are loaded at once, per shard, to get the log cut.
   package var tailLoadsMax = 8
-  /// Bytes that the channels of this loop may occupy in memory. A channel that is larger is in memory all the same while it is the one that its shard uses.
+  /// Bytes that the channels of this loop, and users' settings, may occupy in memory. A channel that is larger is in memory all the same while it is the one that its shard uses.
   package var residentBytesMax = Int.max
   /// Channels that are looked at in one turn to find some that can leave memory.
   package var evictionLooksMax = 256
+  /// Rows that long queries look at in one turn, all of them together: some 200 µs. One that needs no more than `shortRows` has them in any case.
+  package var sliceRows = 65_536
+  package var shortRows = 8_192
+  /// Queries that may go on in slices, per shard; one more is `busy`.
+  package var slicedQueriesMax = 64
+  /// Reads of steps that may be under way, per shard: for one query each.
+  package var stepReadsMax = 256
+  /// Steps that the queries of a shard may hold together while they wait for more, 24 bytes each; one more is `busy`.
+  package var heldStepsMax = 4 * ReadSegments.stepsMax
+  /// Row pages whose steps are read at once, per shard, to be written as fewer segments.
+  package var stepTrimsMax = 2
   /// A channel of the log's tail that could not be read is tried again this long after.
   package var tailRetryMilliseconds: Int64 = 10_000
 
@@ -36,6 +47,10 @@ package protocol StoreLoopDriver: AnyObject {
   func commit(_ group: CommitGroup)
   /// Read this channel, then call ``StoreLoop/loaded(_:as:_:)``.
   func load(_ request: LoadRequest, as reference: ChannelReference)
+  /// Read these steps, then call ``StoreLoop/stepsRead(_:_:)``.
+  func readSteps(_ request: StepRequest)
+  /// Call ``StoreLoop/slice()`` soon, but only after what has come in meanwhile was handed in: a long query goes on.
+  func sliceLater()
   /// Something on storage cannot be read; the rest goes on.
   func reports(_ error: StorageError)
   /// A commit failed: the loop has dropped everything and takes no more requests. Connections have to be closed, and a new loop be made from storage.
@@ -61,11 +76,19 @@ package final class StoreLoop {
   package private(set) var isHalted = false
   private unowned let driver: any StoreLoopDriver
   private let configuration: StoreLoopConfiguration
-  private var shards: [ShardEngine] = []
+  private(set) var shards: [ShardEngine] = []
   /// From a shard's id to its place in `shards`; −1: another loop's.
   private var positions: [Int16]
+  /// Those with queries that go on, the one whose turn is next first.
+  private var slicingShards: Deque<ShardEngine> = []
+  private var isSliceAsked = false
+  /// Rows that long queries may still look at in this turn.
+  var rowsLeft: Int
   private var gatheringShards: [ShardEngine] = []
   private var inFlightShards: [ShardEngine] = []
+  /// Those with segments of steps in the commit that is under way, and those with some to be deleted.
+  private var segmentShards: [ShardEngine] = []
+  private var trimmingShards: [ShardEngine] = []
   private var isCommitting = false
   /// The connections that are open for requests.
   private var lanes: [SessionID: ReplyLane] = [:]
@@ -111,6 +134,7 @@ package final class StoreLoop {
   ) throws(StorageError) {
     self.configuration = configuration
     self.driver = driver
+    self.rowsLeft = configuration.sliceRows
     self.memory = MemoryPressure(budget: configuration.residentBytesMax)
     self.positions = Array(repeating: -1, count: shardCount)
     for (shard, state) in stored {
@@ -136,6 +160,8 @@ package final class StoreLoop {
     /// Channels in memory, and the bytes that they occupy.
     package var loadedChannels = 0
     package var residentBytes = 0
+    /// What users' settings occupy.
+    package var settingsBytes = 0
     package var dirtyPages = 0
     /// Channels of the log's tail that are not in memory yet.
     package var tailChannels = 0
@@ -147,6 +173,7 @@ package final class StoreLoop {
     shards.reduce(into: Gauges()) { sum, shard in
       sum.loadedChannels += shard.state.loadedCount
       sum.residentBytes += shard.state.residentBytes
+      sum.settingsBytes += shard.state.settings.byteCount
       sum.dirtyPages += shard.dirty.count
       sum.tailChannels += shard.tail.count
     }
@@ -154,7 +181,7 @@ package final class StoreLoop {
 
   /// Whether a commit is under way or something waits for one.
   package var isBusy: Bool {
-    isCommitting || !gatheringShards.isEmpty || shards.contains(where: \.hasWaiting)
+    isCommitting || !gatheringShards.isEmpty || !slicingShards.isEmpty || shards.contains(where: \.hasWaiting)
   }
 
   // MARK: Connections
@@ -208,6 +235,7 @@ package final class StoreLoop {
   /// returned. Then this one is made up for afterwards.
   package func endTurn() {
     guard !isHalted else { return }
+    rowsLeft = configuration.sliceRows
     guard !isDelivering else {
       endsTurnAgain = true
       return
@@ -249,6 +277,8 @@ package final class StoreLoop {
         group.cuts.append(cut)
       }
     }
+    for shard in trimmingShards { shard.takeTrims(into: &group) }
+    trimmingShards.removeAll { !$0.hasTrims }
     for shard in gatheringShards { group.batches.append(shard.closeBatch()) }
     var budget = configuration.checkpointSliceBytes
     // Each time another shard's pages come first.
@@ -277,6 +307,8 @@ package final class StoreLoop {
       return
     }
     for shard in inFlightShards { shard.committed() }
+    for shard in segmentShards { shard.segmentsWritten() }
+    segmentShards.removeAll(keepingCapacity: true)
     inFlightShards.removeAll(keepingCapacity: true)
     swap(&inFlightLanes, &deliveringLanes)
     deliver { $0.deliverInFlight() }
@@ -309,6 +341,10 @@ package final class StoreLoop {
     gatheringLanes = []
     gatheringShards = []
     inFlightShards = []
+    segmentShards = []
+    trimmingShards = []
+    for shard in slicingShards { shard.slicedQueries = [] }
+    slicingShards = []
   }
 
   // MARK: Memory
@@ -319,6 +355,7 @@ package final class StoreLoop {
     guard memory.budget < .max else { return }
     var resident = 0
     var channels = 0
+    memory.reserve(shards.reduce(0) { $0 + $1.state.settings.byteCount })
     for shard in shards {
       resident += shard.state.residentBytes
       channels += shard.state.loadedCount
@@ -362,7 +399,44 @@ package final class StoreLoop {
     endTurn()
   }
 
+  /// Steps were read, or could not be. The request that waited for them is carried out in this turn.
+  package func stepsRead(_ request: StepRequest, _ result: Result<[StoredSegment], StorageError>) {
+    guard !isHalted else { return }
+    shards[Int(positions[Int(request.shard.rawValue)])].stepsRead(request, result)
+    endTurn()
+  }
+
+  /// Goes on with a long query, one slice of it, in a turn of its own: what came in meanwhile has had its turn, and what comes in now is next.
+  package func slice() {
+    guard !isHalted else { return }
+    isSliceAsked = false
+    if let shard = slicingShards.popFirst() {
+      shard.goOn()
+      if !shard.slicedQueries.isEmpty { slicingShards.append(shard) }
+    }
+    askForSlice()
+    endTurn()
+  }
+
+  private func askForSlice() {
+    guard !slicingShards.isEmpty, !isSliceAsked else { return }
+    isSliceAsked = true
+    driver.sliceLater()
+  }
+
   // MARK: For the shards
+
+  /// The first query of a shard has come that goes on in slices.
+  func slices(_ shard: ShardEngine) {
+    slicingShards.append(shard)
+    askForSlice()
+  }
+
+  func readSteps(_ request: StepRequest) { driver.readSteps(request) }
+
+  func writesSegments(_ shard: ShardEngine) { segmentShards.append(shard) }
+
+  func trims(_ shard: ShardEngine) { trimmingShards.append(shard) }
 
   func gathers(_ shard: ShardEngine) { gatheringShards.append(shard) }
 

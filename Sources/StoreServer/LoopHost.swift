@@ -196,6 +196,40 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
+  func readSteps(_ request: StepRequest) {
+    underWay += 1
+    readers.submit { [self] _ in
+      let result: Result<[StoredSegment], StorageError>
+      do throws(StorageError) {
+        var segments: [StoredSegment] = []
+        for range in request.ranges {
+          segments += try storage.readSteps(
+            request.shard,
+            request.channel,
+            rowPage: range.rowPage,
+            segments: range.segments
+          )
+        }
+        result = .success(segments)
+      } catch {
+        result = .failure(error)
+      }
+      eventLoop.execute {
+        self.loop.clock = Self.now()
+        self.loop.stepsRead(request, result)
+        self.finished()
+      }
+    }
+  }
+
+  /// By way of a time that is not there yet: what is only executed has its turn before anything is read from a socket again.
+  func sliceLater() {
+    eventLoop.scheduleTask(in: .microseconds(20)) {
+      self.loop.clock = Self.now()
+      self.loop.slice()
+    }
+  }
+
   func reports(_ error: StorageError) { events.reported(error) }
 
   func halted(_ error: StorageError) { events.halted(error) }

@@ -302,6 +302,7 @@ package final class StoreServer: Sendable {
       sum.loops.loadsDelayed += part.0.loadsDelayed
       sum.now.loadedChannels += part.1.loadedChannels
       sum.now.residentBytes += part.1.residentBytes
+      sum.now.settingsBytes += part.1.settingsBytes
       sum.now.dirtyPages += part.1.dirtyPages
       sum.now.tailChannels += part.1.tailChannels
     }

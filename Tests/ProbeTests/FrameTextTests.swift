@@ -64,6 +64,38 @@ struct FrameTextTests {
       "00000015 11000000 00000000 0000 02 016100 01620172 01 0163"
     ),
     Row("statuses_reply statuses=[{found=message_deleted}]", "0000000a a2000000 00000000 0122"),
+    Row("get_user @issued=1700000000 user=u", "0000000e 25020000 00000000 0175 6553f100"),
+    Row("get_user @flags=1 @issued=0 user=u", "0000000e 25030000 00000000 0175 00000000"),
+    Row("get_user @flags=2 user=u", "0000000a 25020000 00000000 0175"),
+    Row("list_unsettled @issued=0xffffffff", "0000000c 26020000 00000000 ffffffff"),
+    Row("0x7f @issued=1 payload=09", "0000000d 7f020000 00000000 09 00000001"),
+    Row(
+      "acknowledge cid=a:b user=u note=ok messages=[m]",
+      "00000015 19000000 00000000 03613a6200 0175 026f6b 01016d"
+    ),
+    Row("patch_user user=u given=1", "0000000e 1a000000 00000000 0175 00010000"),
+    Row("settle name=u what=user version=128", "0000000e 1c000000 00000000 0175 00 01 8001"),
+    Row(
+      "list_members cid=a:b message=m list=unread order=time cursor=j1",
+      "00000016 27000000 00000000 03613a62 0000 016d 02 01 64 026a31"
+    ),
+    Row(
+      "member_statuses cid=a:b message=m users=[u]",
+      "00000013 28000000 00000000 03613a62 0000 016d 01 0175"
+    ),
+    Row(
+      "member_statuses_reply statuses=[{user=u found=not_expected}]",
+      "0000000c a8000000 00000000 01 0175 2b"
+    ),
+    Row(
+      "member_statuses_reply statuses=[{user=u status=read read=1 exact=1}]",
+      "00000010 a8000000 00000000 01 0175 00 02 01 00 01"
+    ),
+    Row("acknowledge_reply codes=[0 own_message]", "0000000b 99000000 00000000 02 00 29"),
+    Row(
+      "patch_channel_type patch=[{option=status_rule value=034b}]",
+      "0000000f 17000000 00000000 0000 01 0b 02034b"
+    ),
     Row("hex:00 07ff", "0007ff"),
   ]
 
@@ -97,6 +129,8 @@ struct FrameTextTests {
     ("register_message_reply status=256", "at most 255"),
     ("drain @shard=65536", "@shard is at most 65535"),
     ("drain @kind=1", "is not of the header"),
+    ("get_user @issued=4294967296", "@issued is at most 4294967295"),
+    ("list_members list=all", "a number is expected"),
     ("hex:0", "hexadecimal is expected"),
     ("0x07 payload=00", "has no field 'payload'"),
   ]
@@ -133,6 +167,16 @@ struct FrameTextTests {
       )
     )
     #expect(try parts("ping") == "ping bytes=0000000000000000")
+    // The home of a user or a type, where that is what the frame is about.
+    let home = ShardID.owning(Array("carol".utf8).span.bytes, count: 16).rawValue
+    #expect(home > 0)
+    #expect(
+      try parts("get_user user=carol @issued=7").hasPrefix("get_user @issued=7 @shard=\(home) @correlation=")
+    )
+    #expect(try parts("get_user user=carol @issued=7").hasSuffix(" user=carol"))
+    #expect(try parts("settle name=carol what=user").contains("settle @shard=\(home) "))
+    #expect(try parts("assign_user user=carol @shard=0").hasPrefix("assign_user @correlation="))
+    #expect(!(try parts("mark_read_reply user=carol").contains("@shard")))
   }
 
   static let comparisons: [(expected: String, received: String, lines: [String])] = [
@@ -143,6 +187,12 @@ struct FrameTextTests {
     ("error code=* detail=x", "error busy detail=x", []),
     ("ping @correlation=4", "ping @correlation=5", ["@correlation: expected 4, received 5"]),
     ("ping @correlation=*", "ping @correlation=5", []),
+    ("get_user @issued=5", "get_user @flags=1 @issued=5", []),
+    ("get_user @flags=1 @issued=5", "get_user @flags=3 @issued=5", []),
+    ("get_user @issued=*", "get_user @issued=5", []),
+    ("get_user @issued=5", "get_user @issued=6", ["@issued: expected 5, received 6"]),
+    ("get_user @issued=5", "get_user", ["@issued: expected 5, received none"]),
+    ("get_user @flags=0", "get_user @issued=5", ["@flags: expected 0, received 2"]),
     ("mark_read_reply user=alice last_read=*", "mark_read_reply user=alice last_read=9", []),
     ("mark_read_reply user=alice", "mark_read_reply user=bob", ["user: expected alice, received bob"]),
     (
@@ -181,6 +231,9 @@ struct FrameTextTests {
     let bytes = try #require(Hex.bytes("00000009 0500000000000000 01"))
     #expect(StoreFrames().text(bytes) == "ping payload=01 (truncated)")
     #expect(try StoreFrames().differences("ping", from: bytes) == ["the payload does not parse: truncated"])
+    // The flag `issued`, and too little for it.
+    let short = try #require(Hex.bytes("0000000a 2502000000000000 0175"))
+    #expect(StoreFrames().text(short) == "get_user @flags=2 payload=0175 (truncated)")
     let unknown = try #require(Hex.bytes("00000009 7f00000000000000 01"))
     #expect(StoreFrames().text(unknown) == "0x7f payload=01")
   }

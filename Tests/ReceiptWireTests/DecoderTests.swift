@@ -59,6 +59,25 @@ struct DecoderTests {
     }
   }
 
+  /// `issued` is a request's alone; each request takes it, with `resend` and without.
+  @Test func whoMayHaveATokensTime() throws {
+    for kind in FrameKind.allCases {
+      for flags: FrameHeader.Flags in [.issued, [.issued, .resend]] {
+        var buffer = ByteBuffer()
+        let header = FrameHeader(kind, flags: flags, correlation: 7)
+        buffer.writeFrame(header) { $0.writeInteger(UInt32(1_700_000_000)) }
+        if kind.isRequest {
+          let next = try FrameDecoder().next(buffer.readableBytesSpan, at: 0)
+          #expect(next == .frame(header, payloadCount: FrameHeader.issuedByteCount), "\(kind)")
+        } else {
+          #expect(throws: WireError.badFlags(flags.rawValue), "\(kind)") {
+            try FrameDecoder().next(buffer.readableBytesSpan, at: 0)
+          }
+        }
+      }
+    }
+  }
+
   struct Frame: Equatable {
     var header: FrameHeader
     var payload: [UInt8]

@@ -44,8 +44,8 @@ func read(_ expected: [Vectors.Field], from reader: inout FieldReader) throws(Wi
   return result
 }
 
-/// Reads a whole payload as the kind's receiver does.
-func parse(_ kind: FrameKind, _ payload: RawSpan) throws(WireError) {
+/// Reads a whole payload as the kind's receiver does, with what the flag `issued` puts behind the fields.
+func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpan) throws(WireError) {
   var reader = FieldReader(payload)
   switch kind {
   case .hello: return _ = try Hello(payload)
@@ -54,7 +54,7 @@ func parse(_ kind: FrameKind, _ payload: RawSpan) throws(WireError) {
   case .ready: return _ = try Ready(payload)
   case .error: return _ = try ErrorFrame(payload)
   case .ping, .pong: _ = try reader.raw(8)
-  case .drain, .listChannelTypes: break
+  case .drain, .listChannelTypes, .listUnsettled: break
   case .putChannel:
     _ = try reader.string()
     _ = try reader.varint()
@@ -96,7 +96,7 @@ func parse(_ kind: FrameKind, _ payload: RawSpan) throws(WireError) {
     _ = try reader.varint()
     _ = try reader.varint()
     _ = try reader.options()
-  case .getChannel, .getChannelType: _ = try reader.string()
+  case .getChannel, .getChannelType, .getUser: _ = try reader.string()
   case .readState:
     _ = try reader.string()
     _ = try reader.varint()
@@ -108,6 +108,44 @@ func parse(_ kind: FrameKind, _ payload: RawSpan) throws(WireError) {
     _ = try reader.varint()
     _ = try reader.string()
     for _ in 0..<(try reader.count()) { _ = try reader.string() }
+  case .acknowledge:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.string()
+    for _ in 0..<(try reader.count()) { _ = try reader.string() }
+  case .patchUser:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.varint()
+    _ = try reader.varint()
+    _ = try reader.time()
+  case .assignUser:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.varint()
+    _ = try reader.varint()
+    for _ in 0..<3 { _ = try reader.time() }
+  case .settle:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.byte()
+    _ = try reader.varint()
+  case .listMembers:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.string()
+    _ = try reader.byte()
+    _ = try reader.byte()
+    _ = try reader.varint()
+    _ = try reader.string()
+  case .memberStatuses:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.string()
+    for _ in 0..<(try reader.count()) { _ = try reader.string() }
   case .putChannelReply:
     _ = try reader.byte()
     _ = try ChannelFields(&reader)
@@ -115,6 +153,7 @@ func parse(_ kind: FrameKind, _ payload: RawSpan) throws(WireError) {
   case .registerMessageReply:
     _ = try reader.byte()
     _ = try reader.sequence()
+    _ = try reader.byte()
     _ = try reader.byte()
   case .deleteMessageReply: _ = try reader.sequence()
   case .markReadReply, .markUnreadReply, .markDeliveredReply: _ = try RowFields(&reader)
@@ -127,7 +166,31 @@ func parse(_ kind: FrameKind, _ payload: RawSpan) throws(WireError) {
     for _ in 0..<(try reader.count()) where try reader.byte() == 0 { _ = try reader.status() }
   case .listChannelTypesReply:
     for _ in 0..<(try reader.count()) { _ = try reader.channelTypeRecord() }
+  case .acknowledgeReply: for _ in 0..<(try reader.count()) { _ = try reader.varint() }
+  case .patchUserReply, .assignUserReply, .getUserReply: _ = try reader.userSettings()
+  case .settleReply: _ = try reader.byte()
+  case .listUnsettledReply:
+    for _ in 0..<(try reader.count()) { _ = try reader.channelTypeRecord() }
+    for _ in 0..<(try reader.count()) { _ = try reader.userSettings() }
+  case .listMembersReply:
+    for _ in 0..<(try reader.count()) {
+      _ = try reader.string()
+      _ = try reader.time()
+      _ = try reader.byte()
+      _ = try reader.string()
+    }
+    _ = try reader.string()
+  case .memberStatusesReply:
+    for _ in 0..<(try reader.count()) {
+      _ = try reader.string()
+      guard try reader.varint() == 0 else { continue }
+      _ = try reader.byte()
+      _ = try reader.time()
+      _ = try reader.time()
+      _ = try reader.byte()
+    }
   }
+  if flags.contains(.issued) { _ = try reader.raw(FrameHeader.issuedByteCount) }
   try reader.end()
 }
 

@@ -28,7 +28,21 @@ struct FrameVectorTests {
     let fields = try read(vector.fields, from: &reader)
     try reader.end()
     #expect("\(fields)" == "\(vector.fields)", "\(vector.name)")
-    try parse(header.kind, payload)
+    try parse(header.kind, header.flags, payload)
+  }
+
+  /// What a request is asked with beside its kind, each in some vector.
+  @Test func everyErrorAndOptionHasAVector() {
+    let errors = Vectors.frames.filter { $0.kind == "error" }.map { $0.fields.number("code") }
+    for code in ErrorCode.allCases where code.rawValue >= 37 {
+      #expect(errors.contains(UInt64(code.rawValue)), "\(code)")
+    }
+    let options = Vectors.frames.filter {
+      $0.kind == "get_channel_type_reply" || $0.kind == "patch_channel_type"
+    }
+    .flatMap { $0.fields.list($0.kind == "patch_channel_type" ? "patch" : "options") }
+    #expect(Set(options.map { $0.number("option") }) == Set(1...12))
+    #expect(Set(Vectors.frames.map(\.flags)) == [0, 1, 2, 3])
   }
 
   @Test(arguments: Vectors.frames.indices)
@@ -113,6 +127,25 @@ struct FrameVectorTests {
       #expect(record.name == fields.text("type"))
       #expect(record.version == fields.number("version"))
       content.writeChannelTypeRecord(record)
+    case "get_user_reply", "patch_user_reply", "assign_user_reply":
+      var reader = FieldReader(payload)
+      let settings = try reader.userSettings()
+      Self.expect(settings, fields)
+      content.writeUserSettings(settings)
+    case "list_unsettled_reply":
+      var reader = FieldReader(payload)
+      content.writeVarint(try reader.count())
+      for entry in fields.list("types") {
+        let record = try reader.channelTypeRecord()
+        #expect(record.name == entry.text("type"))
+        content.writeChannelTypeRecord(record)
+      }
+      content.writeVarint(try reader.count())
+      for entry in fields.list("users") {
+        let settings = try reader.userSettings()
+        Self.expect(settings, entry)
+        content.writeUserSettings(settings)
+      }
     case "mark_read_reply", "mark_unread_reply", "mark_delivered_reply":
       var reader = FieldReader(payload)
       let row = try RowFields(&reader)
@@ -155,6 +188,16 @@ struct FrameVectorTests {
     #expect(Array(frame.readableBytesView).hex == vector.hex, "\(vector.name)")
   }
 
+  private static func expect(_ settings: UserSettings, _ fields: [Vectors.Field]) {
+    #expect(settings.user == fields.text("user"))
+    #expect(settings.version == fields.number("version"))
+    #expect(settings.hidesRead == (fields.number("flags") & 1 != 0))
+    #expect(settings.hidesDelivered == (fields.number("flags") & 2 != 0))
+    #expect(UInt64(settings.readShownSince.milliseconds) == fields.number("read_shown_since"))
+    #expect(UInt64(settings.deliveredShownSince.milliseconds) == fields.number("delivered_shown_since"))
+    #expect(UInt64(settings.tokensRevokedBefore.milliseconds) == fields.number("tokens_revoked_before"))
+  }
+
   @Test(arguments: Vectors.badFrames.indices)
   func refuses(_ index: Int) {
     let vector = Vectors.badFrames[index]
@@ -182,7 +225,7 @@ struct FrameVectorTests {
         return "incomplete"
       }
       let start = FrameHeader.byteCount
-      try parse(header.kind, bytes.extracting(start..<(start + payloadCount)))
+      try parse(header.kind, header.flags, bytes.extracting(start..<(start + payloadCount)))
       return "accepted"
     } catch {
       return error.name

@@ -6,7 +6,7 @@ import Testing
 /// Effects, batches and pages against Proto/vectors/log.json, both ways.
 struct LogVectorTests {
   @Test func everyEffectHasAVector() {
-    #expect(Set(Vectors.log.effects.map(\.effect)).count == 12)
+    #expect(Set(Vectors.log.effects.map(\.effect)).count == 24)
   }
 
   @Test(arguments: Vectors.log.effects.indices)
@@ -119,41 +119,47 @@ struct LogVectorTests {
       )
     case "row_assigned":
       let flags = fields.number("flags")
-      return .rowAssigned(
-        channel(),
-        row(),
-        RowRecord(
-          user: fields.text("user"),
-          role: fields.text("role"),
-          hasLeft: flags & 1 != 0,
-          hidesHistory: flags & 2 != 0,
-          joined: sequence("joined"),
-          joinedAt: time(fields, "joined_at"),
-          read: sequence("read"),
-          readAt: time(fields, "read_at"),
-          delivered: sequence("delivered"),
-          deliveredAt: time(fields, "delivered_at"),
-          marker: marker(),
-          unreadEpoch: epoch()
-        )
+      var record = RowRecord(
+        user: fields.text("user"),
+        role: fields.text("role"),
+        hasLeft: flags & 1 != 0,
+        hidesHistory: flags & 2 != 0,
+        joined: sequence("joined"),
+        joinedAt: time(fields, "joined_at"),
+        read: sequence("read"),
+        readAt: time(fields, "read_at"),
+        delivered: sequence("delivered"),
+        deliveredAt: time(fields, "delivered_at"),
+        marker: marker(),
+        unreadEpoch: epoch()
       )
+      if flags & 4 != 0 {
+        record.readIsHidden = fields.number("hidden") & 1 != 0
+        record.deliveredIsHidden = fields.number("hidden") & 2 != 0
+        record.readSteps = UInt32(fields.number("read_steps"))
+        record.deliveredSteps = UInt32(fields.number("delivered_steps"))
+        record.acknowledgedThrough = sequence("acknowledged_through")
+      }
+      return .rowAssigned(channel(), row(), record)
     case "row_left": return .rowLeft(channel(), row(), at: time(fields, "time"))
     case "role_assigned": return .roleAssigned(channel(), row(), role: fields.text("role"))
-    case "read_moved": return .readMoved(channel(), row(), to: sequence(), at: time(fields, "time"))
-    case "delivered_moved": return .deliveredMoved(channel(), row(), to: sequence(), at: time(fields, "time"))
+    case "read_moved", "read_moved_hidden":
+      let isHidden = vector.effect == "read_moved_hidden"
+      return .readMoved(channel(), row(), to: sequence(), at: time(fields, "time"), isHidden: isHidden)
+    case "delivered_moved", "delivered_moved_hidden":
+      let isHidden = vector.effect == "delivered_moved_hidden"
+      return .deliveredMoved(channel(), row(), to: sequence(), at: time(fields, "time"), isHidden: isHidden)
     case "marker_assigned": return .markerAssigned(channel(), row(), marker: marker(), epoch: epoch())
     case "message_assigned":
-      return .messageAssigned(
-        channel(),
-        sequence(),
-        MessageRecord(
-          id: fields.text("id"),
-          sender: fields.text("sender"),
-          flags: MessageRecord.Flags(rawValue: UInt8(fields.number("flags"))),
-          registeredAt: time(fields, "registered"),
-          createdAt: time(fields, "created")
-        )
+      var record = MessageRecord(
+        id: fields.text("id"),
+        sender: fields.text("sender"),
+        flags: MessageRecord.Flags(rawValue: UInt8(fields.number("flags"))),
+        registeredAt: time(fields, "registered"),
+        createdAt: time(fields, "created")
       )
+      if fields.number("flags") & 8 != 0 { record.receiptExpiresAt = time(fields, "receipt_expires") }
+      return .messageAssigned(channel(), sequence(), record)
     case "message_deleted": return .messageDeleted(channel(), sequence(), at: time(fields, "time"))
     case "channel_type_assigned":
       return .channelTypeAssigned(
@@ -169,21 +175,105 @@ struct LogVectorTests {
         time: time(fields, "time")
       )
     case "session_assigned": return .sessionAssigned(session(fields))
+    case "type_settled": return .typeSettled(name: fields.text("type"), version: fields.number("version"))
+    case "acknowledged":
+      return .acknowledged(
+        channel(),
+        sequence(),
+        Acknowledgement(
+          row: row(),
+          at: time(fields, "time"),
+          isHidden: fields.number("flags") == 1,
+          note: fields.text("note")
+        )
+      )
+    case "acknowledgement_forgotten": return .acknowledgementForgotten(channel(), sequence(), row())
+    case "acknowledged_through": return .acknowledgedThrough(channel(), row(), to: sequence())
+    case "steps_sealed":
+      return .stepsSealed(
+        channel(),
+        rowPage: UInt32(fields.number("row_page")),
+        segment: UInt32(fields.number("segment")),
+        bytes: fields.bytes("steps")
+      )
+    case "step_tail_cut":
+      return .stepTailCut(channel(), rowPage: UInt32(fields.number("row_page")), end: time(fields, "end"))
+    case "steps_trimmed":
+      return .stepsTrimmed(
+        channel(),
+        rowPage: UInt32(fields.number("row_page")),
+        first: UInt32(fields.number("first"))
+      )
+    case "step_tail_assigned":
+      var record = StepTailRecord(first: UInt32(fields.number("first")))
+      record.ends = fields.list("ends").map { time($0, "end") }
+      record.tail = fields.bytes("steps")
+      return .stepTailAssigned(channel(), rowPage: UInt32(fields.number("row_page")), record)
+    case "user_assigned":
+      return .userAssigned(
+        UInt32(fields.number("number")),
+        UserSettings(
+          user: fields.text("user"),
+          version: fields.number("version"),
+          hidesRead: fields.number("flags") & 1 != 0,
+          hidesDelivered: fields.number("flags") & 2 != 0,
+          readShownSince: time(fields, "read_shown_since"),
+          deliveredShownSince: time(fields, "delivered_shown_since"),
+          tokensRevokedBefore: time(fields, "tokens_revoked_before")
+        )
+      )
+    case "user_settled":
+      return .userSettled(UInt32(fields.number("number")), version: fields.number("version"))
     default: fatalError("no effect \(vector.effect)")
     }
   }
 
+  /// By the values' bytes, with nothing of the option reader.
   private static func patch(_ entries: [[Vectors.Field]]) -> OptionPatch {
     var patch = OptionPatch()
     for entry in entries {
-      let value = entry.bytes("value")[0]
+      let value = entry.bytes("value")
       switch entry.number("option") {
-      case 1: patch.readEvents = value == 1
-      case 2: patch.deliveryEvents = value == 1
-      case 3: patch.markUnread = MarkUnreadOption(rawValue: value)
-      default: patch.history = HistoryOption(rawValue: value)
+      case 1: patch.readEvents = value[0] == 1
+      case 2: patch.deliveryEvents = value[0] == 1
+      case 3: patch.markUnread = MarkUnreadOption(rawValue: value[0])
+      case 4: patch.history = HistoryOption(rawValue: value[0])
+      case 5: patch.readAcksReceipts = ReadAcksOption(rawValue: value[0])
+      case 6: patch.receiptTTL = nullable(value)
+      case 7: patch.receiptMembersMax = nullable(value)
+      case 8: patch.receiptDailyLimit = nullable(value)
+      case 9: patch.receiptRequestRoles = value[0] == 0 ? .null : .value(roles(value.dropFirst(2)))
+      case 10: patch.countsVisibleTo = CountsVisibleOption(rawValue: value[0])
+      case 11:
+        switch value[0] {
+        case 0: patch.statusRule = .any
+        case 1: patch.statusRule = .all
+        case 2: patch.statusRule = .count(UInt32(groups(value.dropFirst())))
+        default: patch.statusRule = .percentage(value[1])
+        }
+      default: patch.keptSteps = UInt16(groups(value))
       }
     }
     return patch
+  }
+
+  /// Groups of 7 bits, the lowest first.
+  private static func groups(_ bytes: some Sequence<UInt8>) -> UInt64 {
+    bytes.reversed().reduce(0) { $0 << 7 | UInt64($1 & 0x7F) }
+  }
+
+  private static func nullable(_ bytes: [UInt8]) -> Nullable<UInt32> {
+    bytes == [0] ? .null : .value(UInt32(groups(bytes) - 1))
+  }
+
+  /// Roles of fewer than 128 bytes, each behind its length.
+  private static func roles(_ bytes: ArraySlice<UInt8>) -> [String] {
+    var rest = bytes
+    var roles: [String] = []
+    while let length = rest.popFirst() {
+      roles.append(String(decoding: rest.prefix(Int(length)), as: UTF8.self))
+      rest = rest.dropFirst(Int(length))
+    }
+    return roles
   }
 }

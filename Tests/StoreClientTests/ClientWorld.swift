@@ -170,8 +170,8 @@ final class ClientWorld {
 
   /// The fields after cid and counter are the token, 8 bytes, filled up to `bytes`.
   @discardableResult
-  func send(_ kind: FrameKind, _ token: UInt64, cid: String, bytes: Int) -> Bool {
-    client.send(kind, cid: Array(cid.utf8).span.bytes, token: token) { buffer in
+  func send(_ kind: FrameKind, _ token: UInt64, cid: String, bytes: Int, issued: UInt32? = nil) -> Bool {
+    client.send(kind, cid: Array(cid.utf8).span.bytes, token: token, issued: issued) { buffer in
       buffer.writeInteger(token)
       buffer.writeRepeatingByte(0, count: bytes - 8)
     }

@@ -34,6 +34,8 @@ final class FakeStore {
     var counter: UInt64?
     /// The fields after name and counter.
     var rest: [UInt8]
+    /// What stood behind the fields.
+    var issued: UInt32?
   }
 
   private(set) var hellos: [Hello] = []
@@ -170,7 +172,10 @@ final class FakeConnection {
     var reader = FieldReader(payload.readableBytesSpan)
     let name = header.kind == .listChannelTypes ? "" : try reader.text()
     let counter = header.kind.isCommand ? try reader.varint() : nil
-    let rest = try reader.raw(reader.remaining).withUnsafeBytes { Array($0) }
+    let issuedCount = header.flags.contains(.issued) ? FrameHeader.issuedByteCount : 0
+    guard reader.remaining >= issuedCount else { return fail(.malformedFrame) }
+    let rest = try reader.raw(reader.remaining - issuedCount).withUnsafeBytes { Array($0) }
+    let issued = try reader.raw(issuedCount).withUnsafeBytes { Array($0) }
     let request = FakeStore.Request(
       connection: number,
       kind: header.kind,
@@ -180,7 +185,8 @@ final class FakeConnection {
       session: hello.session,
       name: name,
       counter: counter,
-      rest: rest
+      rest: rest,
+      issued: issued.isEmpty ? nil : issued.reduce(0) { $0 << 8 | UInt32($1) }
     )
     store.take(request)
     if store.holdsAnswers { store.waiting.append(request) } else { answer(request) }

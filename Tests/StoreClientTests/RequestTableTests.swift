@@ -6,7 +6,8 @@ import Testing
 @testable import StoreClient
 
 /// The table alone, as stories: an event to the left, what comes of it to the right. `c1` is command 1, `q2`
-/// query 2; on the wire a command is shown with its counter (`c1#1`), a resend with `!`.
+/// query 2; on the wire a command is shown with its counter (`c1#1`), what was issued with its time (`c1#1@7`),
+/// a resend with `!`.
 struct RequestTableTests {
   struct Story: CustomTestStringConvertible {
     var testDescription: String
@@ -37,6 +38,18 @@ struct RequestTableTests {
         ("write", "q3"), ("reply c1", "deliver"), ("send c4", "queued"), ("lost", ""), ("open 100", ""),
         ("write", "c2#2! q3! c4#3"), ("write", ""), ("reply q3", "deliver"), ("lost", ""), ("open 100", ""),
         ("write", "c2#2! c4#3!"),
+      ]
+    ),
+    Story(
+      "a token's time stays with its request, however that is sent again",
+      [
+        ("send c1 7", "queued"), ("send q2 0", "queued"), ("send c3", "queued"),
+        ("write", "c1#1@7 q2@0 c3#2"), ("send c4 4294967295", "queued"), ("lost", ""), ("open 100", ""),
+        // The frames that were written are copied, the one that was not is encoded again.
+        ("write", "c1#1@7! q2@0! c3#2! c4#3@4294967295"), ("lost", ""),
+        ("ended", "c1 outcome_unknown, c3 outcome_unknown, c4 outcome_unknown"), ("send c5 8", "queued"),
+        ("open 100", ""), ("write", "q2@0! c5#1@8"), ("lost", ""), ("open 100", ""),
+        ("write", "q2@0! c5#1@8!"), ("reply q2", "deliver"), ("reply c5", "deliver"), ("retained", "0"),
       ]
     ),
     Story(
@@ -149,7 +162,8 @@ struct RequestTableTests {
       switch Int.random(in: 0..<20, using: &generator) {
       case 0..<8:
         sent += 1
-        _ = player.play("send \(Bool.random(using: &generator) ? "c" : "q")\(sent)")
+        let issued = Int.random(in: 0..<3, using: &generator) == 0 ? " \(sent)" : ""
+        _ = player.play("send \(Bool.random(using: &generator) ? "c" : "q")\(sent)\(issued)")
       case 8..<12: if isOpen { _ = player.play("write") }
       case 12..<17: if isOpen { player.replyToAny(using: &generator) }
       case 17: _ = player.play("tick 1")
@@ -195,7 +209,8 @@ private final class Player {
         words[1].hasPrefix("c") ? .markRead : .getChannel,
         shard: nil,
         name: cid.span.bytes,
-        token: token
+        token: token,
+        issued: words.count > 2 ? UInt32(words[2])! : nil
       ) { $0.writeInteger(token) }
       if outcome == .queued { names[token] = words[1] }
       return "\(outcome)"
@@ -244,9 +259,15 @@ private final class Player {
       let counter = header.kind.isCommand ? try! reader.varint() : nil
       let fields = try! reader.raw(8).withUnsafeBytes { Array($0) }
       let name = names[token(of: fields)]!
+      var word = name + (counter.map { "#\($0)" } ?? "")
+      if header.flags.contains(.issued) {
+        let issued = try! reader.raw(FrameHeader.issuedByteCount).withUnsafeBytes { Array($0) }
+        word += "@\(issued.reduce(UInt32(0)) { $0 << 8 | UInt32($1) })"
+      }
+      try! reader.end()
       correlations[name] = FrameHeader(header.kind.reply, correlation: header.correlation)
       wire.append(name)
-      words.append(name + (counter.map { "#\($0)" } ?? "") + (header.flags.contains(.resend) ? "!" : ""))
+      words.append(word + (header.flags.contains(.resend) ? "!" : ""))
     }
     return words.joined(separator: " ")
   }

@@ -33,6 +33,11 @@ struct ResendTests {
   @Test(arguments: 0..<40)
   func cutsAtRandomBytes(_ seed: UInt64) { Self.story(seed: seed) }
 
+  /// Every third request is one for a user, whose token's time comes with it.
+  private static func issued(_ token: UInt64) -> UInt32? {
+    token.isMultiple(of: 3) ? 1_700_000_000 + UInt32(token) : nil
+  }
+
   /// 400 requests over a connection that is cut again and again, both ways, within frames.
   static func story(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
@@ -58,7 +63,8 @@ struct ResendTests {
             isCommand ? .markRead : .getChannel,
             next,
             cid: cid,
-            bytes: 8 + Int.random(in: 0...60, using: &generator)
+            bytes: 8 + Int.random(in: 0...60, using: &generator),
+            issued: issued(next)
           )
         else { break }
         next += 1
@@ -93,6 +99,7 @@ struct ResendTests {
       #expect(counters == counters.sorted() && Set(counters).count == counters.count, comment)
     }
     for request in store.requests {
+      #expect(request.issued == issued(token(of: request.rest)), comment)
       guard let counter = request.counter else { continue }
       #expect(applied[counter]!.rest == request.rest, comment)
       // What is sent for the first time is the next one; what was seen before says that it is a resend.

@@ -18,6 +18,11 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
       if let cid = page.cid { directory[cid] = page.key.channel }
     }
     for cut in group.cuts { log[cut.shard] = log[cut.shard]?.filter { $0.key > cut.through.rawValue } }
+    for trim in group.trims {
+      for segment in pages.keys.filter({ $0.shard == trim.shard && $0.channel == trim.channel }) {
+        if case .steps(trim.rowPage, let number) = segment.page, number < trim.before { pages[segment] = nil }
+      }
+    }
   }
 
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
@@ -28,10 +33,22 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
       guard let found = directory[cid] else { return nil }
       number = found
     }
-    let found = pages.filter { $0.key.shard == shard && $0.key.channel == number }
+    let found = pages.filter { $0.key.shard == shard && $0.key.channel == number && !$0.key.page.isOfSteps }
       .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
     if found.isEmpty { return nil }
     return StoredChannel(number: number, pages: found.map { (page: $0.key.page, bytes: $0.value) })
+  }
+
+  func readSteps(
+    _ shard: ShardID,
+    _ channel: ChannelNumber,
+    rowPage: UInt32,
+    segments: Range<UInt32>
+  ) throws(StorageError) -> [StoredSegment] {
+    segments.compactMap { segment in
+      let key = PageKey(shard: shard, channel: channel, page: .steps(rowPage, segment))
+      return pages[key].map { StoredSegment(rowPage: rowPage, segment: segment, bytes: $0) }
+    }
   }
 
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
@@ -42,6 +59,11 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
     return StoredShard(
       head: own(.shardHead),
       types: own(.types),
+      users: pages.compactMap { key, bytes in
+        guard key.shard == shard, case .users(let page) = key.page else { return nil }
+        return (page: page, bytes: bytes)
+      }
+      .sorted { $0.page < $1.page },
       log: batches.map { (index: LogIndex($0.key), bytes: $0.value) }
     )
   }
@@ -54,6 +76,10 @@ final class EngineWorld: StoreLoopDriver {
   /// Asked for and not answered.
   var commits: [CommitGroup] = []
   var loads: [(request: LoadRequest, reference: ChannelReference)] = []
+  /// Reads of steps, asked for and not answered.
+  var stepReads: [StepRequest] = []
+  /// Slices, asked for and not carried out.
+  private(set) var slices = 0
   private(set) var reports: [StorageError] = []
   private(set) var halts: [StorageError] = []
   /// Every commit that was asked for, in words.
@@ -83,6 +109,8 @@ final class EngineWorld: StoreLoopDriver {
   }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) { loads.append((request, reference)) }
+  func readSteps(_ request: StepRequest) { stepReads.append(request) }
+  func sliceLater() { slices += 1 }
   func reports(_ error: StorageError) { reports.append(error) }
   func halted(_ error: StorageError) { halts.append(error) }
 
@@ -115,6 +143,27 @@ final class EngineWorld: StoreLoopDriver {
 
   func answerLoads() throws { while !loads.isEmpty { try answerLoad() } }
 
+  /// Answers the oldest read of steps.
+  func answerSteps(failing: Bool = false) throws {
+    let request = stepReads.removeFirst()
+    var found: [StoredSegment] = []
+    for range in request.ranges {
+      found += try storage.readSteps(
+        request.shard,
+        request.channel,
+        rowPage: range.rowPage,
+        segments: range.segments
+      )
+    }
+    loop.stepsRead(request, failing ? .failure(.failed("bad sector")) : .success(found))
+  }
+
+  /// Carries out the slice that was asked for.
+  func slice() {
+    slices -= 1
+    loop.slice()
+  }
+
   func pass(_ milliseconds: Int64) {
     clock += milliseconds
     loop.clock = Timestamp(milliseconds: clock)
@@ -143,6 +192,8 @@ final class Gateway {
   private var correlation: UInt32 = 0
   private(set) var replies: [String] = []
   private(set) var ended: [WireError] = []
+  /// The fields of the reply that came last.
+  private(set) var lastPayload = ByteBuffer()
 
   init(_ world: EngineWorld, session: SessionID, serial: UInt64) {
     self.world = world
@@ -171,6 +222,7 @@ final class Gateway {
     while case .frame(let header, let count)? = try? decoder.next(bytes.readableBytesSpan, at: offset) {
       let start = offset + FrameHeader.byteCount
       offset = start + count
+      lastPayload = bytes.getSlice(at: bytes.readerIndex + start, length: count)!
       replies.append(
         "\(header.correlation) \(Self.words(header, bytes.readableBytesSpan.extracting(start..<offset)))"
       )
@@ -189,7 +241,14 @@ final class Gateway {
         return "row read \(row.lastReadSequence.rawValue) unread \(row.unreadMessages)"
       case .registerMessageReply:
         let isNew = try reader.byte() == 1
-        return "message \(try reader.sequence().rawValue)\(isNew ? " new" : "")"
+        let sequence = try reader.sequence().rawValue
+        _ = try reader.byte()
+        let refusal = ["", " over the limit", " not allowed"][Int(try reader.byte())]
+        return "message \(sequence)\(isNew ? " new" : "")\(refusal)"
+      case .acknowledgeReply:
+        let codes = try (0..<(try reader.count())).map { _ in try reader.varint() }
+        return "acknowledged "
+          + codes.map { ErrorCode(rawValue: UInt16($0))?.name ?? "ok" }.joined(separator: " ")
       case .deleteMessageReply:
         return "deleted \(try reader.sequence().rawValue)"
       case .putChannelReply:
@@ -201,18 +260,73 @@ final class Gateway {
         let type = try reader.channelTypeRecord()
         return
           "type \(type.name) version \(type.version)\(type.options.readEvents ? "" : " without read events")"
+      case .patchUserReply, .assignUserReply, .getUserReply:
+        return "user \(try userWords(&reader))"
+      case .settleReply:
+        return try reader.byte() == 1 ? "settled" : "not settled"
+      case .listUnsettledReply:
+        var types: [String] = []
+        for _ in 0..<(try reader.count()) { types.append(try reader.channelTypeRecord().name) }
+        var users: [String] = []
+        for _ in 0..<(try reader.count()) { users.append(try reader.userSettings().user) }
+        return "unsettled types \(types) users \(users)"
       case .listChannelTypesReply:
         return "\(try reader.count()) types"
       case .readStateReply:
         return "\(try reader.count()) rows"
       case .statusesReply:
-        return "\(try reader.count()) statuses"
+        let count = try reader.count()
+        var receipts: [String] = []
+        for _ in 0..<count where try reader.byte() == 0 { receipts.append("\(try reader.status().receipt)") }
+        let tells = receipts.contains { $0 != "none" }
+        return tells ? "receipts \(receipts.joined(separator: " "))" : "\(count) statuses"
+      case .listMembersReply:
+        return try listWords(&reader)
+      case .memberStatusesReply:
+        return try memberWords(&reader)
       default:
         return "kind \(header.kind.rawValue)"
       }
     } catch {
       return "does not parse: \(error)"
     }
+  }
+
+  private static func userWords(_ reader: inout FieldReader) throws(WireError) -> String {
+    let settings = try reader.userSettings()
+    var words = "\(settings.user) version \(settings.version)"
+    if settings.hidesRead { words += " hides read" }
+    if settings.hidesDelivered { words += " hides delivered" }
+    if settings.readShownSince != .none { words += " since \(settings.readShownSince.milliseconds)" }
+    if settings.tokensRevokedBefore != .none {
+      words += " revoked \(settings.tokensRevokedBefore.milliseconds)"
+    }
+    return words
+  }
+
+  private static func listWords(_ reader: inout FieldReader) throws(WireError) -> String {
+    var words: [String] = []
+    for _ in 0..<(try reader.count()) {
+      let entry = try ListEntryFields(&reader)
+      let user = entry.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+      words.append(user + (entry.at == .none ? "" : "@\(entry.at.milliseconds)"))
+    }
+    let next = try reader.text()
+    try reader.end()
+    if words.isEmpty { words = ["nobody"] }
+    return (words + (next.isEmpty ? [] : ["+ \(next)"])).joined(separator: " ")
+  }
+
+  private static func memberWords(_ reader: inout FieldReader) throws(WireError) -> String {
+    var words: [String] = []
+    for _ in 0..<(try reader.count()) {
+      let member = try MemberStatusFields(&reader)
+      let user = member.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+      let code = ErrorCode(rawValue: UInt16(member.code))?.name ?? ""
+      words.append("\(user) \(member.status.map { "\($0.status)" } ?? code)")
+    }
+    try reader.end()
+    return words.joined(separator: ", ")
   }
 
   // MARK: Requests
@@ -223,6 +337,7 @@ final class Gateway {
     _ name: String?,
     counter given: UInt64? = nil,
     shard: UInt16 = 0,
+    issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void = { _ in }
   ) {
     correlation += 1
@@ -233,7 +348,13 @@ final class Gateway {
       payload.writeVarint(given ?? counter)
     }
     fields(&payload)
-    let header = FrameHeader(kind, shard: ShardID(shard), correlation: correlation)
+    if let issued { payload.writeInteger(issued) }
+    let header = FrameHeader(
+      kind,
+      flags: issued == nil ? [] : .issued,
+      shard: ShardID(shard),
+      correlation: correlation
+    )
     do {
       try world.loop.receive(header, payload.readableBytesSpan, lane: lane)
     } catch {
@@ -264,12 +385,18 @@ final class Gateway {
     }
   }
 
-  func post(_ cid: String, _ id: String, by sender: String = "", counter: UInt64? = nil) {
+  func post(
+    _ cid: String,
+    _ id: String,
+    by sender: String = "",
+    flags: UInt64 = 0,
+    counter: UInt64? = nil
+  ) {
     send(.registerMessage, cid, counter: counter) { payload in
       payload.writeField(id)
       payload.writeField(sender)
       payload.writeTime(.none)
-      payload.writeVarint(0)
+      payload.writeVarint(flags)
     }
   }
 

@@ -156,8 +156,20 @@ struct FieldTests {
     },
     Row("an unknown option", .putChannel, .ends(.badValue(.option))) { buffer in
       buffer.writeVarint(1)
+      buffer.writeVarint(13)
+      buffer.writeField("\0")
+      buffer.writeVarint(0)
+    },
+    Row("an option's value that is none", .putChannel, .ends(.badValue(.optionValue))) { buffer in
+      buffer.writeVarint(1)
       buffer.writeVarint(5)
       buffer.writeField("x")
+      buffer.writeVarint(0)
+    },
+    Row("an option's value cut", .putChannel, .ends(.badValue(.optionValue))) { buffer in
+      buffer.writeVarint(1)
+      buffer.writeVarint(11)
+      buffer.writeField("\u{2}")
       buffer.writeVarint(0)
     },
     Row("deleting what is not there", .deleteMessage, .answered("message_not_found"), Self.strings("m9")),
@@ -327,6 +339,10 @@ struct FieldTests {
         }
       ),
       (.getChannel, { _ in }),
+      (.patchUser, { $0.writeBytes([1, 1, 0, 0]) }),
+      (.assignUser, { $0.writeBytes([1, 5, 3, 0, 0, 0]) }),
+      (.getUser, { _ in }),
+      (.settle, { $0.writeBytes([1, 1, 0]) }),
     ]
     for (kind, fields) in whole {
       for name in ["team:a", "team:cold"] {

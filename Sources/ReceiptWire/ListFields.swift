@@ -1,0 +1,166 @@
+package import NIOCore
+package import ReceiptModel
+
+/// The fields of *list_members* behind the cid, as they stand in a payload (Proto/frames.md, 0x27; R11). Only their form is checked here; ranges are
+/// the store's to refuse.
+package struct ListMembersFields: ~Escapable {
+  /// 1: a server.
+  package let viewerFlags: UInt64
+  /// Empty: none.
+  package let viewer: RawSpan
+  package let message: RawSpan
+  /// A ``MemberList``, if known.
+  package let list: UInt8
+  /// A ``ListOrder``, if known.
+  package let order: UInt8
+  package let limit: UInt64
+  /// Empty: the first page.
+  package let cursor: RawSpan
+
+  /// The payload has to end behind them.
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    viewerFlags = try reader.varint()
+    viewer = try reader.string()
+    message = try reader.string()
+    list = try reader.byte()
+    order = try reader.byte()
+    limit = try reader.varint()
+    cursor = try reader.string()
+    try reader.end()
+  }
+}
+
+/// The fields of *member_statuses* behind the cid, up to its users (Proto/frames.md, 0x28); `userCount` strings follow.
+package struct MemberStatusesFields: ~Escapable {
+  /// 1: a server.
+  package let viewerFlags: UInt64
+  /// Empty: none.
+  package let viewer: RawSpan
+  package let message: RawSpan
+  package let userCount: Int
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    viewerFlags = try reader.varint()
+    viewer = try reader.string()
+    message = try reader.string()
+    userCount = try reader.count()
+  }
+}
+
+/// *entry* of Proto/frames.md, one member in a list; its strings are read where they are.
+package struct ListEntryFields: ~Escapable {
+  package let user: RawSpan
+  /// When they read it, or had it delivered; none in the list of those who have not read it.
+  package let at: Timestamp
+  package let isExact: Bool
+  /// Empty: none.
+  package let note: RawSpan
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    user = try reader.string()
+    at = try reader.time()
+    isExact = try reader.flag()
+    note = try reader.string()
+  }
+}
+
+/// One member in the reply to *member_statuses*: who, and what they have of the message or why that is not said.
+package struct MemberStatusFields: ~Escapable {
+  package let user: RawSpan
+  /// 0, or an ``ErrorCode``: `not_a_member`, `not_expected`, `counts_not_visible`.
+  package let code: UInt32
+  /// Set where the code is 0.
+  package let status: MemberStatus?
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    user = try reader.string()
+    code = try reader.varint32()
+    status = code == 0 ? try reader.memberStatus() : nil
+  }
+}
+
+extension FieldReader {
+  /// A byte that is 0 or 1.
+  @_lifetime(self: copy self)
+  fileprivate mutating func flag() throws(WireError) -> Bool {
+    let value = try byte()
+    guard value <= 1 else { throw .badValue(.flags) }
+    return value == 1
+  }
+
+  /// *member status* of Proto/frames.md.
+  @_lifetime(self: copy self)
+  package mutating func memberStatus() throws(WireError) -> MemberStatus {
+    guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
+    let readAt = try time()
+    let deliveredAt = try time()
+    return MemberStatus(status: status, readAt: readAt, deliveredAt: deliveredAt, isExact: try flag())
+  }
+}
+
+extension ByteBuffer {
+  /// The fields of *list_members* behind the cid.
+  ///
+  /// - Parameters:
+  ///   - viewer: empty for none.
+  ///   - limit: 1 to 100.
+  ///   - cursor: empty for the first page.
+  package mutating func writeListMembers(
+    viewer: RawSpan,
+    isServer: Bool,
+    message: RawSpan,
+    list: MemberList,
+    order: ListOrder,
+    limit: UInt64,
+    cursor: RawSpan
+  ) {
+    writeVarint(UInt64(isServer ? 1 : 0))
+    writeField(viewer)
+    writeField(message)
+    writeInteger(list.rawValue)
+    writeInteger(order.rawValue)
+    writeVarint(limit)
+    writeField(cursor)
+  }
+
+  /// The fields of *member_statuses* behind the cid, up to its users: `userCount` strings (1 to 100) have to follow.
+  package mutating func writeMemberStatuses(
+    viewer: RawSpan,
+    isServer: Bool,
+    message: RawSpan,
+    userCount: Int
+  ) {
+    writeVarint(UInt64(isServer ? 1 : 0))
+    writeField(viewer)
+    writeField(message)
+    writeVarint(userCount)
+  }
+
+  /// *entry* of Proto/frames.md.
+  package mutating func writeListEntry(user: RawSpan, _ entry: ListEntry) {
+    writeField(user)
+    writeTime(entry.at)
+    writeInteger(UInt8(entry.isExact ? 1 : 0))
+    writeField(entry.note)
+  }
+
+  /// One member in the reply to *member_statuses*.
+  package mutating func writeMemberStatus(user: RawSpan, _ status: MemberStatus) {
+    writeField(user)
+    writeVarint(UInt64(0))
+    writeInteger(status.status.rawValue)
+    writeTime(status.readAt)
+    writeTime(status.deliveredAt)
+    writeInteger(UInt8(status.isExact ? 1 : 0))
+  }
+
+  /// One member in the reply to *member_statuses* of whom nothing is said, and why.
+  package mutating func writeMemberStatus(user: RawSpan, refused code: ErrorCode) {
+    writeField(user)
+    writeVarint(UInt64(code.rawValue))
+  }
+}

@@ -1,0 +1,136 @@
+import DequeModule
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// A query whose work is too long for one turn of the loop: so much of it is done in each turn, and requests to other channels are answered between. It is
+/// performed again and again, as it came, with how far it has got; so whatever forbids it is seen in every slice.
+struct SlicedQuery {
+  /// How far a query has come.
+  enum Progress {
+    case list(MemberListScan)
+    /// Statuses of the first so many messages.
+    case statuses([Result<StatusAnswer, Refusal>], count: Int)
+  }
+
+  var header: FrameHeader
+  /// All of it, with what stands behind its fields.
+  var payload: ByteBuffer
+  var lane: ReplyLane
+  /// Its channel stays in memory: rows are named by number.
+  var slot: ChannelSlot
+  var progress: Progress
+  /// What was read for it before, and how often.
+  var segments: ReadSegments
+  var stepRounds: Int
+}
+
+extension ShardEngine {
+  /// Whether a query about this channel goes on.
+  func isSliced(_ slot: ChannelSlot) -> Bool { slicedQueries.contains { $0.slot == slot } }
+
+  /// Lets the query at hand look at rows, as many as this turn has left.
+  ///
+  /// - Parameter body: takes from the number what it looked at.
+  func withRows(_ body: (inout Int) throws(Refusal) -> Void) throws(Refusal) {
+    let granted = max(loop.rowsLeft, configuration.shortRows)
+    var left = granted
+    defer { loop.rowsLeft -= granted - left }
+    try body(&left)
+  }
+
+  /// The query at hand is not done: it goes on in a later turn. Nothing may have been answered yet.
+  func goesOn(
+    _ header: FrameHeader,
+    _ reader: borrowing FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane,
+    _ progress: SlicedQuery.Progress
+  ) {
+    if slicedQueries.count >= configuration.slicedQueriesMax {
+      slicedQueries.removeAll { $0.lane.isClosed }
+      guard slicedQueries.count < configuration.slicedQueriesMax else {
+        return refuse(header, .busy, retryAfterMilliseconds: 100, "too many long queries", lane)
+      }
+    }
+    // While one is being carried out the loop knows of its shard already.
+    if slicedQueries.isEmpty, !isGoingOn { loop.slices(self) }
+    slicedQueries.append(
+      SlicedQuery(
+        header: header,
+        payload: payload(reader),
+        lane: lane,
+        slot: slot,
+        progress: progress,
+        segments: readSegments,
+        stepRounds: stepRounds
+      )
+    )
+  }
+
+  /// Carries out one slice: of the query that has waited longest. Those whose connection is gone are forgotten.
+  func goOn() {
+    while let query = slicedQueries.popFirst() {
+      guard !query.lane.isClosed else { continue }
+      progress = query.progress
+      readSegments = query.segments
+      stepRounds = query.stepRounds
+      isGoingOn = true
+      defer {
+        progress = nil
+        readSegments = ReadSegments()
+        stepRounds = 0
+        isGoingOn = false
+      }
+      do {
+        try receive(query.header, query.payload.readableBytesSpan, query.lane)
+      } catch {
+        query.lane.fail(error)
+      }
+      return
+    }
+  }
+
+  // MARK: Statuses
+
+  /// Counts the messages of a statuses query. They are counted together, but each with a receipt takes a pass of its own over who has acknowledged it.
+  ///
+  /// - Returns: false where the query goes on later.
+  func fillStatuses(
+    _ header: FrameHeader,
+    _ reader: borrowing FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane,
+    _ viewer: ChannelViewer,
+    _ answers: inout [Result<StatusAnswer, Refusal>]
+  ) -> Bool {
+    var done = 0
+    if case .statuses(let known, let count)? = progress {
+      // A message that was deleted meanwhile has no status any more.
+      for place in 0..<count {
+        if case .success = answers[place] { answers[place] = known[place] }
+      }
+      done = count
+    }
+    progress = nil
+    let granted = max(loop.rowsLeft, configuration.shortRows)
+    let rows = state[slot].rows.rowCount
+    var left = granted - rows
+    var end = done
+    while end < answers.count {
+      if case .success(let asked) = answers[end], state.hasReceipt(slot, asked.sequence) {
+        // Each slice gets on by one at least.
+        if left < rows, end > done { break }
+        left -= rows
+      }
+      end += 1
+    }
+    loop.rowsLeft -= granted - left
+    var part = Array(answers[done..<end])
+    state.statuses(slot, viewer: viewer, &part)
+    answers.replaceSubrange(done..<end, with: part)
+    guard end < answers.count else { return true }
+    goesOn(header, reader, slot, lane, .statuses(answers, count: end))
+    return false
+  }
+}

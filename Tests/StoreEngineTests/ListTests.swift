@@ -1,0 +1,241 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import StoreEngine
+
+extension Gateway {
+  /// Asks for a list; the reply is its users, `+` and the cursor where there is a next page.
+  func list(
+    _ cid: String,
+    _ list: MemberList,
+    _ message: String = "m1",
+    order: ListOrder = .joined,
+    limit: UInt64 = 100,
+    cursor: String = "",
+    viewer: String = ""
+  ) {
+    send(.listMembers, cid) { payload in
+      payload.writeListMembers(
+        viewer: Array(viewer.utf8).span.bytes,
+        isServer: viewer.isEmpty,
+        message: Array(message.utf8).span.bytes,
+        list: list,
+        order: order,
+        limit: limit,
+        cursor: Array(cursor.utf8).span.bytes
+      )
+    }
+  }
+
+  func members(_ cid: String, _ users: [String], _ message: String = "m1", viewer: String = "") {
+    send(.memberStatuses, cid) { payload in
+      payload.writeMemberStatuses(
+        viewer: Array(viewer.utf8).span.bytes,
+        isServer: viewer.isEmpty,
+        message: Array(message.utf8).span.bytes,
+        userCount: users.count
+      )
+      for user in users { payload.writeField(user) }
+    }
+  }
+
+  /// Asks as a server.
+  func statuses(_ cid: String, _ messages: [String]) {
+    send(.statuses, cid) { payload in
+      payload.writeVarint(1)
+      payload.writeEmptyField()
+      payload.writeVarint(messages.count)
+      for message in messages { payload.writeField(message) }
+    }
+  }
+}
+
+@Suite("Lists and slices")
+struct ListTests {
+  /// `team:a` with alice, bob and m1 by alice; `team:b` with so many members and m1; everything on storage.
+  private func world(
+    members: Int = 100,
+    configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+  ) throws -> (EngineWorld, Gateway) {
+    let (world, gateway) = try settledWorld { configuration in
+      configuration.sliceRows = 40
+      configuration.shortRows = 10
+      configure(&configuration)
+    }
+    gateway.post("team:a", "m1", by: "alice")
+    gateway.put("team:b", (1...members).map { "u\($0)" })
+    world.loop.endTurn()
+    try world.answerLoads()
+    gateway.post("team:b", "m1")
+    world.loop.endTurn()
+    try world.persistAll()
+    _ = gateway.take()
+    return (world, gateway)
+  }
+
+  private static func words(_ replies: [String]) -> [String] {
+    replies.map { String($0.drop { $0 != " " }.dropFirst()) }
+  }
+
+  @Test("a list and members' statuses, asked for and refused")
+  func frames() throws {
+    let (world, gateway) = try world()
+    gateway.read("team:a", "bob", "m1")
+    world.loop.endTurn()
+    try world.persistAll()
+    _ = gateway.take()
+    gateway.list("team:a", .readers)
+    gateway.list("team:a", .unread)
+    gateway.list("team:a", .readers, order: .time, viewer: "alice")
+    gateway.list("team:b", .unread, limit: 2)
+    gateway.list("team:b", .unread, limit: 2, cursor: "j98")
+    gateway.list("team:a", .readers, limit: 0)
+    gateway.list("team:a", .readers, limit: 101)
+    gateway.list("team:a", .readers, cursor: "x")
+    gateway.list("team:a", .readers, viewer: "zoe")
+    gateway.list("team:a", .readers, "m2")
+    gateway.members("team:a", ["bob", "zoe", "alice"])
+    gateway.members("team:a", [])
+    gateway.members("team:a", Array(repeating: "bob", count: 101))
+    gateway.members("team:a", ["bob"], "m2")
+    gateway.members("team:a", ["bob"], viewer: "zoe")
+    world.loop.endTurn()
+    #expect(
+      Self.words(gateway.take()) == [
+        "bob@1000", "nobody", "bob@1000", "u1 u2 + j2", "u99 u100", "invalid_field", "invalid_field",
+        "invalid_cursor", "not_a_member", "message_not_found", "bob read, zoe not_a_member, alice read",
+        "invalid_field", "invalid_field", "message_not_found", "not_a_member",
+      ]
+    )
+  }
+
+  @Test("a list that tells of a move leaves when the move is durable")
+  func departure() throws {
+    let (world, gateway) = try world()
+    gateway.read("team:a", "bob", "m1")
+    gateway.list("team:a", .readers)
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    try world.persist()
+    #expect(Self.words(gateway.take()) == ["row read 1 unread 0", "bob@1000"])
+  }
+
+  @Test("a list that takes long is made in slices, and other channels are answered between them")
+  func slices() throws {
+    let (world, gateway) = try world()
+    gateway.list("team:b", .readers)
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    #expect(world.slices == 1)
+    #expect(world.loop.isBusy)
+    world.slice()
+    #expect(gateway.take() == [])
+    gateway.read("team:a", "bob", "m1")
+    // Who reads ahead of the scan is found, who reads behind it is not.
+    gateway.read("team:b", "u1", "m1")
+    gateway.read("team:b", "u100", "m1")
+    world.loop.endTurn()
+    try world.persistAll()
+    #expect(Self.words(gateway.take()).count == 3)
+    var left = 10
+    while world.slices > 0, left > 0 {
+      world.slice()
+      left -= 1
+    }
+    #expect(Self.words(gateway.take()) == ["u100@1000"])
+    #expect(world.slices == 0)
+    #expect(!world.loop.isBusy)
+  }
+
+  @Test("what waits for a slice takes turns")
+  func turns() throws {
+    let (world, gateway) = try world()
+    for _ in 0..<3 { gateway.list("team:b", .readers) }
+    world.loop.endTurn()
+    // Each slice is one query's: nothing is asked twice.
+    var slices = 0
+    while world.slices > 0, slices < 100 {
+      #expect(world.slices == 1)
+      world.slice()
+      slices += 1
+    }
+    #expect(Self.words(gateway.take()) == ["nobody", "nobody", "nobody"])
+    #expect((4..<100).contains(slices))
+  }
+
+  @Test("one more than may go on in slices is busy, and those whose connection is gone do not count")
+  func bound() throws {
+    let (world, gateway) = try world { $0.slicedQueriesMax = 2 }
+    let other = world.connect(session: 2)
+    world.loop.open(other.lane)
+    other.list("team:b", .readers)
+    gateway.list("team:b", .readers)
+    gateway.list("team:b", .readers)
+    world.loop.endTurn()
+    #expect(Self.words(gateway.take()) == ["busy"])
+    world.loop.close(other.lane)
+    gateway.list("team:b", .readers)
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    while world.slices > 0 { world.slice() }
+    #expect(Self.words(gateway.take()) == ["nobody", "nobody"])
+    #expect(other.take() == [])
+  }
+
+  @Test("a query whose connection is gone goes on no more")
+  func closed() throws {
+    let (world, gateway) = try world()
+    gateway.list("team:b", .readers)
+    world.loop.endTurn()
+    world.loop.close(gateway.lane)
+    #expect(world.slices == 1)
+    world.slice()
+    #expect(world.slices == 0)
+    #expect(!world.loop.isBusy)
+    #expect(gateway.take() == [])
+  }
+
+  @Test("a channel stays in memory while a query about it goes on")
+  func eviction() throws {
+    let (world, gateway) = try world { $0.residentBytesMax = 1 }
+    try world.checkpoint()
+    _ = gateway.take()
+    gateway.list("team:b", .readers)
+    world.loop.endTurn()
+    try world.answerLoads()
+    #expect(world.slices == 1)
+    let name = Array("team:b".utf8)
+    func isLoaded() -> Bool { world.loop.isLoaded(ShardID(0), cid: name.span.bytes) }
+    // Enough time and turns for it to be let go.
+    for _ in 0..<5 {
+      world.pass(1_000)
+      world.loop.tick()
+      try world.persistAll()
+      world.loop.endTurn()
+      #expect(isLoaded())
+    }
+    while world.slices > 0 { world.slice() }
+    #expect(Self.words(gateway.take()) == ["nobody"])
+    for _ in 0..<5 {
+      world.pass(1_000)
+      world.loop.tick()
+      try world.persistAll()
+      world.loop.endTurn()
+    }
+    #expect(!isLoaded())
+  }
+
+  @Test("a halted loop goes on with nothing")
+  func halted() throws {
+    let (world, gateway) = try world()
+    gateway.list("team:b", .readers)
+    gateway.read("team:a", "bob", "m1")
+    world.loop.endTurn()
+    world.fail()
+    world.slice()
+    #expect(world.slices == 0)
+    #expect(gateway.take() == [])
+  }
+}

@@ -1,0 +1,315 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Receipts over frames: acknowledging, asking for one, and expiry that cannot be taken back (R9, R20).
+@Suite("Receipts in the store")
+struct ReceiptTests {
+  @Test("a batch is one command with an answer for each message, which leaves when it is durable")
+  func batch() throws {
+    let (world, gateway) = try settledWorld()
+    for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice", flags: 2) }
+    gateway.post("team:a", "m4", by: "alice")
+    world.loop.endTurn()
+    try world.persistAll()
+    #expect(gateway.take().count == 4)
+    gateway.acknowledge("team:a", "bob", ["m1", "m2", "m1", "m4", "m9"], note: "grüße")
+    gateway.statuses("team:a", ["m1", "m3"])
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    #expect(world.commits.map(\.batches.count) == [1])
+    try world.persistAll()
+    #expect(
+      gateway.take() == [
+        "6 acknowledged ok ok ok receipt_not_requested message_not_found", "7 receipts done processing",
+      ]
+    )
+    // Again it changes nothing, so there is nothing to wait for.
+    gateway.acknowledge("team:a", "bob", ["m1"])
+    world.loop.endTurn()
+    #expect(gateway.take() == ["8 acknowledged ok"])
+    #expect(world.commits.isEmpty)
+    gateway.acknowledge("team:a", "alice", ["m1", "m2"])
+    gateway.acknowledge("team:a", "zoe", ["m1"])
+    gateway.acknowledge("team:b", "bob", ["m1"])
+    world.loop.endTurn()
+    try world.answerLoads()
+    #expect(
+      gateway.take() == ["9 acknowledged own_message own_message", "10 not_a_member", "11 channel_not_found"]
+    )
+  }
+
+  @Test("fields out of their range refuse the request, and nothing of it is applied")
+  func fields() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m1", by: "alice", flags: 2)
+    world.loop.endTurn()
+    try world.persistAll()
+    _ = gateway.take()
+    gateway.acknowledge("team:a", "bob", [])
+    gateway.acknowledge("team:a", "bob", Array(repeating: "m1", count: 101))
+    gateway.acknowledge("team:a", "bob", ["m1"], note: String(repeating: "n", count: 1_025))
+    gateway.acknowledge("team:a", "bob", ["m1"], noteBytes: [0x61, 0xC3])
+    gateway.statuses("team:a", ["m1"])
+    world.loop.endTurn()
+    #expect(gateway.take() == (3...6).map { "\($0) invalid_field" } + ["7 receipts processing"])
+    #expect(world.commits.isEmpty)
+    gateway.acknowledge(
+      "team:a",
+      "bob",
+      Array(repeating: "m1", count: 100),
+      note: String(repeating: "n", count: 1_024)
+    )
+    world.loop.endTurn()
+    try world.persistAll()
+    #expect(gateway.take() == ["8 acknowledged" + String(repeating: " ok", count: 100)])
+  }
+
+  @Test("a payload that ends early, or late, ends the connection before anything of it is applied")
+  func truncated() throws {
+    var payload = ByteBuffer()
+    payload.writeField("bob")
+    payload.writeField("note")
+    payload.writeVarint(2)
+    payload.writeField("m1")
+    payload.writeField("m2")
+    for count in 0...payload.readableBytes + 1 where count != payload.readableBytes {
+      let (world, gateway) = try settledWorld()
+      gateway.post("team:a", "m1", by: "alice", flags: 2)
+      world.loop.endTurn()
+      try world.persistAll()
+      let cut = count < payload.readableBytes ? payload.getSlice(at: 0, length: count)! : payload
+      gateway.send(.acknowledge, "team:a") { buffer in
+        buffer.writeImmutableBuffer(cut)
+        if count > payload.readableBytes { buffer.writeEmptyField() }
+      }
+      world.loop.endTurn()
+      #expect(gateway.ended.count == 1, "\(count) bytes")
+      #expect(world.commits.isEmpty, "\(count) bytes")
+    }
+  }
+
+  @Test("registering says why there is no receipt, and says it again")
+  func registering() throws {
+    let world = try EngineWorld()
+    let gateway = world.connect()
+    var options = OptionPatch()
+    options.receiptDailyLimit = .value(1)
+    options.receiptRequestRoles = .value(["host"])
+    gateway.create("team:a", ["alice", "bob"], roles: ["host", ""], options)
+    try world.answerLoads()
+    gateway.post("team:a", "m1", by: "bob", flags: 2)
+    gateway.post("team:a", "m2", by: "alice", flags: 3)
+    gateway.post("team:a", "m3", by: "alice", flags: 2)
+    for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice", flags: 2) }
+    gateway.post("team:a", "m4", by: "alice", flags: 4)
+    world.loop.endTurn()
+    try world.persistAll()
+    #expect(
+      gateway.take() == [
+        // The refusal of a field waits for nothing.
+        "8 not_implemented", "1 channel of 2 new", "2 message 1 new not allowed", "3 message 2 new",
+        "4 message 3 new over the limit", "5 message 1 not allowed", "6 message 2",
+        "7 message 3 over the limit",
+      ]
+    )
+  }
+
+  @Test("an acknowledgement that is sent again is answered from the state as it is, and applied once")
+  func resend() throws {
+    let (world, gateway) = try settledWorld()
+    for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice", flags: 2) }
+    world.loop.endTurn()
+    try world.persistAll()
+    gateway.acknowledge("team:a", "bob", ["m1", "m9"], note: "first")
+    let counter = gateway.counter
+    world.loop.endTurn()
+    // The store ends before it is durable: the next one decides it, as if it came for the first time.
+    let second = try EngineWorld(world.storage)
+    let again = second.connect()
+    again.acknowledge("team:a", "bob", ["m1", "m9"], note: "first", counter: counter)
+    again.statuses("team:a", ["m1", "m2"])
+    second.loop.endTurn()
+    try second.answerLoads()
+    second.loop.endTurn()
+    try second.persistAll()
+    #expect(again.take() == ["1 acknowledged ok message_not_found", "2 receipts done processing"])
+    // Durable, and ended before the answer arrived: it is not applied again.
+    let third = try EngineWorld(second.storage)
+    let last = third.connect()
+    last.acknowledge("team:a", "bob", ["m1", "m9"], note: "first", counter: counter)
+    // What it had not acknowledged then, it does not now.
+    last.acknowledge("team:a", "bob", ["m1", "m2"], counter: counter)
+    last.statuses("team:a", ["m1", "m2"])
+    third.loop.endTurn()
+    try third.answerLoads()
+    third.loop.endTurn()
+    #expect(third.commits.isEmpty)
+    #expect(
+      last.take() == [
+        "1 acknowledged ok message_not_found", "2 outcome_unknown", "3 receipts done processing",
+      ]
+    )
+  }
+
+  @Test("receipts come back from pages and from the log, records that gave way included")
+  func recovery() throws {
+    let world = try EngineWorld()
+    let gateway = world.connect()
+    var options = OptionPatch()
+    options.receiptMembersMax = .value(1)
+    gateway.create("team:a", ["alice", "bob", "carol", "dora"], roles: [], options)
+    try world.answerLoads()
+    for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice", flags: 2) }
+    gateway.acknowledge("team:a", "bob", ["m1", "m2"], note: "one")
+    gateway.acknowledge("team:a", "carol", ["m1"], note: "two")
+    world.loop.endTurn()
+    try world.persistAll()
+    try world.checkpoint()
+    gateway.acknowledge("team:a", "dora", ["m1"], note: "three")
+    world.loop.endTurn()
+    try world.persistAll()
+    let second = try EngineWorld(world.storage)
+    let again = second.connect(session: 2)
+    again.acknowledge("team:a", "carol", ["m2"])
+    again.statuses("team:a", ["m1", "m2"])
+    again.acknowledge("team:a", "dora", ["m2"])
+    again.statuses("team:a", ["m2"])
+    second.loop.endTurn()
+    try second.answerLoads()
+    second.loop.endTurn()
+    try second.persistAll()
+    #expect(
+      again.take() == [
+        "1 acknowledged ok", "2 receipts done processing", "3 acknowledged ok", "4 receipts done",
+      ]
+    )
+  }
+
+  /// A channel whose receipts live for ten seconds, with one of them, everything on storage.
+  private func expiringWorld() throws -> (world: EngineWorld, gateway: Gateway) {
+    let world = try EngineWorld()
+    let gateway = world.connect()
+    var options = OptionPatch()
+    options.receiptTTL = .value(10)
+    gateway.create("team:a", ["alice", "bob"], roles: [], options)
+    try world.answerLoads()
+    gateway.post("team:a", "m1", by: "alice", flags: 2)
+    world.loop.endTurn()
+    try world.persistAll()
+    _ = gateway.take()
+    return (world, gateway)
+  }
+
+  @Test(
+    "that a receipt expired is logged before it is said, and holds after a crash with a clock that went back"
+  )
+  func expiry() throws {
+    let (world, gateway) = try expiringWorld()
+    world.pass(9_999)
+    gateway.statuses("team:a", ["m1"])
+    world.loop.endTurn()
+    #expect(gateway.take() == ["3 receipts processing"])
+    world.pass(1)
+    gateway.statuses("team:a", ["m1"])
+    gateway.statuses("team:a", ["m1"])
+    gateway.acknowledge("team:a", "bob", ["m1"])
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    #expect(world.commits.map(\.batches.count) == [1])
+    // In flight it is not durable yet.
+    gateway.statuses("team:a", ["m1"])
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    try world.persistAll()
+    #expect(
+      gateway.take() == [
+        "4 receipts expired", "5 receipts expired", "6 acknowledged receipt_expired", "7 receipts expired",
+      ]
+    )
+    // Once logged, it is just said.
+    gateway.statuses("team:a", ["m1"])
+    world.loop.endTurn()
+    #expect(gateway.take() == ["8 receipts expired"])
+    #expect(world.commits.isEmpty)
+    let second = try EngineWorld(world.storage)
+    #expect(second.clock < world.clock)
+    let again = second.connect(session: 2)
+    again.statuses("team:a", ["m1"])
+    again.acknowledge("team:a", "bob", ["m1"])
+    second.loop.endTurn()
+    try second.answerLoads()
+    second.loop.endTurn()
+    #expect(again.take() == ["1 receipts expired", "2 acknowledged receipt_expired"])
+    #expect(second.commits.isEmpty)
+  }
+
+  @Test("a crash before the tick is durable: nobody was told, so it may be acknowledged yet")
+  func expiryLost() throws {
+    let (world, gateway) = try expiringWorld()
+    world.pass(20_000)
+    gateway.statuses("team:a", ["m1"])
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    let second = try EngineWorld(world.storage)
+    let again = second.connect(session: 2)
+    again.statuses("team:a", ["m1"])
+    again.acknowledge("team:a", "bob", ["m1"])
+    second.loop.endTurn()
+    try second.answerLoads()
+    second.loop.endTurn()
+    try second.persistAll()
+    #expect(again.take() == ["1 receipts processing", "2 acknowledged ok"])
+  }
+
+  @Test("the refusal of an acknowledgement that came too late is logged before it is said as well")
+  func expiredAcknowledgement() throws {
+    let (world, gateway) = try expiringWorld()
+    world.pass(10_000)
+    gateway.acknowledge("team:a", "bob", ["m1"])
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    try world.persistAll()
+    #expect(gateway.take() == ["3 acknowledged receipt_expired"])
+    let second = try EngineWorld(world.storage)
+    let again = second.connect(session: 2)
+    again.acknowledge("team:a", "bob", ["m1"])
+    second.loop.endTurn()
+    try second.answerLoads()
+    second.loop.endTurn()
+    #expect(again.take() == ["1 acknowledged receipt_expired"])
+  }
+}
+
+extension Gateway {
+  func acknowledge(
+    _ cid: String,
+    _ user: String,
+    _ messages: [String],
+    note: String = "",
+    noteBytes: [UInt8]? = nil,
+    counter: UInt64? = nil
+  ) {
+    send(.acknowledge, cid, counter: counter) { payload in
+      let bytes = noteBytes ?? Array(note.utf8)
+      payload.writeField(user)
+      payload.writeField(bytes.span.bytes)
+      payload.writeVarint(messages.count)
+      for message in messages { payload.writeField(message) }
+    }
+  }
+
+  /// A channel with options; members beyond the roles have none.
+  fileprivate func create(_ cid: String, _ users: [String], roles: [String], _ options: OptionPatch) {
+    send(.putChannel, cid) { payload in
+      payload.writeOptionPatch(options)
+      payload.writeVarint(users.count)
+      for (place, user) in users.enumerated() {
+        payload.writeField(user)
+        payload.writeField(place < roles.count ? roles[place] : "")
+      }
+    }
+  }
+}

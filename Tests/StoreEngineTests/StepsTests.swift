@@ -1,0 +1,417 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import StoreEngine
+
+/// Steps in a store: segments are written and leave memory, are read for a query, and are written anew as fewer (R17).
+@Suite("Steps on storage")
+struct StepsTests {
+  private let cid = "team:a"
+
+  /// A world with `team:a` of alice and bob, where so many of a row's steps are kept.
+  private func world(
+    kept: UInt16 = 64,
+    configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+  ) throws -> (world: EngineWorld, gateway: Gateway) {
+    let world = try EngineWorld(configure: configure)
+    let gateway = world.connect()
+    gateway.send(.patchChannelType, "team") { payload in
+      var patch = OptionPatch()
+      patch.keptSteps = kept
+      payload.writeOptionPatch(patch)
+    }
+    gateway.put(cid, ["alice", "bob"])
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    _ = gateway.take()
+    return (world, gateway)
+  }
+
+  /// Registers so many messages of alice, which move her two watermarks each, and has them made durable.
+  private func post(_ count: Int, from first: Int = 1, _ world: EngineWorld, _ gateway: Gateway) throws {
+    for number in first..<first + count {
+      world.pass(1)
+      gateway.post(cid, "m\(number)", by: "alice")
+      world.loop.endTurn()
+      try world.answerLoads()
+      try world.persistAll()
+    }
+    _ = gateway.take()
+  }
+
+  private func slot(_ world: EngineWorld) throws -> ChannelSlot {
+    let cid = Array(cid.utf8)
+    let slot = shard(world).state.slot(of: cid.span.bytes)
+    return try #require(slot)
+  }
+
+  private func shard(_ world: EngineWorld) -> ShardEngine { world.loop.shards[0] }
+
+  /// The segments in force, those of them in memory, and those on storage.
+  private func segments(_ world: EngineWorld) throws -> (
+    range: Range<UInt32>, inMemory: [UInt32], stored: [UInt32]
+  ) {
+    let slot = try slot(world)
+    let range = shard(world).state[slot].steps.segments(0)
+    let stored = world.storage.pages.keys.compactMap { key -> UInt32? in
+      if case .steps(0, let segment) = key.page { segment } else { nil }
+    }
+    return (
+      range, range.filter { shard(world).state[slot].steps.segment(0, $0) != nil }, stored.sorted()
+    )
+  }
+
+  /// Asks as a query does that needs these segments; it is a `get_channel`, which is answered when it is performed again.
+  private func need(
+    _ range: Range<UInt32>,
+    _ world: EngineWorld,
+    _ gateway: Gateway,
+    correlation: UInt32 = 900
+  )
+    throws
+  {
+    var payload = ByteBuffer()
+    payload.writeField(cid)
+    shard(world).needSteps(
+      FrameHeader(.getChannel, shard: ShardID(0), correlation: correlation),
+      FieldReader(payload.readableBytesSpan),
+      gateway.lane,
+      try slot(world),
+      [StepTime.SegmentRange(rowPage: 0, segments: range)]
+    )
+    world.loop.endTurn()
+  }
+
+  @Test("a segment stays in memory until its page is on storage, and no longer")
+  func written() throws {
+    let (world, gateway) = try world()
+    try post(40, world, gateway)
+    #expect(try segments(world) == (0..<1, [0], []))
+    world.pass(10_000)
+    world.loop.tick()
+    // In the commit that is under way: it may fail.
+    #expect(world.commits.count == 1)
+    #expect(try segments(world).inMemory == [0])
+    try world.persistAll()
+    #expect(try segments(world) == (0..<1, [], [0]))
+    #expect(world.loop.gauges.residentBytes == shard(world).state[try slot(world)].byteCount)
+  }
+
+  @Test("a query waits for the segments it needs, and is performed again")
+  func needed() throws {
+    let (world, gateway) = try world()
+    try post(200, world, gateway)
+    try world.checkpoint()
+    try need(1..<3, world, gateway)
+    #expect(gateway.take() == [])
+    #expect(world.loop.isBusy)
+    #expect(world.stepReads.first?.ranges == [StepTime.SegmentRange(rowPage: 0, segments: 1..<3)])
+    try world.answerSteps()
+    #expect(gateway.take() == ["900 channel of 2"])
+    #expect(!world.loop.isBusy)
+    // A request that comes meanwhile is not held up, and sees nothing of what was read.
+    try need(1..<3, world, gateway)
+    gateway.look(cid)
+    world.loop.endTurn()
+    #expect(gateway.take().count == 1)
+    try world.answerSteps()
+    #expect(gateway.take() == ["900 channel of 2"])
+  }
+
+  @Test("what is asked for twice is read once, and what a query may ask for has a limit")
+  func ranges() throws {
+    let (world, gateway) = try world(configure: { $0.stepReadsMax = 1 })
+    try post(200, world, gateway)
+    try world.checkpoint()
+    var payload = ByteBuffer()
+    payload.writeField(cid)
+    let header = FrameHeader(.getChannel, shard: ShardID(0), correlation: 7)
+    let wanted = [2..<4, 0..<1, 3..<5, 2..<3].map { StepTime.SegmentRange(rowPage: 0, segments: $0) }
+    shard(world).needSteps(
+      header,
+      FieldReader(payload.readableBytesSpan),
+      gateway.lane,
+      try slot(world),
+      wanted
+    )
+    #expect(world.stepReads.map(\.ranges) == [[0..<1, 2..<5].map { .init(rowPage: 0, segments: $0) }])
+    try need(0..<1, world, gateway)
+    #expect(gateway.take() == ["900 busy"])
+    try world.answerSteps()
+    #expect(gateway.take() == ["7 channel of 2"])
+    // A row page of a huge channel: a part of it now, the rest when it is asked for again.
+    shard(world).needSteps(
+      header,
+      FieldReader(payload.readableBytesSpan),
+      gateway.lane,
+      try slot(world),
+      [StepTime.SegmentRange(rowPage: 0, segments: 0..<1_000_000)]
+    )
+    #expect(world.stepReads[0].ranges == [StepTime.SegmentRange(rowPage: 0, segments: 0..<512)])
+  }
+
+  @Test("queries hold no more steps together than they may while they wait; one always may")
+  func held() throws {
+    let (world, gateway) = try world(configure: { $0.heldStepsMax = 150 })
+    try post(200, world, gateway)
+    try world.checkpoint()
+    let steps = (1...100).map { number in
+      let sequence = SequenceNumber(UInt32(number))
+      return Step(row: 9, kind: .read, sequence: sequence, time: .none, number: UInt32(number))
+    }
+    var many = ReadSegments()
+    many.add(0, 9, StepBytes.bytes(steps))
+    for correlation in [1, 2] as [UInt32] {
+      shard(world).readSegments = many
+      try need(0..<1, world, gateway, correlation: correlation)
+    }
+    shard(world).readSegments = ReadSegments()
+    try need(0..<1, world, gateway, correlation: 3)
+    #expect(gateway.take() == ["2 busy"])
+    try world.answerSteps()
+    try world.answerSteps()
+    #expect(gateway.take() == ["1 channel of 2", "3 channel of 2"])
+    #expect(!world.loop.isBusy)
+  }
+
+  @Test("a query that has read often enough is answered from what it has", arguments: [23, 24, 25])
+  func rounds(count: Int) throws {
+    let (world, gateway) = try world()
+    try post(200, world, gateway)
+    try world.checkpoint()
+    shard(world).stepRounds = count
+    try need(0..<1, world, gateway)
+    try world.answerSteps()
+    #expect(gateway.take() == ["900 channel of 2"])
+    #expect(shard(world).stepRounds == 0)
+  }
+
+  @Test("a read that fails, or finds something else, refuses the query and nothing more")
+  func failing() throws {
+    let (world, gateway) = try world()
+    try post(200, world, gateway)
+    try world.checkpoint()
+    try need(1..<2, world, gateway)
+    try world.answerSteps(failing: true)
+    #expect(gateway.take() == ["900 unavailable"])
+    let key = PageKey(shard: ShardID(0), channel: ChannelNumber(1), page: .steps(0, 1))
+    let whole = try #require(world.storage.pages[key])
+    let other = world.storage.pages[PageKey(shard: ShardID(0), channel: ChannelNumber(1), page: .steps(0, 0))]
+    for damaged in [nil, other, ByteBuffer(bytes: Array(whole.readableBytesView.dropLast()))] {
+      world.storage.pages[key] = damaged
+      try need(1..<2, world, gateway)
+      try world.answerSteps()
+      #expect(gateway.take() == ["900 unavailable"])
+    }
+    #expect(world.reports.count == 4)
+    world.storage.pages[key] = whole
+    try need(1..<2, world, gateway)
+    try world.answerSteps()
+    #expect(gateway.take() == ["900 channel of 2"])
+  }
+
+  @Test("a query whose connection is gone is dropped")
+  func closed() throws {
+    let (world, gateway) = try world()
+    try post(200, world, gateway)
+    try world.checkpoint()
+    try need(0..<1, world, gateway)
+    world.loop.close(gateway.lane)
+    try world.answerSteps()
+    #expect(gateway.take() == [])
+    #expect(!world.loop.isBusy)
+  }
+
+  @Test("a channel that was let go meanwhile is loaded again for the query")
+  func evicted() throws {
+    let (world, gateway) = try world()
+    try post(200, world, gateway)
+    try world.checkpoint()
+    try need(0..<1, world, gateway)
+    shard(world).state.remove(try slot(world))
+    try world.answerSteps()
+    #expect(gateway.take() == [])
+    #expect(world.loads.count == 1)
+    try world.answerLoads()
+    #expect(gateway.take() == ["900 channel of 2"])
+  }
+
+  @Test("an old read is not taken for a new one, nor answered twice")
+  func stale() throws {
+    let (world, gateway) = try world()
+    try post(200, world, gateway)
+    try world.checkpoint()
+    try need(0..<1, world, gateway)
+    let request = try #require(world.stepReads.first)
+    try world.answerSteps()
+    world.loop.stepsRead(request, .success([]))
+    #expect(gateway.take() == ["900 channel of 2"])
+  }
+
+  @Test("a row page with twice the segments that it needs is trimmed, and what is trimmed leaves storage")
+  func trimmed() throws {
+    let (world, gateway, posted) = try beforeTrim()
+    let before = try segments(world)
+    #expect(before.range == 0..<5)
+    // Sealed meanwhile: it stays as it is.
+    try post(40, from: posted + 1, world, gateway)
+    try world.answerSteps()
+    #expect(try segments(world).range == 4..<6)
+    // Deleted only when the log says so.
+    try #require(world.commits.count == 1)
+    #expect(world.commits[0].trims.isEmpty)
+    try world.persist()
+    try #require(world.commits.count == 1)
+    #expect(world.commits[0].trims.map(\.before) == [4])
+    try world.persistAll()
+    try world.checkpoint()
+    #expect(try segments(world) == (4..<6, [], [4, 5]))
+    #expect(shard(world).trimsUnderWay.isEmpty)
+    // The log is cut: what is on storage is all there is.
+    let again = try EngineWorld(world.storage)
+    let other = again.connect()
+    other.look(cid)
+    try again.answerLoads()
+    #expect(other.take() == ["1 channel of 2"])
+    #expect(try segments(again).range == 4..<6)
+    try need(4..<6, again, other)
+    try again.answerSteps()
+    #expect(other.take() == ["900 channel of 2"])
+  }
+
+  /// Up to the point where a trim has read its segments; with what has been posted.
+  private func beforeTrim() throws -> (world: EngineWorld, gateway: Gateway, posted: Int) {
+    let (world, gateway) = try world(kept: 4)
+    var posted = 0
+    while world.stepReads.isEmpty {
+      try post(10, from: posted + 1, world, gateway)
+      posted += 10
+      // Of bob one step stays, whatever alice does.
+      if posted == 10 { gateway.read(cid, "bob", "m1") }
+      try #require(posted < 1_000)
+      if posted == 100 { try world.checkpoint() }
+    }
+    return (world, gateway, posted)
+  }
+
+  /// When bob read the first message, and alice each of them.
+  private func times(_ world: EngineWorld, _ posted: Int) throws -> [StepTime] {
+    try [time(world, 1, reaching: 1)] + (1...posted).map { try time(world, 0, reaching: $0) }
+  }
+
+  private func time(_ world: EngineWorld, _ row: UInt32, reaching sequence: Int) throws -> StepTime {
+    let slot = try slot(world)
+    var read = ReadSegments()
+    while true {
+      let answer = shard(world).state[slot].stepTime(
+        .read,
+        MemberOrdinal(row),
+        reaching: SequenceNumber(UInt32(sequence)),
+        kept: 4,
+        in: read
+      )
+      guard case .stored(let range) = answer else { return answer }
+      for stored in try world.storage.readSteps(
+        ShardID(0),
+        ChannelNumber(1),
+        rowPage: 0,
+        segments: range.segments
+      ) {
+        guard case .stepsSealed(_, _, _, let bytes) = try Page(stored.bytes.readableBytesSpan).effects[0]
+        else { continue }
+        read.add(0, stored.segment, bytes)
+      }
+    }
+  }
+
+  @Test("a crash at any moment of a trim loses no step that is kept", arguments: 0...3)
+  func crash(commits: Int) throws {
+    let (world, _, posted) = try beforeTrim()
+    let expected = try times(world, posted)
+    #expect(expected.last == .exact(Timestamp(milliseconds: world.clock)))
+    try world.answerSteps()
+    for _ in 0..<commits where !world.commits.isEmpty { try world.persist() }
+    let again = try EngineWorld(world.storage)
+    let gateway = again.connect()
+    gateway.look(cid)
+    try again.answerLoads()
+    #expect(gateway.take() == ["1 channel of 2"])
+    #expect(try segments(again).range == (commits == 0 ? 0..<5 : 4..<5))
+    #expect(try times(again, posted) == expected)
+    try again.checkpoint()
+    #expect(try times(again, posted) == expected)
+    #expect(try segments(again).inMemory == [])
+  }
+
+  @Test("a query that reads while its row page is trimmed is performed anew")
+  func trimmedMeanwhile() throws {
+    let (world, gateway, _) = try beforeTrim()
+    try need(0..<2, world, gateway)
+    try world.answerSteps()
+    try world.persistAll()
+    #expect(try segments(world).range.lowerBound == 4)
+    // Its segments are deleted by now, which is no fault.
+    try world.answerSteps()
+    try world.persistAll()
+    #expect(gateway.take() == ["900 channel of 2"])
+    #expect(world.reports == [])
+  }
+
+  @Test("a trim that cannot read is given up, and its segments stay")
+  func trimFails() throws {
+    let (world, gateway, posted) = try beforeTrim()
+    try world.answerSteps(failing: true)
+    #expect(world.reports.count == 1)
+    #expect(try segments(world).range == 0..<5)
+    try post(100, from: posted + 1, world, gateway)
+    #expect(world.stepReads.isEmpty)
+    #expect(try segments(world).range.lowerBound == 0)
+  }
+
+  @Test("damaged tails and segments are refused when their channel is loaded")
+  func damaged() throws {
+    let (world, gateway) = try world()
+    try post(40, world, gateway)
+    let number = ChannelNumber(1)
+    for isInLog in [false, true] {
+      let storage = MemoryStorage()
+      storage.log = world.storage.log
+      if isInLog {
+        let last = try #require(storage.log[ShardID(0)]?.keys.max())
+        let sealed = Effect.stepsSealed(number, rowPage: 0, segment: 1, bytes: [0x80])
+        var effects = ByteBuffer()
+        effects.writeEffect(sealed)
+        var bytes = ByteBuffer()
+        LogBatch.write(
+          index: LogIndex(last + 1),
+          time: Timestamp(milliseconds: world.clock),
+          sessions: [],
+          effectCount: 1,
+          effects: effects,
+          into: &bytes
+        )
+        storage.log[ShardID(0)]![last + 1] = bytes
+      } else {
+        var bytes = ByteBuffer()
+        let row = RowRecord(user: "alice", joined: .zero, joinedAt: Timestamp(milliseconds: 1))
+        Page(
+          index: LogIndex(1),
+          effects: [
+            .rowAssigned(number, MemberOrdinal(0), row),
+            .stepTailAssigned(number, rowPage: 0, StepTailRecord(tail: [0xFF, 0xFF])),
+          ]
+        ).write(into: &bytes)
+        storage.pages[PageKey(shard: ShardID(0), channel: number, page: .rows(0))] = bytes
+      }
+      let again = try EngineWorld(storage)
+      let other = again.connect()
+      other.look(cid)
+      try again.answerLoads()
+      #expect(other.take() == ["1 unavailable"])
+      #expect(again.reports.count == 1)
+    }
+  }
+}
