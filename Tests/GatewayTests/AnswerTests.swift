@@ -131,6 +131,66 @@ import Testing
     )
   }
 
+  @Test(arguments: [
+    (ReceiptStatus.none, "none"), (.processing, "processing"), (.done, "done"), (.expired, "expired"),
+  ])
+  func namesReceiptStatuses(_ receipt: ReceiptStatus, _ expected: String) throws {
+    let status = StatusAnswer(
+      sequence: SequenceNumber(7),
+      status: .sent,
+      receipt: receipt,
+      readCount: 0,
+      deliveredCount: 0,
+      memberCount: 1,
+      readEvents: true,
+      deliveryEvents: true,
+      createdAt: Timestamp(milliseconds: 0)
+    )
+    let (message, cid) = (Array("m".utf8), Array("a:b".utf8))
+    let found = try object {
+      StatusJSON.write(status, message: message.span.bytes, cid: cid.span.bytes, into: &$0)
+    }
+    #expect(found["receipt_status"] as? String == expected)
+  }
+
+  @Test func writesUsers() throws {
+    var settings = UserSettings(user: "a@b", version: 3, hidesRead: true)
+    #expect(
+      try object { UserJSON.write(settings, into: &$0) } == [
+        "id": "a@b",
+        "privacy_settings": ["read_receipts": ["enabled": false], "delivery_receipts": ["enabled": true]],
+      ]
+    )
+    settings.user = String(repeating: "u", count: 128)
+    settings.hidesDelivered = true
+    settings.tokensRevokedBefore = Timestamp(milliseconds: .max)
+    let found = try object { UserJSON.write(settings, into: &$0) }
+    #expect(found["revoke_tokens_before"] as? String == "9999-12-31T23:59:59.999Z")
+  }
+
+  @Test func theLargestListFits() throws {
+    var buffer = ByteBuffer()
+    buffer.writeVarint(100)
+    let entry = ListEntry(
+      row: MemberOrdinal(0),
+      at: Timestamp(milliseconds: .max),
+      isExact: false,
+      note: String(repeating: "\u{1}", count: 1_024)
+    )
+    let user = Array(String(repeating: "\"", count: 128).utf8)
+    for _ in 0..<100 { buffer.writeListEntry(user: user.span.bytes, entry) }
+    buffer.writeField(String(repeating: "\"", count: 150))
+    for list in MemberList.allCases {
+      let found = try object { out in
+        var reader = FieldReader(buffer.readableBytesSpan)
+        do { try ListJSON.write(list, &reader, into: &out) } catch { Issue.record(error) }
+      }
+      let members = try #require(found["members"] as? [NSDictionary])
+      #expect(members.count == 100 && (found["next"] as? String)?.count == 150)
+      #expect((members[99]["note"] as? String)?.count == (list == .readers ? 1_024 : nil))
+    }
+  }
+
   @Test func writesEntriesAndMessages() throws {
     let (id, cid, none) = (Array("m".utf8), Array("a:b".utf8), [UInt8]())
     #expect(
@@ -148,6 +208,23 @@ import Testing
         StatusJSON.writeMessage(id: id.span.bytes, cid: cid.span.bytes, sequence: 9, status: .sent, into: &$0)
       } == ["id": "m", "cid": "a:b", "seq": 9, "status": "sent"]
     )
+    let longest = Array(String(repeating: "\"", count: 128).utf8)
+    for (refusal, expected) in [
+      (ReceiptRefusal.none, nil), (.limitReached, "receipt_limit_reached"),
+      (.notAllowed, "receipt_not_allowed"),
+    ] as [(ReceiptRefusal, String?)] {
+      let found = try object {
+        StatusJSON.writeMessage(
+          id: longest.span.bytes,
+          cid: longest.span.bytes,
+          sequence: .max,
+          status: .delivered,
+          refusal: refusal,
+          into: &$0
+        )
+      }
+      #expect(found["receipt_refused"] as? String == expected)
+    }
   }
 
   @Test func writesChannelsAndTypes() throws {
@@ -191,6 +268,8 @@ import Testing
 
   // MARK: Options
 
+  private func shown<Value>(_ value: Nullable<Value>) -> String { value.value.map { "\($0)" } ?? "null" }
+
   private func patch(_ text: String) -> String {
     let tape = JSONTape()
     let bytes = Array(text.utf8)
@@ -202,8 +281,23 @@ import Testing
       if let set = patch.deliveryEvents { names.append("delivery_events=\(set)") }
       if let set = patch.markUnread { names.append("mark_unread=\(set)") }
       if let set = patch.history { names.append("history=\(set)") }
+      if let set = patch.readAcksReceipts { names.append("read_acks_receipts=\(set)") }
+      if let set = patch.receiptTTL { names.append("receipt_ttl=\(shown(set))") }
+      if let set = patch.receiptMembersMax { names.append("receipt_max_members=\(shown(set))") }
+      if let set = patch.receiptDailyLimit { names.append("receipt_daily_limit=\(shown(set))") }
+      if let set = patch.receiptRequestRoles { names.append("receipt_request_roles=\(shown(set))") }
+      if let set = patch.countsVisibleTo { names.append("counts_visible_to=\(set)") }
+      if let set = patch.statusRule { names.append("status_rule=\(set)") }
+      if let set = patch.keptSteps { names.append("kept_steps=\(set)") }
       return names.joined(separator: " ")
     } catch let problem as Problem {
+      // What it says names the option, and what that takes.
+      if problem.code == .invalidOption {
+        #expect(
+          problem.detail.contains("must be ") && problem.detail.hasPrefix("field \""),
+          "\(problem.detail)"
+        )
+      }
       return problem.code.rawValue
     } catch {
       return "\(error)"
@@ -219,27 +313,89 @@ import Testing
     (#"{"history":"visible"}"#, "history=visible"), (#"{"read_events":"true"}"#, "invalid_option"),
     (#"{"read_events":null}"#, "invalid_option"), (#"{"mark_unread":"no"}"#, "invalid_option"),
     (#"{"mark_unread":1}"#, "invalid_option"), (#"{"history":"Visible"}"#, "invalid_option"),
-    (#"{"colour":"red"}"#, "unknown_option"), (#"{"read_acks_receipts":"direct"}"#, ""),
-    (#"{"read_acks_receipts":"never"}"#, "not_implemented"),
-    (#"{"read_acks_receipts":"x"}"#, "invalid_option"),
-    (#"{"receipt_ttl":null}"#, ""), (#"{"receipt_ttl":60}"#, "not_implemented"),
-    (#"{"receipt_ttl":0}"#, "invalid_option"), (#"{"receipt_ttl":"60"}"#, "invalid_option"),
-    (#"{"receipt_max_members":5}"#, "not_implemented"), (#"{"receipt_max_members":-5}"#, "invalid_option"),
-    (#"{"receipt_daily_limit":1.5}"#, "invalid_option"), (#"{"receipt_request_roles":null}"#, ""),
-    (#"{"receipt_request_roles":["admin"]}"#, "not_implemented"),
+    (#"{"colour":"red"}"#, "unknown_option"),
+    (#"{"read_acks_receipts":"direct"}"#, "read_acks_receipts=direct"),
+    (#"{"read_acks_receipts":"always"}"#, "read_acks_receipts=always"),
+    (#"{"read_acks_receipts":"never"}"#, "read_acks_receipts=never"),
+    (#"{"read_acks_receipts":"x"}"#, "invalid_option"), (#"{"read_acks_receipts":null}"#, "invalid_option"),
+    (#"{"receipt_ttl":null}"#, "receipt_ttl=null"), (#"{"receipt_ttl":1}"#, "receipt_ttl=1"),
+    (#"{"receipt_ttl":4294967294}"#, "receipt_ttl=4294967294"),
+    (#"{"receipt_ttl":4294967295}"#, "invalid_option"), (#"{"receipt_ttl":0}"#, "invalid_option"),
+    (#"{"receipt_ttl":"60"}"#, "invalid_option"), (#"{"receipt_ttl":60.0}"#, "invalid_option"),
+    (#"{"receipt_max_members":0}"#, "receipt_max_members=0"),
+    (#"{"receipt_max_members":null}"#, "receipt_max_members=null"),
+    (#"{"receipt_max_members":-5}"#, "invalid_option"),
+    (#"{"receipt_daily_limit":4294967294}"#, "receipt_daily_limit=4294967294"),
+    (#"{"receipt_daily_limit":4294967295}"#, "invalid_option"),
+    (#"{"receipt_daily_limit":1.5}"#, "invalid_option"),
+    (#"{"receipt_daily_limit":false}"#, "invalid_option"),
+    (#"{"receipt_request_roles":null}"#, "receipt_request_roles=null"),
+    (#"{"receipt_request_roles":[]}"#, "receipt_request_roles=[]"),
+    (#"{"receipt_request_roles":["admin","a.b_c-1"]}"#, #"receipt_request_roles=["admin", "a.b_c-1"]"#),
     (#"{"receipt_request_roles":["a b"]}"#, "invalid_option"),
+    (#"{"receipt_request_roles":[""]}"#, "invalid_option"),
+    (#"{"receipt_request_roles":[1]}"#, "invalid_option"),
     (#"{"receipt_request_roles":{}}"#, "invalid_option"),
-    (#"{"counts_visible_to":"members"}"#, ""), (#"{"counts_visible_to":"sender"}"#, "not_implemented"),
-    (#"{"counts_visible_to":"all"}"#, "invalid_option"), (#"{"status_rule":"any"}"#, ""),
-    (#"{"status_rule":"all"}"#, "not_implemented"), (#"{"status_rule":3}"#, "not_implemented"),
-    (#"{"status_rule":0}"#, "invalid_option"), (#"{"status_rule":"50%"}"#, "not_implemented"),
+    (#"{"receipt_request_roles":"admin"}"#, "invalid_option"),
+    (#"{"counts_visible_to":"members"}"#, "counts_visible_to=members"),
+    (#"{"counts_visible_to":"sender"}"#, "counts_visible_to=sender"),
+    (#"{"counts_visible_to":"all"}"#, "invalid_option"), (#"{"status_rule":"any"}"#, "status_rule=any"),
+    (#"{"status_rule":"all"}"#, "status_rule=all"), (#"{"status_rule":3}"#, "status_rule=count(3)"),
+    (#"{"status_rule":4294967295}"#, "status_rule=count(4294967295)"),
+    (#"{"status_rule":4294967296}"#, "invalid_option"), (#"{"status_rule":0}"#, "invalid_option"),
+    (#"{"status_rule":-1}"#, "invalid_option"), (#"{"status_rule":1.5}"#, "invalid_option"),
+    (#"{"status_rule":"3"}"#, "invalid_option"), (#"{"status_rule":null}"#, "invalid_option"),
+    (#"{"status_rule":"1%"}"#, "status_rule=percentage(1)"),
+    (#"{"status_rule":"100%"}"#, "status_rule=percentage(100)"),
     (#"{"status_rule":"0%"}"#, "invalid_option"), (#"{"status_rule":"101%"}"#, "invalid_option"),
+    (#"{"status_rule":"05%"}"#, "invalid_option"), (#"{"status_rule":"5.5%"}"#, "invalid_option"),
+    (#"{"status_rule":"50%%"}"#, "invalid_option"), (#"{"status_rule":"50 %"}"#, "invalid_option"),
     (#"{"status_rule":"x%"}"#, "invalid_option"), (#"{"status_rule":"%"}"#, "invalid_option"),
-    (#"{"kept_steps":64}"#, ""), (#"{"kept_steps":0}"#, "not_implemented"),
-    (#"{"kept_steps":4097}"#, "invalid_option"),
+    (#"{"kept_steps":64}"#, "kept_steps=64"), (#"{"kept_steps":0}"#, "kept_steps=0"),
+    (#"{"kept_steps":4096}"#, "kept_steps=4096"), (#"{"kept_steps":4097}"#, "invalid_option"),
+    (#"{"kept_steps":null}"#, "invalid_option"),
   ])
   func readsOptions(_ text: String, _ expected: String) {
     #expect(patch(text) == expected)
+  }
+
+  @Test func takesAtMost64Roles() throws {
+    let roles = (0..<64).map { "\"r\($0)\"" }
+    #expect(patch("{\"receipt_request_roles\":[\(roles.joined(separator: ","))]}").contains("r63"))
+    #expect(
+      patch("{\"receipt_request_roles\":[\((roles + ["\"x\""]).joined(separator: ","))]}") == "invalid_option"
+    )
+    var options = ChannelTypeOptions()
+    options.receiptRequestRoles = (0..<64).map { String(repeating: "r", count: 62) + "\(10 + $0)" }
+    let found = try object { OptionsJSON.write(options, into: &$0) }
+    #expect(found["receipt_request_roles"] as? [String] == options.receiptRequestRoles)
+  }
+
+  /// What is written is what is read.
+  @Test(arguments: [
+    StatusRule.any, .all, .count(1), .count(.max), .percentage(1), .percentage(50), .percentage(100),
+  ])
+  func optionsGoRound(_ rule: StatusRule) throws {
+    for readAcks in ReadAcksOption.allCases {
+      for number: UInt32? in [nil, 1, .max - 1] {
+        for roles in [nil, [], ["admin", "b"]] as [[String]?] {
+          var options = ChannelTypeOptions()
+          options.statusRule = rule
+          options.readAcksReceipts = readAcks
+          (options.receiptTTL, options.receiptMembersMax, options.receiptDailyLimit) = (
+            number, number, number
+          )
+          options.receiptRequestRoles = roles
+          options.countsVisibleTo = number == nil ? .sender : .members
+          options.keptSteps = roles == nil ? 4_096 : 0
+          var buffer = ByteBuffer()
+          OptionsJSON.write(options, into: &buffer)
+          let tape = JSONTape()
+          let patch = try OptionsJSON.patch(try tape.parse(buffer.readableBytesSpan))
+          #expect(ChannelTypeOptions().applying(patch) == options)
+        }
+      }
+    }
   }
 
   // MARK: Problems
@@ -275,6 +431,10 @@ import Testing
     (.refused(.messageDeleted, retryAfterMilliseconds: 0, detail: ""), false, "message_deleted -"),
     (.refused(.markUnreadOff, retryAfterMilliseconds: 0, detail: ""), false, "mark_unread_off -"),
     (.refused(.invalidField, retryAfterMilliseconds: 0, detail: "name"), false, "invalid_field -"),
+    (.refused(.tokenRevoked, retryAfterMilliseconds: 0, detail: ""), false, "token_revoked -"),
+    (.refused(.countsNotVisible, retryAfterMilliseconds: 0, detail: ""), false, "counts_not_visible -"),
+    (.refused(.orderNotAvailable, retryAfterMilliseconds: 0, detail: ""), true, "order_not_available -"),
+    (.refused(.invalidCursor, retryAfterMilliseconds: 0, detail: ""), true, "invalid_cursor -"),
     (.refused(.malformedFrame, retryAfterMilliseconds: 0, detail: "secret"), false, "internal_error -"),
   ])
   func explainsTheStoresFailures(_ failure: StoreFailure, _ isServer: Bool, _ expected: String) {

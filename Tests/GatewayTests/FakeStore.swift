@@ -13,8 +13,12 @@ final class FakeStore: Sendable {
     case silent
     /// With this error.
     case refusing(ErrorCode)
-    /// Assignments of channel types with this error, all else as it should be.
+    /// Assignments of channel types and users with this error, all else as it should be.
     case refusingAssignments(ErrorCode)
+    /// Requests of this kind with this error, all else as it should be.
+    case refusingKind(FrameKind, ErrorCode)
+    /// All is as it should be, but a request of this kind finds the connection closed.
+    case closing(FrameKind)
     /// With a payload that does not parse.
     case garbled
   }
@@ -57,6 +61,24 @@ final class FakeStore: Sendable {
     }.get()
   }
 
+  /// When the tokens behind the requests since the last call were issued; nil for those without.
+  func takeIssued() async throws -> [UInt32?] {
+    try await listener.eventLoop.submit {
+      defer { self.model.value.issued = [] }
+      return self.model.value.issued
+    }.get()
+  }
+
+  /// What each shard knows of a user: "version flags".
+  func users(_ id: String) async throws -> [String] {
+    try await listener.eventLoop.submit { self.model.value.users(id) }.get()
+  }
+
+  /// What the home shards hold unsettled, by name.
+  func unsettled() async throws -> [String] {
+    try await listener.eventLoop.submit { self.model.value.unsettledNames() }.get()
+  }
+
   func close() async throws {
     try await listener.close()
     try await listener.eventLoop.submit { self.model.value.closeConnections() }.get()
@@ -69,6 +91,9 @@ final class FakeModel {
     var delivered: UInt32 = 0
     var marker: UInt32?
     var epoch: UInt32 = 0
+    var role = ""
+    /// How many messages there were when they joined.
+    var joined = 0
   }
 
   struct Channel {
@@ -76,15 +101,22 @@ final class FakeModel {
     var messages: [String] = []
     var senders: [String] = []
     var deleted: Set<String> = []
+    /// The messages with a receipt, and the notes of those who have acknowledged them.
+    var receipts: [String: [String: String]] = [:]
     var options = ChannelTypeOptions()
   }
 
   let shardCount: UInt32
   var mode = FakeStore.Mode.normal
   var log: [FrameKind] = []
-  private var channels: [String: Channel] = [:]
+  var issued: [UInt32?] = []
+  var channels: [String: Channel] = [:]
   /// By shard.
-  private var types: [UInt16: [String: ChannelTypeRecord]] = [:]
+  var types: [UInt16: [String: ChannelTypeRecord]] = [:]
+  /// By shard.
+  var settings: [UInt16: [String: UserSettings]] = [:]
+  /// The shard and the token of the request that is being answered.
+  var revocation: (shard: UInt16, issued: UInt32?) = (0, nil)
   private var connections: [ObjectIdentifier: any NIOCore.Channel] = [:]
 
   init(shardCount: UInt32) { self.shardCount = shardCount }
@@ -93,17 +125,30 @@ final class FakeModel {
   func closed(_ channel: any NIOCore.Channel) { connections[ObjectIdentifier(channel)] = nil }
   func closeConnections() { for channel in connections.values { channel.close(promise: nil) } }
 
-  private struct Refused: Error {
+  struct Refused: Error {
     var code: ErrorCode
     var detail = ""
   }
 
   /// Answers one request frame.
-  func answer(_ header: FrameHeader, _ payload: RawSpan, into buffer: inout ByteBuffer) {
+  func answer(_ header: FrameHeader, _ payload: RawSpan, into buffer: inout ByteBuffer) throws(WireError) {
     log.append(header.kind)
+    var payload = payload
+    var tokenIssued: UInt32?
+    if header.flags.contains(.issued) {
+      let end = payload.byteCount - FrameHeader.issuedByteCount
+      tokenIssued = UInt32(bigEndian: payload.unsafeLoadUnaligned(fromByteOffset: end, as: UInt32.self))
+      payload = payload.extracting(0..<end)
+    }
+    issued.append(tokenIssued)
     var mode = mode
-    if case .refusingAssignments(let code) = mode {
-      mode = header.kind == .assignChannelType ? .refusing(code) : .normal
+    switch mode {
+    case .refusingAssignments(let code):
+      let isAssignment = header.kind == .assignChannelType || header.kind == .assignUser
+      mode = isAssignment ? .refusing(code) : .normal
+    case .refusingKind(let kind, let code): mode = header.kind == kind ? .refusing(code) : .normal
+    case .closing(let kind): if header.kind == kind { throw .truncated }
+    default: break
     }
     switch mode {
     case .silent: return
@@ -122,11 +167,11 @@ final class FakeModel {
         $0.writeRepeatingByte(0xFF, count: 20)
       }
       return
-    case .normal, .refusingAssignments: break
+    case .normal, .refusingAssignments, .refusingKind, .closing: break
     }
     var fields = ByteBuffer()
     do {
-      try answer(header, payload, fields: &fields)
+      try answer(header, payload, tokenIssued, fields: &fields)
       buffer.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation))
       {
         $0.writeBuffer(&fields)
@@ -143,8 +188,14 @@ final class FakeModel {
     }
   }
 
-  private func answer(_ header: FrameHeader, _ payload: RawSpan, fields: inout ByteBuffer) throws {
+  private func answer(
+    _ header: FrameHeader,
+    _ payload: RawSpan,
+    _ tokenIssued: UInt32?,
+    fields: inout ByteBuffer
+  ) throws {
     var reader = FieldReader(payload)
+    if header.kind == .listUnsettled { return listUnsettled(header.shard.rawValue, fields: &fields) }
     if header.kind == .listChannelTypes {
       let records = (types[header.shard.rawValue] ?? [:]).values.sorted { $0.name < $1.name }
       fields.writeVarint(records.count)
@@ -156,6 +207,9 @@ final class FakeModel {
     switch header.kind {
     case .patchChannelType, .assignChannelType, .getChannelType:
       return try channelType(header, name, &reader, fields: &fields)
+    case .patchUser, .assignUser, .getUser:
+      return try user(header, name, tokenIssued, &reader, fields: &fields)
+    case .settle: return try settle(header.shard.rawValue, name, &reader, fields: &fields)
     default:
       let owner = ShardID.owning(Array(name.utf8).span.bytes, count: Int(shardCount))
       guard owner == header.shard else { throw Refused(code: .wrongShard) }
@@ -172,6 +226,7 @@ final class FakeModel {
       return
     }
     guard var channel = channels[name] else { throw Refused(code: .channelNotFound) }
+    revocation = (header.shard.rawValue, tokenIssued)
     try answer(header.kind, name, &channel, &reader, fields: &fields)
     try reader.end()
     channels[name] = channel
@@ -196,16 +251,19 @@ final class FakeModel {
     case .registerMessage:
       let (id, user) = (try reader.text(), try reader.text())
       _ = try reader.time()
-      _ = try reader.varint()
+      let flags = try reader.varint()
       if channel.deleted.contains(id) { throw Refused(code: .messageDeleted) }
       let known = channel.messages.firstIndex(of: id)
       if known == nil {
         channel.messages.append(id)
         channel.senders.append(user)
       }
+      let refusal = flags & 2 == 0 ? ReceiptRefusal.none : receiptRefusal(of: user, channel)
+      if flags & 2 != 0, refusal == .none, known == nil { channel.receipts[id] = [:] }
       fields.writeInteger(UInt8(known == nil ? 1 : 0))
       fields.writeVarint((known ?? channel.messages.count - 1) + 1)
       fields.writeInteger(UInt8(0))
+      fields.writeInteger(refusal.rawValue)
     case .deleteMessage:
       let id = try reader.text()
       channel.deleted.insert(id)
@@ -213,14 +271,19 @@ final class FakeModel {
     case .markRead, .markUnread, .markDelivered: try mark(kind, &channel, &reader, fields: &fields)
     case .readState: try readState(channel, &reader, fields: &fields)
     case .statuses: try statuses(channel, &reader, fields: &fields)
+    case .acknowledge: try acknowledge(&channel, &reader, fields: &fields)
+    case .listMembers: try listMembers(channel, &reader, fields: &fields)
+    case .memberStatuses: try memberStatuses(channel, &reader, fields: &fields)
     default: throw Refused(code: .unknownKind)
     }
   }
 
   private func addMembers(_ reader: inout FieldReader, to channel: inout Channel) throws {
     for _ in 0..<(try reader.count()) {
-      let (user, _) = (try reader.text(), try reader.text())
-      if !channel.members.contains(where: { $0.user == user }) { channel.members.append((user, Member())) }
+      let (user, role) = (try reader.text(), try reader.text())
+      if !channel.members.contains(where: { $0.user == user }) {
+        channel.members.append((user, Member(role: role, joined: channel.messages.count)))
+      }
     }
   }
 
@@ -232,6 +295,7 @@ final class FakeModel {
   ) throws {
     let (user, message) = (try reader.text(), try reader.text())
     if kind != .markDelivered { _ = try reader.optional() }
+    try checkToken(of: user)
     guard let place = channel.members.firstIndex(where: { $0.user == user }) else {
       throw Refused(code: .notAMember)
     }
@@ -259,9 +323,7 @@ final class FakeModel {
     let user = try reader.text()
     let limit = Int(try reader.varint())
     let cursor = try reader.optional()
-    if !user.isEmpty, !channel.members.contains(where: { $0.user == user }) {
-      throw Refused(code: .notAMember)
-    }
+    try checkViewer(user, channel)
     let rows = channel.members.enumerated().reversed().filter { cursor == nil || $0.offset < Int(cursor!) }
     fields.writeVarint(min(rows.count, limit))
     for (_, member) in rows.prefix(limit) {
@@ -272,10 +334,7 @@ final class FakeModel {
 
   private func statuses(_ channel: Channel, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
     _ = try reader.varint()
-    let user = try reader.text()
-    if !user.isEmpty, !channel.members.contains(where: { $0.user == user }) {
-      throw Refused(code: .notAMember)
-    }
+    try checkViewer(try reader.text(), channel)
     let count = try reader.count()
     fields.writeVarint(count)
     for _ in 0..<count {
@@ -293,6 +352,7 @@ final class FakeModel {
         StatusAnswer(
           sequence: SequenceNumber(UInt32(index + 1)),
           status: read > 0 ? .read : delivered > 0 ? .delivered : .sent,
+          receipt: channel.receipts[id].map { $0.count < others.count ? .processing : .done } ?? .none,
           readCount: read,
           deliveredCount: delivered,
           memberCount: UInt32(others.count),
@@ -321,9 +381,10 @@ final class FakeModel {
       let version = try reader.varint()
       let options = try reader.options()
       if version > record.version {
-        record = ChannelTypeRecord(name: name, version: version, options: options)
+        record = ChannelTypeRecord(name: name, version: version, options: options, isSettled: true)
       }
     }
+    if header.kind == .patchChannelType { record.isSettled = false }
     if header.kind != .getChannelType { types[shard, default: [:]][name] = record }
     fields.writeChannelTypeRecord(record)
     try reader.end()
@@ -423,7 +484,7 @@ private final class FakeStoreHandler: ChannelInboundHandler {
       ).write(into: &out)
     case .ping:
       out.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeRaw(payload) }
-    default: model.answer(header, payload, into: &out)
+    default: try model.answer(header, payload, into: &out)
     }
   }
 }

@@ -312,7 +312,7 @@ import Testing
         (#"{"id":"m3","user_id":"a b"}"#, TestTokens.server, "400 invalid_user_id"),
         (#"{"id":"m3","created_at":"yesterday"}"#, TestTokens.server, "400 invalid_field"),
         (#"{"id":"m3","silent":"yes"}"#, TestTokens.server, "400 invalid_field"),
-        (#"{"id":"m3","receipt":true}"#, TestTokens.server, "501 not_implemented"),
+        (#"{"id":"m3","receipt":1}"#, TestTokens.server, "400 invalid_field"),
         (#"{"id":"m3","parent_id":"m2"}"#, TestTokens.server, "501 not_implemented"),
       ] {
         #expect(try await client.post(path, body, token: token).verdict == expected, "\(body)")
@@ -345,8 +345,8 @@ import Testing
             message("m1", 1), refused("messaging:none", "m1", "channel_not_found"),
             refused("bad", "m1", "invalid_cid"),
             refused("messaging:c", "m 1", "invalid_message_id"),
-            refused("messaging:c", "m2", "not_implemented"),
-            refused("messaging:c", "m3", "not_implemented"), message("m1", 1), message("m4", 2),
+            message("m2", 2), refused("messaging:c", "m3", "not_implemented"), message("m1", 1),
+            message("m4", 3),
           ]
         ]
       )
@@ -358,7 +358,7 @@ import Testing
       let results = try #require(most.json["results"] as? [NSDictionary])
       #expect(results.count == 1_000)
       #expect(member("message.id", of: results[999]) as? String == "n999")
-      #expect(member("message.seq", of: results[999]) as? Int == 1_002)
+      #expect(member("message.seq", of: results[999]) as? Int == 1_003)
       let tooMany = (thousand + [#"{"cid":"messaging:c","id":"x"}"#]).joined(separator: ",")
       #expect(
         try await gateway.client.post("/v1/messages", "{\"messages\":[\(tooMany)]}").verdict
@@ -406,7 +406,7 @@ import Testing
         (#"{"members":[{"user_id":"x y"}]}"#, "400 invalid_user_id"),
         (#"{"options":{"colour":1}}"#, "400 unknown_option"),
         (#"{"options":{"read_events":1}}"#, "400 invalid_option"),
-        (#"{"options":{"kept_steps":1}}"#, "501 not_implemented"),
+        (#"{"options":{"kept_steps":4097}}"#, "400 invalid_option"),
         (#"{"options":[]}"#, "400 invalid_field"),
         ("{\"members\":[\(many.joined(separator: ","))]}", "400 invalid_field"),
       ]
@@ -439,7 +439,7 @@ import Testing
       #expect(member("options.mark_unread", of: put.json) as? String == "off")
       #expect(
         try await gateway.store.takeLog() == [
-          .patchChannelType, .assignChannelType, .assignChannelType, .assignChannelType,
+          .patchChannelType, .assignChannelType, .assignChannelType, .assignChannelType, .settle,
         ]
       )
       let second = try await client.put("/v1/channel-types/team", #"{"history":"hidden"}"#)
@@ -451,7 +451,7 @@ import Testing
       #expect(types.map { $0["type"] as? String } == ["Alpha", "team"] && types[1] == second.json)
       for (body, expected) in [
         (#"{"colour":1}"#, "400 unknown_option"), (#"{"history":1}"#, "400 invalid_option"),
-        (#"{"status_rule":"all"}"#, "501 not_implemented"), ("7", "400 invalid_field"),
+        (#"{"status_rule":"most"}"#, "400 invalid_option"), ("7", "400 invalid_field"),
       ] {
         #expect(try await client.put("/v1/channel-types/team", body).verdict == expected)
       }
@@ -460,6 +460,45 @@ import Testing
           == "403 server_token_required"
       )
       #expect(try await client.get("/v1/channel-types", token: alice).verdict == "403 server_token_required")
+    }
+  }
+
+  @Test func keepsAllOptions() async throws {
+    try await TestGateway.run { gateway in
+      let client = gateway.client
+      let given: NSDictionary = [
+        "read_events": false, "delivery_events": false, "mark_unread": "public", "history": "hidden",
+        "read_acks_receipts": "always", "receipt_ttl": 3_600, "receipt_max_members": 0,
+        "receipt_daily_limit": 100, "receipt_request_roles": ["admin", "owner.1"],
+        "counts_visible_to": "sender", "status_rule": "50%", "kept_steps": 0,
+      ]
+      let body = String(decoding: try JSONSerialization.data(withJSONObject: given), as: UTF8.self)
+      let put = try await client.put("/v1/channel-types/team", body)
+      #expect(put.status == 200 && put.json["options"] as? NSDictionary == given)
+      #expect(try await client.get("/v1/channel-types/team").json["options"] as? NSDictionary == given)
+      let channel = try await client.put("/v1/channels/team:c", #"{"options":\#(body)}"#)
+      #expect(member("channel.options", of: channel.json) as? NSDictionary == given)
+      // null takes a limit away again.
+      let cleared = try await client.put(
+        "/v1/channel-types/team",
+        #"{"receipt_ttl":null,"receipt_max_members":null,"receipt_daily_limit":null,"receipt_request_roles":null}"#
+      )
+      for name in ["receipt_ttl", "receipt_max_members", "receipt_daily_limit", "receipt_request_roles"] {
+        #expect(member("options.\(name)", of: cleared.json) is NSNull, "\(name)")
+      }
+      #expect(member("options.status_rule", of: cleared.json) as? String == "50%")
+      // One wrong value changes nothing.
+      let wrong = try await client.put("/v1/channel-types/team", #"{"kept_steps":9,"status_rule":"0%"}"#)
+      #expect(wrong.verdict == "400 invalid_option")
+      #expect(try await client.get("/v1/channel-types/team").json == cleared.json)
+      let named = try await client.put(
+        "/v1/channels/team:c",
+        #"{"options":{"receipt_request_roles":["a b"]}}"#
+      )
+      #expect(
+        named.json["detail"] as? String
+          == "field \"options.receipt_request_roles[0]\" must be a role: 1 to 64 of A-Z a-z 0-9 _ . -"
+      )
     }
   }
 

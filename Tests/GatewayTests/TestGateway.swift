@@ -17,15 +17,24 @@ struct TestGateway: Sendable {
   let port: Int
   let eventLoop: any EventLoop
 
+  /// - Parameters:
+  ///   - settling: how often it looks for unsettled values; nil, as in most tests: never, so that the store's log has
+  ///     only what the test asks for.
+  ///   - other: its store; nil: one of its own.
   static func run(
     limits: GatewayLimits = GatewayLimits(),
     http2: HTTP2Limits = HTTP2Limits(),
     deadline: TimeAmount = .seconds(5),
+    settling: TimeAmount? = nil,
+    store other: FakeStore? = nil,
     _ body: (TestGateway) async throws -> Void
   ) async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let eventLoop = group.next()
-    let store = try await FakeStore.start(on: group.next())
+    var limits = limits
+    limits.settlingInterval = settling
+    let store: FakeStore
+    if let other { store = other } else { store = try await FakeStore.start(on: group.next()) }
     let secrets = [Array(TestTokens.secret.utf8)]
     let verifier = try await TokenVerifier(TokenKeys(secrets: secrets))
     var storeConfiguration = StoreClientConfiguration(
@@ -35,7 +44,7 @@ struct TestGateway: Sendable {
     storeConfiguration.requestDeadline = deadline
     let configuration = storeConfiguration
     let ready = eventLoop.makePromise(of: Void.self)
-    let loop = try await eventLoop.submit {
+    let loop = try await eventLoop.submit { [limits] in
       let loop = GatewayLoop(
         eventLoop: eventLoop,
         store: configuration,
@@ -62,7 +71,7 @@ struct TestGateway: Sendable {
     try await listener.close()
     try await eventLoop.flatSubmit { loop.value.drain() }.get()
     try await eventLoop.flatSubmit { loop.value.close() }.get()
-    try? await store.close()
+    if other == nil { try? await store.close() }
     try await group.shutdownGracefully()
   }
 

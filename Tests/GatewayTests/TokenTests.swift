@@ -97,6 +97,8 @@ enum TestTokens {
       (TestTokens.make("[]"), "token_malformed"),
       (TestTokens.make(#"{"user_id":7}"#), "token_malformed"),
       (TestTokens.make(#"{"user_id":"alice","exp":"soon"}"#), "token_malformed"),
+      (TestTokens.make(#"{"user_id":"alice","iat":"today"}"#), "token_malformed"),
+      (TestTokens.make(#"{"server":true,"iat":true}"#), "token_malformed"),
       (TestTokens.make(#"{"server":"true"}"#), "token_malformed"),
       (TestTokens.make("{}"), "token_without_user"),
       (TestTokens.make(#"{"server":false}"#), "token_without_user"),
@@ -114,6 +116,23 @@ enum TestTokens {
     for (token, expected) in table {
       #expect(await verdict(token, verifier) == expected, "\(token)")
     }
+  }
+
+  @Test(
+    arguments: [
+      (#"{"user_id":"alice"}"#, 0), (#"{"user_id":"alice","iat":1700000000}"#, 1_700_000_000),
+      (#"{"user_id":"alice","iat":1700000000.999}"#, 1_700_000_000), (#"{"sub":"alice","iat":7}"#, 7),
+      (#"{"user_id":"alice","iat":0}"#, 0), (#"{"user_id":"alice","iat":4294967295.5}"#, .max),
+      // Milliseconds, and what else is no date: as if it said nothing.
+      (#"{"user_id":"alice","iat":1700000000000}"#, 0), (#"{"user_id":"alice","iat":-1}"#, 0),
+      (#"{"user_id":"alice","iat":-0.5}"#, 0), (#"{"user_id":"alice","iat":1e300}"#, 0),
+      // A server has no user's tokens.
+      (#"{"server":true,"iat":1700000000}"#, nil), (#"{"server":true,"user_id":"alice"}"#, nil),
+    ] as [(String, UInt32?)]
+  )
+  func knowsWhenATokenWasIssued(_ claims: String, _ expected: UInt32?) async throws {
+    let caller = try await verifier().verify(Array(TestTokens.make(claims).utf8)).get()
+    #expect(caller.issued == expected)
   }
 
   @Test func takesPublicKeys() async throws {

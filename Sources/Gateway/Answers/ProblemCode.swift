@@ -13,6 +13,7 @@ package enum ProblemCode: String, CaseIterable, Sendable {
   case invalidCursor = "invalid_cursor"
   case invalidQuery = "invalid_query"
   case userIDRequired = "user_id_required"
+  case orderNotAvailable = "order_not_available"
   // 401
   case tokenMissing = "token_missing"
   case tokenMalformed = "token_malformed"
@@ -23,11 +24,14 @@ package enum ProblemCode: String, CaseIterable, Sendable {
   case tokenNotYetValid = "token_not_yet_valid"
   case tokenWithoutUser = "token_without_user"
   case tokenUserInvalid = "token_user_invalid"
+  case tokenRevoked = "token_revoked"
   // 403
   case notAMember = "not_a_member"
   case serverTokenRequired = "server_token_required"
   case userIDMismatch = "user_id_mismatch"
   case markUnreadOff = "mark_unread_off"
+  case countsNotVisible = "counts_not_visible"
+  case ownMessage = "own_message"
   // 404
   case routeNotFound = "route_not_found"
   case channelNotFound = "channel_not_found"
@@ -36,6 +40,9 @@ package enum ProblemCode: String, CaseIterable, Sendable {
   // 405 and beyond
   case methodNotAllowed = "method_not_allowed"
   case messageDeleted = "message_deleted"
+  case receiptNotRequested = "receipt_not_requested"
+  case receiptExpired = "receipt_expired"
+  case notExpected = "not_expected"
   case limitReached = "limit_reached"
   case bodyTooLarge = "body_too_large"
   case contentTypeNotSupported = "content_type_not_supported"
@@ -52,15 +59,16 @@ package enum ProblemCode: String, CaseIterable, Sendable {
   package var status: Int {
     switch self {
     case .invalidJSON, .invalidField, .invalidCID, .invalidMessageID, .invalidUserID, .invalidChannelType,
-      .invalidOption, .unknownOption, .invalidCursor, .invalidQuery, .userIDRequired:
+      .invalidOption, .unknownOption, .invalidCursor, .invalidQuery, .userIDRequired, .orderNotAvailable:
       400
     case .tokenMissing, .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid,
-      .tokenExpired, .tokenNotYetValid, .tokenWithoutUser, .tokenUserInvalid:
+      .tokenExpired, .tokenNotYetValid, .tokenWithoutUser, .tokenUserInvalid, .tokenRevoked:
       401
-    case .notAMember, .serverTokenRequired, .userIDMismatch, .markUnreadOff: 403
+    case .notAMember, .serverTokenRequired, .userIDMismatch, .markUnreadOff, .countsNotVisible, .ownMessage:
+      403
     case .routeNotFound, .channelNotFound, .memberNotFound, .messageNotFound: 404
     case .methodNotAllowed: 405
-    case .messageDeleted, .limitReached: 409
+    case .messageDeleted, .limitReached, .receiptNotRequested, .receiptExpired, .notExpected: 409
     case .bodyTooLarge: 413
     case .contentTypeNotSupported: 415
     case .headersTooLarge: 431
@@ -93,6 +101,13 @@ package enum ProblemCode: String, CaseIterable, Sendable {
     case .tokenNotYetValid: "The token is not valid yet"
     case .tokenWithoutUser: "The token names no user and is no server's"
     case .tokenUserInvalid: "The token's user id is not 1 to 128 of A-Z a-z 0-9 @ _ . -"
+    case .tokenRevoked: "The user's tokens of that time have been revoked"
+    case .orderNotAvailable: "A list is ordered by time only in channels of up to 1,000 members"
+    case .countsNotVisible: "In this channel only a message's sender sees who has read it"
+    case .ownMessage: "Nobody acknowledges their own message"
+    case .receiptNotRequested: "The message was registered without a receipt"
+    case .receiptExpired: "The message's receipt has expired"
+    case .notExpected: "The member joined after the message was registered"
     case .notAMember: "The user is not a member of the channel"
     case .serverTokenRequired: "Only a server may do this"
     case .userIDMismatch: "A user can only act for themselves"

@@ -23,8 +23,9 @@ package enum StatusJSON {
       out.decimal(UInt64(status.sequence.rawValue))
       out.literal(",\"status\":")
       out.status(status.status)
-      // Receipts are R9's, which is not built: no message has asked for one.
-      out.literal(",\"receipt_status\":\"none\",\"read_count\":")
+      out.literal(",\"receipt_status\":")
+      out.receiptStatus(status.receipt)
+      out.literal(",\"read_count\":")
       out.decimal(UInt64(status.readCount))
       out.literal(",\"delivered_count\":")
       out.decimal(UInt64(status.deliveredCount))
@@ -91,15 +92,16 @@ package enum StatusJSON {
     }
   }
 
-  /// Writes `{"id","cid","seq","status"?}`: a registered or, without status, a deleted message.
+  /// Writes `{"id","cid","seq","status"?,"receipt_refused"?}`: a registered or, without status, a deleted message.
   package static func writeMessage(
     id: RawSpan,
     cid: RawSpan,
     sequence: UInt32,
     status: MessageStatus?,
+    refusal: ReceiptRefusal = .none,
     into buffer: inout ByteBuffer
   ) {
-    buffer.writeWithOutputRawSpan(minimumWritableBytes: 96 + 6 * (cid.byteCount + id.byteCount)) { out in
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 160 + 6 * (cid.byteCount + id.byteCount)) { out in
       out.literal("{\"id\":")
       out.jsonString(id)
       out.literal(",\"cid\":")
@@ -112,6 +114,11 @@ package enum StatusJSON {
         out.literal(",\"status\":")
         out.status(status)
       }
+      switch refusal {
+      case .none: break
+      case .limitReached: out.literal(",\"receipt_refused\":\"receipt_limit_reached\"")
+      case .notAllowed: out.literal(",\"receipt_refused\":\"receipt_not_allowed\"")
+      }
       out.literal("}")
     }
   }
@@ -119,7 +126,17 @@ package enum StatusJSON {
 
 extension OutputRawSpan {
   @_lifetime(self: copy self)
-  fileprivate mutating func status(_ status: MessageStatus) {
+  fileprivate mutating func receiptStatus(_ status: ReceiptStatus) {
+    switch status {
+    case .none: literal("\"none\"")
+    case .processing: literal("\"processing\"")
+    case .done: literal("\"done\"")
+    case .expired: literal("\"expired\"")
+    }
+  }
+
+  @_lifetime(self: copy self)
+  mutating func status(_ status: MessageStatus) {
     switch status {
     case .sent: literal("\"sent\"")
     case .delivered: literal("\"delivered\"")

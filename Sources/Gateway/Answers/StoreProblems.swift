@@ -14,13 +14,15 @@ extension Problem {
     case .outcomeUnknown: self.init(.outcomeUnknown)
     case .refused(let code, let retryAfterMilliseconds, let detail):
       self.init(Problem.code(of: code, isServer: isServer), Problem.shown(detail, of: code))
+      // There is nothing to list, rather than a conflict.
+      if code == .messageDeleted && route.listsMembers { status = 404 }
       if retryAfterMilliseconds > 0 && retryAfterSeconds != nil {
         retryAfterSeconds = Int((UInt64(retryAfterMilliseconds) + 999) / 1_000)
       }
     }
   }
 
-  private static func code(of code: ErrorCode, isServer: Bool) -> ProblemCode {
+  static func code(of code: ErrorCode, isServer: Bool) -> ProblemCode {
     switch code {
     case .busy: .storeBusy
     case .unavailable, .wrongShard: .storeUnavailable
@@ -33,6 +35,14 @@ extension Problem {
     case .messageDeleted: .messageDeleted
     case .markUnreadOff: .markUnreadOff
     case .limitReached: .limitReached
+    case .tokenRevoked: .tokenRevoked
+    case .orderNotAvailable: .orderNotAvailable
+    case .countsNotVisible: .countsNotVisible
+    case .receiptNotRequested: .receiptNotRequested
+    case .ownMessage: .ownMessage
+    case .receiptExpired: .receiptExpired
+    case .notExpected: .notExpected
+    case .invalidCursor: .invalidCursor
     case .frameTooLarge: .bodyTooLarge
     case .malformedFrame, .unsupportedVersion, .authenticationFailed, .unknownKind, .handshakeRequired,
       .handshakeTimeout:

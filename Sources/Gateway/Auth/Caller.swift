@@ -9,8 +9,18 @@ package final class Caller: Sendable {
   package let expiresAt: Int64
   /// When it begins; `Int64.min` where it does not say.
   package let notBefore: Int64
+  /// When a user's token was issued, in seconds since 1970; 0 where it does not say, nil where this is no user.
+  /// Goes with each request to the store, which knows whose tokens were revoked (Proto/frames.md, "Frame").
+  package let issued: UInt32?
 
-  package init(userID: [UInt8], isServer: Bool, expiresAt: Int64 = .max, notBefore: Int64 = .min) {
+  package init(
+    userID: [UInt8],
+    isServer: Bool,
+    expiresAt: Int64 = .max,
+    notBefore: Int64 = .min,
+    issued: UInt32 = 0
+  ) {
+    self.issued = isServer || userID.isEmpty ? nil : issued
     self.userID = userID
     self.isServer = isServer
     self.expiresAt = expiresAt

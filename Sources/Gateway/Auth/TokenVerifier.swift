@@ -123,7 +123,22 @@ package struct TokenVerifier: Sendable {
     guard let user = claims.user_id ?? claims.sub else { throw TokenRefusal(.tokenWithoutUser) }
     let bytes = Array(user.utf8)
     guard Identifier.isUser(bytes.span.bytes) else { throw TokenRefusal(.tokenUserInvalid) }
-    return Caller(userID: bytes, isServer: false, expiresAt: times.expiresAt, notBefore: times.notBefore)
+    return Caller(
+      userID: bytes,
+      isServer: false,
+      expiresAt: times.expiresAt,
+      notBefore: times.notBefore,
+      issued: issued(claims.iat)
+    )
+  }
+
+  /// Whole seconds of `iat`, rounded down: a token is revoked rather than not by the fraction of a second. What is
+  /// no date of ours, before 1970 or beyond the frames' 32 bits (milliseconds, in most cases), says nothing, and
+  /// so falls to any revocation; were it taken at its word, none would ever reach it. A date that is merely ahead
+  /// of this machine's clock is the issuer's to know (RFC 7519 section 4.1.6 asks for no check).
+  static func issued(_ iat: Double?) -> UInt32 {
+    guard let iat else { return 0 }
+    return UInt32(exactly: iat.rounded(.down)) ?? 0
   }
 
   /// A NumericDate (RFC 7519 section 2) may have a fraction; what Int64 cannot hold means never.
@@ -200,6 +215,7 @@ private struct TokenClaims: JWTPayload {
   var server: Bool?
   var exp: Double?
   var nbf: Double?
+  var iat: Double?
 
   func verify(using algorithm: some JWTAlgorithm) async throws {}
 }

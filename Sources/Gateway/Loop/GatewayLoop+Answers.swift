@@ -14,6 +14,7 @@ extension GatewayLoop: StoreClientDelegate {
     guard let request = pending.remove(token) else { return }
     if request.sentAt > 0 { noteRoundTrip(request.sentAt) }
     if request.shape == .entry { return entryReplied(request, kind, payload) }
+    if request.shape.isSettling { return settlingReplied(request, kind, payload) }
     guard let connection = connections.connection(request.connection) else { return }
     connections.markDirty(request.connection)
     do throws(WireError) {
@@ -27,6 +28,7 @@ extension GatewayLoop: StoreClientDelegate {
   /// Answers with what the failure means to the caller.
   package func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
     guard let request = pending.remove(token) else { return }
+    if request.shape.isSettling { return settlingFailed(request) }
     let problem = Problem(failure, route: request.route, isServer: request.isServer)
     if request.shape == .entry { return entryFailed(request, problem) }
     guard let connection = connections.connection(request.connection), connection.isOpen(request.stream)
@@ -39,14 +41,17 @@ extension GatewayLoop: StoreClientDelegate {
   package func storeReadComplete() { endTurn() }
 
   /// Tells the process.
-  package func storeReadinessChanged(_ isReady: Bool) { readinessChanged(isReady) }
+  package func storeReadinessChanged(_ isReady: Bool) {
+    readinessChanged(isReady)
+    if isReady { settleWhatIsLeft() }
+  }
 
   private func noteRoundTrip(_ sentAt: UInt64) {
     let nanoseconds = NIODeadline.now().uptimeNanoseconds &- sentAt
     counters.storeRoundTrips.record(Double(nanoseconds) / 1_000_000_000)
   }
 
-  private func storeIsMistaken(_ error: WireError, _ kind: FrameKind) {
+  func storeIsMistaken(_ error: WireError, _ kind: FrameKind) {
     logger.error(
       "The store's reply does not parse",
       metadata: ["kind": "\(kind)", "error": "\(error)"]
@@ -69,11 +74,13 @@ extension GatewayLoop: StoreClientDelegate {
     case .registration:
       status = try reader.byte() == 1 ? 201 : 200
       let sequence = try reader.sequence()
-      guard let messageStatus = MessageStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
-      respondWithMessage(request, connection, httpStatus: status, sequence.rawValue, messageStatus)
+      guard let messageStatus = MessageStatus(rawValue: try reader.byte()),
+        let refusal = ReceiptRefusal(rawValue: try reader.byte())
+      else { throw .badValue(.status) }
+      respondWithMessage(request, connection, httpStatus: status, sequence.rawValue, messageStatus, refusal)
     case .deletion:
       let sequence = try reader.sequence()
-      respondWithMessage(request, connection, httpStatus: 200, sequence.rawValue, nil)
+      respondWithMessage(request, connection, httpStatus: 200, sequence.rawValue, nil, .none)
     case .createdChannel, .channel:
       if request.shape == .createdChannel { status = try reader.byte() == 1 ? 201 : 200 }
       let channel = try ChannelFields(&reader)
@@ -84,9 +91,22 @@ extension GatewayLoop: StoreClientDelegate {
     case .readState:
       let body = try Self.readState(&reader)
       connection.respond(request.stream, status: 200, body: body)
+    case .user:
+      let settings = try reader.userSettings()
+      connection.respond(request.stream, status: 200) { UserJSON.write(settings, into: &$0) }
+    case .acknowledged:
+      try replyAcknowledged(request, &reader, connection)
+    case .members:
+      var body = ByteBuffer()
+      try ListJSON.write(request.route.memberList, &reader, into: &body)
+      connection.respond(request.stream, status: 200, body: body)
+    case .memberStatuses:
+      var body = ByteBuffer()
+      try ListJSON.writeMemberStatuses(&reader, into: &body)
+      connection.respond(request.stream, status: 200, body: body)
     case .status, .statuses:
       return try replyStatuses(request, &reader, connection)
-    case .entry:
+    case .entry, .unsettled, .assignment, .settlement:
       return
     }
     counters.answered(request.route.rawValue, status: status)
@@ -119,7 +139,8 @@ extension GatewayLoop: StoreClientDelegate {
     _ connection: HTTP2ServerConnection<GatewayLoop>,
     httpStatus: Int,
     _ sequence: UInt32,
-    _ status: MessageStatus?
+    _ status: MessageStatus?,
+    _ refusal: ReceiptRefusal
   ) {
     connection.respond(request.stream, status: httpStatus) { buffer in
       connection.withRequest(request.stream) { received in
@@ -134,6 +155,7 @@ extension GatewayLoop: StoreClientDelegate {
               cid: match.subject,
               sequence: sequence,
               status: status,
+              refusal: refusal,
               into: &buffer
             )
           }
@@ -143,6 +165,7 @@ extension GatewayLoop: StoreClientDelegate {
             cid: match.subject,
             sequence: sequence,
             status: status,
+            refusal: refusal,
             into: &buffer
           )
         }

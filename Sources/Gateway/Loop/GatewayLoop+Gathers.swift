@@ -37,18 +37,17 @@ extension GatewayLoop {
       _ = try reader.byte()
       gather.results[Int(request.entry)].sequence = try reader.sequence().rawValue
       guard let status = MessageStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
+      guard let refusal = ReceiptRefusal(rawValue: try reader.byte()) else { throw .badValue(.status) }
       gather.results[Int(request.entry)].status = status
+      gather.results[Int(request.entry)].receiptRefusal = refusal
     case .patchChannelTypeReply:
-      let record = try reader.channelTypeRecord()
-      gather.isChanged = true
-      gather.note(record)
-      assignEverywhere(record, gather, request.gather)
-    case .assignChannelTypeReply:
-      gather.note(try reader.channelTypeRecord())
+      assignEverywhere(.channelType(try reader.channelTypeRecord()), gather, request.gather)
+    case .patchUserReply:
+      assignEverywhere(.user(try reader.userSettings()), gather, request.gather)
     case .listChannelTypesReply:
       for _ in 0..<(try reader.count(elementBytesMin: 3)) { gather.note(try reader.channelTypeRecord()) }
     default:
-      // A mark's row is not shown in a batch.
+      // A mark's row is not shown in a batch, nor what a shard has taken over.
       break
     }
   }
@@ -56,12 +55,20 @@ extension GatewayLoop {
   /// Answers when the last result is there.
   func answerIfComplete(_ gather: Gather, _ index: UInt32) {
     guard gather.waiting == 0, gathers[Int(index)] === gather else { return }
+    if case .assigning(let value) = gather.stage, gather.results.allSatisfy({ $0.code == nil }) {
+      gather.stage = .settling(value)
+      if settle(value, gather, index) { return }
+    }
     gathers[Int(index)] = nil
     freeGathers.append(index)
     guard let connection = connections.connection(gather.connection), connection.isOpen(gather.stream) else {
       return
     }
     connections.markDirty(gather.connection)
+    // All of its entries came with the same token.
+    if gather.results.contains(where: { $0.code == .tokenRevoked }) {
+      return answer(Problem(.tokenRevoked), gather.route.rawValue, gather.stream, connection)
+    }
     let status: Int
     switch gather.route {
     case .markDelivered:
@@ -73,6 +80,8 @@ extension GatewayLoop {
     case .registerMessages:
       status = 200
       respond(gather, connection, status) { self.writeRegistrations(gather, $0, into: &$1) }
+    case .putChannelType, .putUser:
+      return answerValue(gather, connection)
     default:
       return answerChannelTypes(gather, connection)
     }
@@ -142,6 +151,7 @@ extension GatewayLoop {
             cid: cid,
             sequence: result.sequence,
             status: result.status,
+            refusal: result.receiptRefusal,
             into: &buffer
           )
           buffer.writeStaticString("}")
@@ -153,33 +163,50 @@ extension GatewayLoop {
     buffer.writeStaticString("]}")
   }
 
+  // MARK: Values that every shard has
+
   /// Not a code whose title says that nothing was changed.
   private static var partlyChanged: Problem {
-    Problem(.outcomeUnknown, "the type was changed and not every shard has it yet; repeat the request")
+    Problem(
+      .outcomeUnknown,
+      "the change was made and not every shard has it yet; they will get it, or repeat the request"
+    )
+  }
+
+  /// Answers the PUT of a channel type or a user.
+  private func answerValue(_ gather: Gather, _ connection: HTTP2ServerConnection<GatewayLoop>) {
+    let route = gather.route.rawValue
+    switch gather.stage {
+    case .gathering:
+      let code = gather.results.lazy.compactMap(\.code).first ?? .internalError
+      answer(gather.problem ?? Problem(code), route, gather.stream, connection)
+    case .assigning:
+      answer(Self.partlyChanged, route, gather.stream, connection)
+    case .settling(let value):
+      // All shards have it. Where the home shard could not be told so, it will hear it again from others.
+      connection.respond(gather.stream, status: 200) { buffer in
+        switch value {
+        case .channelType(let record): ChannelJSON.write(record, into: &buffer)
+        case .user(let settings): UserJSON.write(settings, into: &buffer)
+        }
+      }
+      counters.answered(route, status: 200)
+    }
   }
 
   private func answerChannelTypes(_ gather: Gather, _ connection: HTTP2ServerConnection<GatewayLoop>) {
     let route = gather.route.rawValue
     if let code = gather.results.lazy.compactMap(\.code).first {
-      // A PUT whose value reached its home shard and not all others is finished by repeating it.
-      let problem = gather.isChanged ? Self.partlyChanged : gather.problem ?? Problem(code)
-      return answer(problem, route, gather.stream, connection)
+      return answer(gather.problem ?? Problem(code), route, gather.stream, connection)
     }
     let records = gather.records.values.sorted { $0.name < $1.name }
-    if gather.route == .putChannelType {
-      guard let record = records.first else {
-        return answer(Problem(.internalError), route, gather.stream, connection)
+    connection.respond(gather.stream, status: 200) { buffer in
+      buffer.writeStaticString("{\"channel_types\":[")
+      for (index, record) in records.enumerated() {
+        if index > 0 { buffer.writeStaticString(",") }
+        ChannelJSON.write(record, into: &buffer)
       }
-      connection.respond(gather.stream, status: 200) { ChannelJSON.write(record, into: &$0) }
-    } else {
-      connection.respond(gather.stream, status: 200) { buffer in
-        buffer.writeStaticString("{\"channel_types\":[")
-        for (index, record) in records.enumerated() {
-          if index > 0 { buffer.writeStaticString(",") }
-          ChannelJSON.write(record, into: &buffer)
-        }
-        buffer.writeStaticString("]}")
-      }
+      buffer.writeStaticString("]}")
     }
     counters.answered(route, status: 200)
   }

@@ -37,6 +37,9 @@ package final class GatewayLoop {
   var gathers: [Gather?] = []
   var freeGathers: [UInt32] = []
   var counters = GatewayCounters()
+  var settling = Settling()
+  /// Nil where this loop leaves settling to others, or has ended.
+  var settlingTicker: RepeatedTask?
   private var requestIDs: RequestIDs
 
   /// Set while all connections are asked to end.
@@ -78,7 +81,10 @@ package final class GatewayLoop {
   }
 
   /// Begins to connect to the store.
-  package func start() { store.start() }
+  package func start() {
+    startSettling()
+    store.start()
+  }
 
   /// Asks all connections to end after their streams.
   ///
@@ -100,7 +106,10 @@ package final class GatewayLoop {
   }
 
   /// Ends the way to the store; what still waits is answered 503.
-  func close() -> EventLoopFuture<Void> { store.close() }
+  func close() -> EventLoopFuture<Void> {
+    stopSettling()
+    return store.close()
+  }
 
   /// The wall clock, in milliseconds since 1970. Read anew each time, some 20 ns: a time kept for the turn
   /// would let a token live on after a turn that did not end as it should.
@@ -113,7 +122,7 @@ package final class GatewayLoop {
   /// Ends the turn when all sockets that became readable together have been read: NIO runs a loop's tasks
   /// after its input, so their requests leave in one write. With one stream on each of many connections that
   /// is the difference between a write to the store per request and one per turn.
-  private func endTurnSoon() {
+  func endTurnSoon() {
     if isTurnEnding { return }
     isTurnEnding = true
     eventLoop.assumeIsolated().execute {
@@ -157,6 +166,11 @@ package final class GatewayLoop {
       "tidemark_gateway_requests_parked",
       help: "Requests that wait for their token to be verified.",
       Double(authenticator.parkedCount)
+    )
+    samples.counter(
+      "tidemark_gateway_values_settled_total",
+      help: "Changes of channel types and users that their gateway did not finish, brought to every shard.",
+      Int64(settling.settledCount)
     )
     samples.gauge(
       "tidemark_gateway_store_connections_ready",
@@ -388,7 +402,7 @@ extension GatewayLoop {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let token = keep(context, route, shape)
-    guard store.send(kind, cid: cid, token: token, fields) else {
+    guard store.send(kind, cid: cid, token: token, issued: context.caller.issued, fields) else {
       _ = pending.remove(token)
       throw Problem(.storeBusy)
     }

@@ -10,6 +10,17 @@ final class Gather {
     var code: ProblemCode?
     var sequence: UInt32 = 0
     var status = MessageStatus.sent
+    var receiptRefusal = ReceiptRefusal.none
+  }
+
+  /// How far the PUT of a ``SharedValue`` has come; whatever else is gathered stays in the first.
+  enum Stage {
+    /// Becomes `assigning` when the home shard has made the change.
+    case gathering
+    /// The other shards are told. Becomes `settling` when all of them have it.
+    case assigning(SharedValue)
+    /// The home shard is told that all have it.
+    case settling(SharedValue)
   }
 
   let connection: UInt32
@@ -23,8 +34,7 @@ final class Gather {
   var waiting = 1
   /// Channel types found, the newest version of each.
   var records: [String: ChannelTypeRecord] = [:]
-  /// Whether a channel type's home shard has made the change: it stands, whatever the other shards say.
-  var isChanged = false
+  var stage = Stage.gathering
   /// Why the whole request failed.
   var problem: Problem?
 

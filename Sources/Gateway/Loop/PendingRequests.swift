@@ -18,8 +18,21 @@ enum ReplyShape: UInt8 {
   /// `{"statuses": […]}`.
   case statuses
   case channelType
+  case user
+  /// `{"acknowledged": […], "errors": […]}`.
+  case acknowledged
+  /// A list of a message's members.
+  case members
+  /// `{"members": […]}` of chosen members.
+  case memberStatuses
   /// One of the entries of a ``Gather``.
   case entry
+  // What ``Settling`` asks for; `entry` is the shard, or the number of the value.
+  case unsettled
+  case assignment
+  case settlement
+
+  var isSettling: Bool { rawValue >= ReplyShape.unsettled.rawValue }
 }
 
 /// A request that waits for the store.

@@ -162,7 +162,7 @@ extension GatewayLoop {
     _ fields: (inout ByteBuffer) -> Void
   ) {
     let token = keep(context, route, .entry, gather: gather, entry: entry)
-    if !store.send(kind, cid: cid, token: token, fields) {
+    if !store.send(kind, cid: cid, token: token, issued: context.caller.issued, fields) {
       _ = pending.remove(token)
       finishEntry(gather, entry, .storeBusy)
     }

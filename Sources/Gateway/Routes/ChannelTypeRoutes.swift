@@ -26,7 +26,16 @@ extension GatewayLoop {
   func getChannelType(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let home = try homeShard(of: match.subject)
     let token = keep(context, match.route, .channelType)
-    guard store.send(.getChannelType, shard: home, name: match.subject, token: token, { _ in }) else {
+    guard
+      store.send(
+        .getChannelType,
+        shard: home,
+        name: match.subject,
+        token: token,
+        issued: context.caller.issued,
+        { _ in }
+      )
+    else {
       _ = pending.remove(token)
       throw Problem(.storeBusy)
     }
@@ -43,43 +52,57 @@ extension GatewayLoop {
     finishSending(gather)
   }
 
-  /// Assigns what the home shard answered to every other shard.
-  func assignEverywhere(_ record: ChannelTypeRecord, _ gather: Gather, _ index: UInt32) {
-    let name = Array(record.name.utf8)
-    let home = ShardID.owning(name.span.bytes, count: store.shardCount)
-    // The gather has no caller any more; what is kept of it here is only whether a server asked.
-    let context = RequestContext(
-      caller: Caller(userID: [], isServer: gather.isServer),
-      connection: gather.connection,
-      stream: gather.stream
-    )
-    gather.waiting += 1
+  /// Assigns what the home shard has made of a change to every other shard.
+  func assignEverywhere(_ value: SharedValue, _ gather: Gather, _ index: UInt32) {
+    gather.stage = .assigning(value)
+    // A value that was never set, and is not now, is what every shard has.
+    guard value.version > 0 else { return }
+    let name = Array(value.name.utf8)
+    let home = value.home(shardCount: store.shardCount)
     for shard in 0..<store.shardCount where shard != Int(home.rawValue) {
       gather.waiting += 1
       gather.results.append(Gather.Result())
       sendTyped(
-        .assignChannelType,
+        value.assignKind,
         ShardID(UInt16(shard)),
         name.span.bytes,
-        context,
+        Self.context(of: gather),
         gather.route,
         index,
         gather.results.count - 1
-      ) { buffer in
-        buffer.writeVarint(record.version)
-        buffer.writeOptions(record.options)
-      }
+      ) { value.writeAssignment(into: &$0) }
     }
-    gather.waiting -= 1
   }
 
-  private func homeShard(of name: RawSpan) throws(Problem) -> ShardID {
+  /// Tells the home shard that every shard has its value. False: there is nothing to wait for.
+  func settle(_ value: SharedValue, _ gather: Gather, _ index: UInt32) -> Bool {
+    guard value.version > 0 else { return false }
+    let name = Array(value.name.utf8)
+    let home = value.home(shardCount: store.shardCount)
+    gather.waiting += 1
+    sendTyped(.settle, home, name.span.bytes, Self.context(of: gather), gather.route, index, 0) {
+      value.writeSettlement(into: &$0)
+    }
+    return gather.waiting > 0
+  }
+
+  /// The gather has no caller any more, and these requests are the gateway's own: what is kept of the caller is
+  /// whether a server asked.
+  private static func context(of gather: Gather) -> RequestContext {
+    RequestContext(
+      caller: Caller(userID: [], isServer: gather.isServer),
+      connection: gather.connection,
+      stream: gather.stream
+    )
+  }
+
+  func homeShard(of name: RawSpan) throws(Problem) -> ShardID {
     // Before the first connection to the store nobody knows how many shards there are.
     guard store.shardCount > 0 else { throw Problem(.storeUnavailable) }
     return ShardID.owning(name, count: store.shardCount)
   }
 
-  private func sendTyped(
+  func sendTyped(
     _ kind: FrameKind,
     _ shard: ShardID,
     _ name: RawSpan?,
@@ -90,7 +113,7 @@ extension GatewayLoop {
     _ fields: (inout ByteBuffer) -> Void
   ) {
     let token = keep(context, route, .entry, gather: gather, entry: entry)
-    if !store.send(kind, shard: shard, name: name, token: token, fields) {
+    if !store.send(kind, shard: shard, name: name, token: token, issued: context.caller.issued, fields) {
       _ = pending.remove(token)
       finishEntry(gather, entry, .storeBusy)
     }

@@ -25,10 +25,13 @@ extension GatewayLoop {
     case .readState: try readState(match, context)
     case .statuses: try statuses(match, context, request)
     case .messageStatus: try messageStatus(match, context)
-    case .deleteChannel, .truncateChannel, .putUser, .getUser, .deleteUser, .acknowledgeReceipts,
-      .listReaders,
-      .listDelivered, .listUnread, .chosenMembers, .unreadOfUser, .channelsOfUser, .unreadOfUsers, .events,
-      .issueTickets, .acknowledgePushes, .receiveHook, .frames:
+    case .acknowledgeReceipts: try acknowledgeReceipts(match, context, request)
+    case .listReaders, .listDelivered, .listUnread: try listMembers(match, context)
+    case .chosenMembers: try chosenMembers(match, context)
+    case .putUser: try putUser(match, context, request)
+    case .getUser: try getUser(match, context)
+    case .deleteChannel, .truncateChannel, .deleteUser, .unreadOfUser, .channelsOfUser, .unreadOfUsers,
+      .events, .issueTickets, .acknowledgePushes, .receiveHook, .frames:
       throw Problem(.notImplemented, "this route is not built yet")
     }
   }

@@ -32,6 +32,7 @@ struct MessageFields: ~Escapable {
   private let user: RawSpan?
   private let createdAt: Int64
   private let isSilent: Bool
+  private let wantsReceipt: Bool
 
   /// What is malformed as a whole: a batch with such an entry is refused before anything is sent.
   static func checkTypes(_ body: JSONValue) throws(Problem) {
@@ -62,9 +63,7 @@ struct MessageFields: ~Escapable {
       createdAt = now
     }
     isSilent = try body.optionalBool("silent") ?? false
-    if try body.optionalBool("receipt") ?? false {
-      throw Problem(.notImplemented, "receipts are not built yet")
-    }
+    wantsReceipt = try body.optionalBool("receipt") ?? false
     if try body.optionalString("parent_id") != nil {
       throw Problem(.notImplemented, "threads are not built yet")
     }
@@ -75,6 +74,6 @@ struct MessageFields: ~Escapable {
     buffer.writeField(id)
     if let user { buffer.writeField(user) } else { buffer.writeEmptyField() }
     buffer.writeTime(Timestamp(milliseconds: createdAt))
-    buffer.writeVarint(UInt64(isSilent ? 1 : 0))
+    buffer.writeVarint(UInt64((isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0)))
   }
 }

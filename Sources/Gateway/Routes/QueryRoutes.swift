@@ -16,10 +16,7 @@ extension GatewayLoop {
       // An empty value counts as absent.
       if parameter.value.isEmpty { continue }
       if parameter.name.equals("limit") {
-        guard let value = parameter.value.decimal, (1...UInt64(limits.rowsPerPage)).contains(value) else {
-          throw Problem(.invalidQuery, "limit has to be a whole number from 1 to \(limits.rowsPerPage)")
-        }
-        limit = Int(value)
+        limit = try pageLimit(parameter.value)
       } else if parameter.name.equals("cursor") {
         guard let row = PageCursor.row(parameter.value) else { throw Problem(.invalidCursor) }
         cursor = UInt64(row)

@@ -17,17 +17,17 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case readState
   case statuses
   case messageStatus
-  // Those that are not built yet and answer 501.
-  case deleteChannel
-  case truncateChannel
-  case putUser
-  case getUser
-  case deleteUser
   case acknowledgeReceipts
   case listReaders
   case listDelivered
   case listUnread
   case chosenMembers
+  case putUser
+  case getUser
+  // Those that are not built yet and answer 501.
+  case deleteChannel
+  case truncateChannel
+  case deleteUser
   case unreadOfUser
   case channelsOfUser
   case unreadOfUsers
@@ -79,6 +79,14 @@ package enum Route: UInt8, CaseIterable, Sendable {
 
   /// Whether this build answers it.
   package var isBuilt: Bool { rawValue < Route.deleteChannel.rawValue }
+
+  /// Whether it is a question about the members of one message (R11).
+  package var listsMembers: Bool {
+    switch self {
+    case .listReaders, .listDelivered, .listUnread, .chosenMembers: true
+    default: false
+    }
+  }
 
   /// Who may ask.
   package enum Caller: Sendable {

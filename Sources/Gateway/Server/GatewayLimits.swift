@@ -12,12 +12,18 @@ package struct GatewayLimits: Sendable {
   package var membersPerRequest = 1_000
   /// Messages in one registration (API.md, "Set-up").
   package var messagesPerRequest = 1_000
-  /// Positions in one delivered request, message ids in one query (API.md, "Positions", "Queries").
+  /// Positions in one delivered request, message ids in one acknowledgement or query, members in one question (API.md,
+  /// "Positions", "Queries").
   package var entriesPerRequest = 100
   /// Channels in one `POST /v1/channels/read`.
   package var channelsPerRequest = 1_000
   /// Rows of a page at most, and where no limit is given (API.md, "Queries").
   package var rowsPerPage = 100
+  /// How often a loop looks for changes that have not reached every shard (``Settling``); nil: it leaves that to
+  /// others.
+  package var settlingInterval: TimeAmount? = .seconds(2)
+  /// Bytes of an acknowledgement's note (R9).
+  package var noteBytes = 1_024
   /// Between the GOAWAY that warns and the one that binds.
   package var shutdownGrace = TimeAmount.milliseconds(500)
   /// How long streams may take to end after that.

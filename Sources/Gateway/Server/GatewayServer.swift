@@ -56,6 +56,9 @@ package final class GatewayServer: Service {
     let storeReadiness = StoreReadiness(loopCount: eventLoops.count, readiness)
     var loops: [NIOLoopBound<GatewayLoop>] = []
     for eventLoop in eventLoops {
+      var configuration = configuration
+      // One of them is enough to finish what others have left.
+      if !loops.isEmpty { configuration.limits.settlingInterval = nil }
       loops.append(
         await makeLoop(
           on: eventLoop,

@@ -1,0 +1,131 @@
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// The members of one message (API.md, "Queries"; R11).
+enum ListJSON {
+  /// More than the names, times and numbers of a member take.
+  private static let fixedByteMax = 192
+
+  /// Writes a reply to list_members as `{"members": […], "next"?}`: for readers `{"user", "read_at", "exact", "note"?}`,
+  /// for those who have only had it delivered `{"user", "delivered_at", "exact"}`, for the others `{"user"}`.
+  static func write(
+    _ list: MemberList,
+    _ reader: inout FieldReader,
+    into buffer: inout ByteBuffer
+  ) throws(WireError) {
+    buffer.writeStaticString("{\"members\":[")
+    for index in 0..<(try reader.count(elementBytesMin: 4)) {
+      if index > 0 { buffer.writeStaticString(",") }
+      write(try ListEntryFields(&reader), list, into: &buffer)
+    }
+    buffer.writeStaticString("]")
+    let next = try reader.string()
+    try reader.end()
+    if !next.isEmpty {
+      buffer.writeStaticString(",\"next\":")
+      buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(next.byteCount)) {
+        $0.jsonString(next)
+      }
+    }
+    buffer.writeStaticString("}")
+  }
+
+  private static func write(
+    _ entry: borrowing ListEntryFields,
+    _ list: MemberList,
+    into buffer: inout ByteBuffer
+  ) {
+    let byteMax = fixedByteMax + 6 * (entry.user.byteCount + entry.note.byteCount)
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
+      out.user(entry.user)
+      switch list {
+      case .readers:
+        out.literal(",\"read_at\":")
+        out.timestamp(milliseconds: entry.at.milliseconds)
+        out.literal(",\"exact\":")
+        out.bool(entry.isExact)
+        if !entry.note.isEmpty {
+          out.literal(",\"note\":")
+          out.jsonString(entry.note)
+        }
+      case .delivered:
+        out.literal(",\"delivered_at\":")
+        out.timestamp(milliseconds: entry.at.milliseconds)
+        out.literal(",\"exact\":")
+        out.bool(entry.isExact)
+      case .unread: break
+      }
+      out.literal("}")
+    }
+  }
+
+  /// Writes a reply to member_statuses as `{"members": […]}`: `{"user", "status", "read_at"?, "delivered_at"?, "exact"}`,
+  /// or `{"user", "code"}`.
+  static func writeMemberStatuses(
+    _ reader: inout FieldReader,
+    into buffer: inout ByteBuffer
+  ) throws(WireError) {
+    buffer.writeStaticString("{\"members\":[")
+    for index in 0..<(try reader.count(elementBytesMin: 2)) {
+      if index > 0 { buffer.writeStaticString(",") }
+      let member = try MemberStatusFields(&reader)
+      if let status = member.status {
+        write(status, member.user, into: &buffer)
+      } else {
+        write(try code(member.code), member.user, into: &buffer)
+      }
+    }
+    try reader.end()
+    buffer.writeStaticString("]}")
+  }
+
+  private static func write(_ status: MemberStatus, _ user: RawSpan, into buffer: inout ByteBuffer) {
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: fixedByteMax + 6 * user.byteCount) { out in
+      out.user(user)
+      out.literal(",\"status\":")
+      out.status(status.status)
+      if status.readAt != .none {
+        out.literal(",\"read_at\":")
+        out.timestamp(milliseconds: status.readAt.milliseconds)
+      }
+      if status.deliveredAt != .none {
+        out.literal(",\"delivered_at\":")
+        out.timestamp(milliseconds: status.deliveredAt.milliseconds)
+      }
+      out.literal(",\"exact\":")
+      out.bool(status.isExact)
+      out.literal("}")
+    }
+  }
+
+  private static func write(_ code: ProblemCode, _ user: RawSpan, into buffer: inout ByteBuffer) {
+    let code = Array(code.rawValue.utf8)
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: fixedByteMax + 6 * user.byteCount) { out in
+      out.user(user)
+      out.literal(",\"code\":\"")
+      out.bytes(code.span.bytes)
+      out.literal("\"}")
+    }
+  }
+
+  /// Whoever asks has named the user: that they are no member is not about the caller.
+  private static func code(_ code: UInt32) throws(WireError) -> ProblemCode {
+    switch UInt16(exactly: code).flatMap(ErrorCode.init) {
+    case .notAMember: .memberNotFound
+    case .notExpected: .notExpected
+    case .countsNotVisible: .countsNotVisible
+    default: throw .badValue(.status)
+    }
+  }
+}
+
+extension OutputRawSpan {
+  /// Begins an object with its user.
+  @_lifetime(self: copy self)
+  fileprivate mutating func user(_ id: RawSpan) {
+    literal("{\"user\":{\"id\":")
+    jsonString(id)
+    literal("}")
+  }
+}

@@ -1,0 +1,73 @@
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// A versioned value that every shard has a copy of. Its home shard decides about changes; the result is then
+/// assigned to all others, and settled at home when the last of them has it (Proto/frames.md, 0x17 to 0x1C).
+enum SharedValue: Equatable {
+  case channelType(ChannelTypeRecord)
+  case user(UserSettings)
+
+  /// What tells one version of one value from every other.
+  struct Identity: Hashable {
+    var isUser: Bool
+    var name: String
+    var version: UInt64
+  }
+
+  var identity: Identity { Identity(isUser: isUser, name: name, version: version) }
+
+  var isUser: Bool {
+    switch self {
+    case .channelType: false
+    case .user: true
+    }
+  }
+
+  /// The type's name, or the user's id.
+  var name: String {
+    switch self {
+    case .channelType(let record): record.name
+    case .user(let settings): settings.user
+    }
+  }
+
+  /// 0: never set; then no shard has to be told.
+  var version: UInt64 {
+    switch self {
+    case .channelType(let record): record.version
+    case .user(let settings): settings.version
+    }
+  }
+
+  var assignKind: FrameKind {
+    switch self {
+    case .channelType: .assignChannelType
+    case .user: .assignUser
+    }
+  }
+
+  func home(shardCount: Int) -> ShardID {
+    let name = Array(name.utf8)
+    return ShardID.owning(name.span.bytes, count: shardCount)
+  }
+
+  /// assign_channel_type or assign_user, behind the counter.
+  func writeAssignment(into buffer: inout ByteBuffer) {
+    buffer.writeVarint(version)
+    switch self {
+    case .channelType(let record): buffer.writeOptions(record.options)
+    case .user(let settings):
+      buffer.writeVarint(UInt64((settings.hidesRead ? 1 : 0) | (settings.hidesDelivered ? 2 : 0)))
+      buffer.writeTime(settings.readShownSince)
+      buffer.writeTime(settings.deliveredShownSince)
+      buffer.writeTime(settings.tokensRevokedBefore)
+    }
+  }
+
+  /// settle, behind the counter.
+  func writeSettlement(into buffer: inout ByteBuffer) {
+    buffer.writeInteger(UInt8(isUser ? 1 : 0))
+    buffer.writeVarint(version)
+  }
+}

@@ -1,0 +1,148 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// The members of one message (R11): who has read it, who has had it delivered, who has not read it, and how it
+/// stands with chosen ones.
+extension GatewayLoop {
+  /// `GET /v1/channels/{cid}/messages/{id}/readers|delivered|unread?limit=&cursor=&order=&user_id=`.
+  func listMembers(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    var limit = limits.rowsPerPage
+    var order = ListOrder.joined
+    var cursor = match.query.extracting(0..<0)
+    var user = match.query.extracting(0..<0)
+    var reader = QueryReader(match.query, scratch)
+    while let parameter = try reader.next() {
+      // An empty value counts as absent.
+      if parameter.value.isEmpty { continue }
+      if parameter.name.equals("limit") {
+        limit = try pageLimit(parameter.value)
+      } else if parameter.name.equals("cursor") {
+        guard ListCursor.isOne(parameter.value) else { throw Problem(.invalidCursor) }
+        cursor = parameter.value
+      } else if parameter.name.equals("order") {
+        order = try Self.order(parameter.value)
+      } else if parameter.name.equals("user_id") {
+        user = parameter.value
+        try Self.check(user, context)
+      }
+    }
+    let viewer = Self.viewingUser(user, context)
+    let isServer = context.caller.isServer
+    let message = match.message
+    let list = match.route.memberList
+    try send(.listMembers, cid: match.subject, context, match.route, .members) { buffer in
+      buffer.writeListMembers(
+        viewer: viewer,
+        isServer: isServer,
+        message: message,
+        list: list,
+        order: order,
+        limit: UInt64(limit),
+        cursor: cursor
+      )
+    }
+  }
+
+  private static func order(_ text: RawSpan) throws(Problem) -> ListOrder {
+    if text.equals("joined") { return .joined }
+    if text.equals("time") { return .time }
+    throw Problem(.invalidQuery, "order has to be joined or time")
+  }
+
+  /// How many entries a page may have.
+  func pageLimit(_ text: RawSpan) throws(Problem) -> Int {
+    guard let value = text.decimal, (1...UInt64(limits.rowsPerPage)).contains(value) else {
+      throw Problem(.invalidQuery, "limit has to be a whole number from 1 to \(limits.rowsPerPage)")
+    }
+    return Int(value)
+  }
+
+  /// `GET /v1/channels/{cid}/messages/{id}/members?user_ids=a,b,c&user_id=`.
+  func chosenMembers(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    var chosen = match.query.extracting(0..<0)
+    var user = match.query.extracting(0..<0)
+    var reader = QueryReader(match.query, scratch)
+    while let parameter = try reader.next() {
+      if parameter.name.equals("user_ids") {
+        chosen = parameter.value
+      } else if parameter.name.equals("user_id"), !parameter.value.isEmpty {
+        user = parameter.value
+        try Self.check(user, context)
+      }
+    }
+    guard !chosen.isEmpty else {
+      throw Problem(.invalidQuery, "user_ids has to name users, as in user_ids=alice,bob")
+    }
+    var count = 0
+    var checked = UserIDs(chosen)
+    while let id = checked.next() {
+      guard Identifier.isUser(id) else { throw Problem(.invalidUserID) }
+      count += 1
+    }
+    guard count <= limits.entriesPerRequest else {
+      throw Problem(.invalidQuery, "user_ids may name at most \(limits.entriesPerRequest) users")
+    }
+    let viewer = Self.viewingUser(user, context)
+    let isServer = context.caller.isServer
+    let message = match.message
+    try send(.memberStatuses, cid: match.subject, context, match.route, .memberStatuses) { buffer in
+      buffer.writeMemberStatuses(viewer: viewer, isServer: isServer, message: message, userCount: count)
+      var written = UserIDs(chosen)
+      while let id = written.next() { buffer.writeField(id) }
+    }
+  }
+}
+
+/// The cursors of lists: the store's own, passed on as they are.
+enum ListCursor {
+  /// `t`, milliseconds, `-` and a user id are the longest.
+  static let byteCountMax = 1 + 20 + 1 + Identifier.userLengthMax
+
+  /// Whether it is short enough and of characters that a cursor can have, which are those of user ids.
+  static func isOne(_ text: RawSpan) -> Bool {
+    guard (1...byteCountMax).contains(text.byteCount) else { return false }
+    return text.withUnsafeBytes { bytes in
+      bytes.allSatisfy { byte in
+        switch byte {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+          UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "@"), UInt8(ascii: "_"), UInt8(ascii: "."),
+          UInt8(ascii: "-"):
+          true
+        default: false
+        }
+      }
+    }
+  }
+}
+
+/// The parts between the commas of `user_ids`, empty ones too.
+private struct UserIDs: ~Escapable {
+  private let text: RawSpan
+  private var at = 0
+
+  @_lifetime(copy text)
+  init(_ text: RawSpan) { self.text = text }
+
+  @_lifetime(copy self)
+  @_lifetime(self: copy self)
+  mutating func next() -> RawSpan? {
+    guard at <= text.byteCount else { return nil }
+    let end = text.firstOffset(of: UInt8(ascii: ","), from: at) ?? text.byteCount
+    let part = text.extracting(at..<end)
+    at = end + 1
+    return part
+  }
+}
+
+extension Route {
+  /// The list that a list's route asks for.
+  var memberList: MemberList {
+    switch self {
+    case .listDelivered: .delivered
+    case .listUnread: .unread
+    default: .readers
+    }
+  }
+}

@@ -1,0 +1,227 @@
+import Foundation
+import HTTP2Session
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import Gateway
+
+/// Rounds of ``Settling``, without a store.
+@Suite struct SettlingTests {
+  /// A value that is at home in shard 0 of so many.
+  private func value(_ number: Int, version: UInt64 = 1, shardCount: Int = 3) -> SharedValue {
+    var name = "type-\(number)"
+    while SharedValue.channelType(ChannelTypeRecord(name: name)).home(shardCount: shardCount).rawValue != 0 {
+      name += "x"
+    }
+    return .channelType(ChannelTypeRecord(name: name, version: version))
+  }
+
+  private func text(_ steps: [Settling.Step]) -> [String] {
+    steps.map { step in
+      switch step {
+      case .ask(let shard): "ask \(shard.rawValue)"
+      case .assign(let spread, let value, let shardCount):
+        "assign \(spread) v\(value.version) to \(shardCount - 1)"
+      case .settle(let spread, let value, _): "settle \(spread) v\(value.version)"
+      }
+    }
+  }
+
+  /// A round that finds these in shard 0, and nothing else.
+  private func round(_ settling: inout Settling, _ values: [SharedValue], shardCount: Int = 3) -> [String] {
+    var steps: [Settling.Step] = []
+    var asked = settling.roundIsDue(shardCount: shardCount)
+    while let step = asked.popLast() {
+      guard case .ask(let shard) = step else {
+        steps.append(step)
+        continue
+      }
+      asked += settling.found(shard.rawValue == 0 ? values : [], in: shard)
+    }
+    return text(steps)
+  }
+
+  @Test func leavesAValueToItsPutForOneRound() {
+    var settling = Settling()
+    let team = value(1)
+    #expect(round(&settling, [team]) == [])
+    #expect(!settling.isBusy)
+    #expect(round(&settling, [team]) == ["assign 0 v1 to 2"])
+    #expect(settling.isBusy)
+    // One round at a time.
+    #expect(settling.roundIsDue(shardCount: 3) == [])
+    #expect(text(settling.assigned(0, isDone: true)) == [])
+    #expect(text(settling.assigned(0, isDone: true)) == ["settle 0 v1"])
+    #expect(settling.isBusy)
+    #expect(settling.settled(0, isDone: true) == [])
+    #expect(!settling.isBusy && settling.settledCount == 1)
+    #expect(round(&settling, []) == [])
+  }
+
+  @Test func aNewVersionIsANewValue() {
+    var settling = Settling()
+    #expect(round(&settling, [value(1)]) == [])
+    #expect(round(&settling, [value(1, version: 2)]) == [])
+    #expect(round(&settling, [value(1, version: 2)]) == ["assign 0 v2 to 2"])
+  }
+
+  @Test func aUserIsNoTypeOfThatName() {
+    var settling = Settling()
+    let type = value(1)
+    let user = SharedValue.user(UserSettings(user: type.name, version: 1))
+    #expect(round(&settling, [type]) == [])
+    #expect(round(&settling, [user]) == [])
+    #expect(round(&settling, [type, user]) == ["assign 0 v1 to 2"])
+  }
+
+  @Test func whatFailsIsFoundAgain() {
+    var settling = Settling()
+    let team = value(1)
+    _ = round(&settling, [team])
+    #expect(round(&settling, [team]) == ["assign 0 v1 to 2"])
+    #expect(settling.assigned(0, isDone: false) == [])
+    // Not settled: one shard may lack it. The round ends all the same.
+    #expect(settling.assigned(0, isDone: true) == [])
+    #expect(!settling.isBusy)
+    #expect(round(&settling, [team]) == ["assign 0 v1 to 2"])
+    _ = settling.assigned(0, isDone: true)
+    _ = settling.assigned(0, isDone: true)
+    #expect(settling.settled(0, isDone: false) == [])
+    #expect(!settling.isBusy && settling.settledCount == 0)
+    // A shard that did not say has nothing that was found before.
+    let asked = settling.roundIsDue(shardCount: 3)
+    for _ in asked { #expect(settling.askFailed() == []) }
+    #expect(!settling.isBusy)
+    #expect(round(&settling, [team]) == [])
+  }
+
+  @Test func nobodyButItsHomeTellsOfAValue() {
+    var settling = Settling()
+    let team = value(1)
+    for _ in 0..<3 {
+      let asked = settling.roundIsDue(shardCount: 3)
+      #expect(text(asked) == ["ask 0", "ask 1", "ask 2"])
+      for shard in UInt16(0)..<3 {
+        #expect(settling.found(shard == 0 ? [] : [team], in: ShardID(shard)) == [])
+      }
+      #expect(!settling.isBusy)
+    }
+  }
+
+  @Test func oneShardHasNobodyToTell() {
+    var settling = Settling()
+    let team = value(1, shardCount: 1)
+    #expect(round(&settling, [team], shardCount: 1) == [])
+    #expect(round(&settling, [team], shardCount: 1) == ["settle 0 v1"])
+    #expect(settling.settled(0, isDone: true) == [] && !settling.isBusy)
+    #expect(settling.roundIsDue(shardCount: 0) == [])
+  }
+
+  @Test func asksAndCarriesAFewAtOnce() {
+    var settling = Settling()
+    let values = (0..<20).map { value($0, shardCount: 40) }
+    #expect(text(settling.roundIsDue(shardCount: 40)).count == Settling.asksMax)
+    #expect(text(settling.found(values, in: ShardID(0))) == ["ask 16"])
+    for shard in 17..<40 { #expect(text(settling.askFailed()) == ["ask \(shard)"]) }
+    for _ in 0..<16 { #expect(settling.askFailed() == []) }
+    #expect(!settling.isBusy)
+    // Now they are due: the first few at once, another when one is done.
+    _ = settling.roundIsDue(shardCount: 40)
+    var steps = settling.found(values, in: ShardID(0)).filter { $0 != .ask(ShardID(16)) }
+    #expect(steps.count == Settling.spreadsMax)
+    for _ in 1..<40 { _ = settling.askFailed() }
+    var begun = steps.count
+    while case .assign(let spread, _, _)? = steps.first {
+      steps.removeFirst()
+      for _ in 1..<39 { #expect(settling.assigned(spread, isDone: true) == []) }
+      #expect(text(settling.assigned(spread, isDone: true)) == ["settle \(spread) v1"])
+      let next = settling.settled(spread, isDone: true)
+      #expect(next.count <= 1)
+      begun += next.count
+      steps += next
+    }
+    #expect(begun == 20 && settling.settledCount == 20 && !settling.isBusy)
+  }
+
+  @Test func aBusyStoreEndsTheRoundEarly() {
+    var settling = Settling()
+    let values = (0..<20).map { value($0) }
+    _ = round(&settling, values)
+    let begun = round(&settling, values)
+    #expect(begun.count == Settling.spreadsMax)
+    settling.storeIsBusy()
+    for spread in 0..<Settling.spreadsMax {
+      for _ in 0..<2 { #expect(settling.assigned(spread, isDone: false) == []) }
+    }
+    #expect(!settling.isBusy)
+    #expect(round(&settling, values).count == Settling.spreadsMax)
+  }
+}
+
+/// A gateway that dies half-way through a PUT, and another one.
+@Suite struct ResumingTests {
+  @Test(arguments: [
+    (
+      "/v1/users/alice", #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#, FrameKind.assignUser,
+      "alice"
+    ),
+    ("/v1/channel-types/team", #"{"mark_unread":"off"}"#, .assignChannelType, "team"),
+    // All shards have it, and nobody has said so.
+    ("/v1/channel-types/team", #"{"mark_unread":"off"}"#, .settle, "team"),
+  ])
+  func anotherGatewayFinishes(_ path: String, _ body: String, _ kind: FrameKind, _ name: String) async throws
+  {
+    try await TestGateway.run { first in
+      try await first.store.set(.closing(kind))
+      let put = try await first.client.submit(.put, path, body, token: TestTokens.server)
+      // The home shard has it; nothing further gets through.
+      while try await first.store.unsettled() != [name] { try await Task.sleep(for: .milliseconds(5)) }
+      while try await !first.store.takeLog().contains(kind) { try await Task.sleep(for: .milliseconds(5)) }
+      try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
+      // What cannot be taken as done is not called so, unless all shards are known to have it.
+      let answer = try await put.get()
+      #expect(answer.verdict == (kind == .settle ? "200" : "503 outcome_unknown"))
+      try await first.store.set(.normal)
+      #expect(try await first.store.unsettled() == [name])
+      try await TestGateway.run(settling: .milliseconds(20), store: first.store) { second in
+        while try await second.store.unsettled() != [] { try await Task.sleep(for: .milliseconds(5)) }
+        if name == "alice" {
+          #expect(try await second.store.users("alice") == Array(repeating: "1 hides read", count: 4))
+        }
+        #expect(try await second.client.get(path).status == 200)
+      }
+    }
+  }
+
+  /// No gateway dies here: the same one goes on where shards would not take a value, and others' rounds do no harm.
+  @Test func aValueThatShardsRefusedReachesThemLater() async throws {
+    try await TestGateway.run(settling: .milliseconds(10)) { first in
+      try await TestGateway.run(settling: .milliseconds(10), store: first.store) { second in
+        try await first.store.set(.refusingAssignments(.unavailable))
+        let hide = #"{"privacy_settings":{"delivery_receipts":{"enabled":false}}}"#
+        #expect(try await first.client.put("/v1/users/bob", hide).verdict == "503 outcome_unknown")
+        #expect(try await second.store.unsettled() == ["bob"])
+        try await first.store.set(.normal)
+        while try await first.store.unsettled() != [] { try await Task.sleep(for: .milliseconds(5)) }
+        #expect(try await first.store.users("bob") == Array(repeating: "1 hides delivered", count: 4))
+        #expect(try await second.client.get("/v1/users/bob").status == 200)
+      }
+    }
+  }
+
+  @Test func aStoreThatFailsIsAskedAgain() async throws {
+    try await TestGateway.run(settling: .milliseconds(10)) { gateway in
+      for mode in [FakeStore.Mode.garbled, .refusing(.notImplemented), .refusing(.busy)] {
+        try await gateway.store.set(mode)
+        _ = try await gateway.store.takeLog()
+        var asked = 0
+        while asked < 12 {
+          asked += try await gateway.store.takeLog().count { $0 == .listUnsettled }
+          try await Task.sleep(for: .milliseconds(5))
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,193 @@
+import Foundation
+import HTTP2Session
+import ReceiptWire
+import Testing
+
+@testable import Gateway
+
+/// Users' settings, and the tokens that they revoke (R7), as a caller sees them.
+@Suite struct UserRouteTests {
+  private let alice = TestTokens.user("alice")
+
+  private func privacy(_ read: Bool, _ delivered: Bool) -> NSDictionary {
+    ["read_receipts": ["enabled": read], "delivery_receipts": ["enabled": delivered]]
+  }
+
+  @Test func keepsSettingsInEveryShard() async throws {
+    try await TestGateway.run { gateway in
+      let client = gateway.client
+      let path = "/v1/users/alice"
+      let unset = try await client.get(path)
+      #expect(unset.status == 200 && unset.contentType == "application/json")
+      #expect(unset.json == ["id": "alice", "privacy_settings": privacy(true, true)])
+      // What changes nothing is no version, and no shard has to be told.
+      _ = try await gateway.store.takeLog()
+      #expect(try await client.put(path, "{}").json == unset.json)
+      #expect(try await gateway.store.takeLog() == [.patchUser])
+      // The home shard, all others, the home shard; then the answer.
+      let hidden = try await client.put(path, #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#)
+      #expect(hidden.status == 200)
+      #expect(hidden.json == ["id": "alice", "privacy_settings": privacy(false, true)])
+      #expect(
+        try await gateway.store.takeLog() == [.patchUser, .assignUser, .assignUser, .assignUser, .settle]
+      )
+      #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
+      #expect(try await gateway.store.unsettled() == [])
+      // The other kind keeps what it has.
+      let both = try await client.put(
+        path,
+        #"{"privacy_settings":{"delivery_receipts":{"enabled":false},"read_receipts":null},"name":"Alice"}"#
+      )
+      #expect(both.json["privacy_settings"] as? NSDictionary == privacy(false, false))
+      let revoked = try await client.put(path, #"{"revoke_tokens_before":"2024-01-01T01:00:00+01:00"}"#)
+      #expect(
+        revoked.json == [
+          "id": "alice", "privacy_settings": privacy(false, false),
+          "revoke_tokens_before": "2024-01-01T00:00:00.000Z",
+        ]
+      )
+      #expect(try await client.get(path).json == revoked.json)
+      let shown = try await client.put(
+        path,
+        #"{"privacy_settings":{"read_receipts":{"enabled":true},"delivery_receipts":{"enabled":true}}}"#
+      )
+      #expect(shown.json["privacy_settings"] as? NSDictionary == privacy(true, true))
+      #expect(try await gateway.store.users("alice") == Array(repeating: "4", count: 4))
+    }
+  }
+
+  @Test func aUserKeepsTheirOwn() async throws {
+    try await TestGateway.run { gateway in
+      let client = gateway.client
+      let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
+      let own = try await client.put("/v1/users/alice", hide, token: alice)
+      #expect(own.status == 200 && own.json["privacy_settings"] as? NSDictionary == privacy(false, true))
+      #expect(try await client.get("/v1/users/alice", token: alice).json == own.json)
+      _ = try await gateway.store.takeLog()
+      for (path, body, token, expected) in [
+        ("/v1/users/bob", hide, alice, "403 user_id_mismatch"),
+        (
+          "/v1/users/alice", #"{"revoke_tokens_before":"2024-01-01T00:00:00Z"}"#, alice,
+          "403 server_token_required"
+        ),
+        ("/v1/users/alice", #"{"privacy_settings":true}"#, alice, "400 invalid_field"),
+        ("/v1/users/alice", #"{"privacy_settings":{"read_receipts":false}}"#, alice, "400 invalid_field"),
+        ("/v1/users/alice", #"{"privacy_settings":{"read_receipts":{}}}"#, alice, "400 invalid_field"),
+        (
+          "/v1/users/alice", #"{"privacy_settings":{"delivery_receipts":{"enabled":1}}}"#, alice,
+          "400 invalid_field"
+        ),
+        ("/v1/users/alice", #"{"revoke_tokens_before":1700000000}"#, TestTokens.server, "400 invalid_field"),
+        ("/v1/users/alice", #"{"revoke_tokens_before":"now"}"#, TestTokens.server, "400 invalid_field"),
+        ("/v1/users/alice", "[]", alice, "400 invalid_field"),
+        ("/v1/users/alice", "{", alice, "400 invalid_json"),
+        ("/v1/users/a%20b", hide, TestTokens.server, "400 invalid_user_id"),
+      ] {
+        #expect(try await client.put(path, body, token: token).verdict == expected, "\(path) \(body)")
+      }
+      #expect(try await client.get("/v1/users/bob", token: alice).verdict == "403 user_id_mismatch")
+      #expect(try await gateway.store.takeLog().isEmpty)
+    }
+  }
+
+  @Test func passesOnTheStoresFailures() async throws {
+    try await TestGateway.run { gateway in
+      let path = "/v1/users/alice"
+      let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
+      let table: [(FakeStore.Mode, String)] = [
+        (.refusing(.busy), "503 store_busy"), (.refusing(.unavailable), "503 store_unavailable"),
+        (.garbled, "500 internal_error"),
+        // The home shard has made the change.
+        (.refusingAssignments(.busy), "503 outcome_unknown"),
+        (.refusingAssignments(.unavailable), "503 outcome_unknown"),
+      ]
+      for (mode, expected) in table {
+        try await gateway.store.set(mode)
+        #expect(try await gateway.client.put(path, hide).verdict == expected, "\(mode)")
+      }
+      #expect(try await gateway.store.unsettled() == ["alice"])
+      // All shards have it: that the home shard could not be told does not change that.
+      try await gateway.store.set(.refusingKind(.settle, .busy))
+      #expect(try await gateway.client.put(path, hide).status == 200)
+      #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
+      #expect(try await gateway.store.unsettled() == ["alice"])
+      try await gateway.store.set(.refusing(.busy))
+      #expect(try await gateway.client.get(path).verdict == "503 store_busy")
+      // Repeated, it is finished.
+      try await gateway.store.set(.normal)
+      #expect(try await gateway.client.put(path, hide).status == 200)
+      #expect(try await gateway.store.unsettled() == [])
+    }
+  }
+
+  @Test func revokedTokensAreRefusedEverywhere() async throws {
+    try await TestGateway.run { gateway in
+      let client = gateway.client
+      try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
+      let old = TestTokens.make(#"{"user_id":"bob","iat":1699999999.9}"#)
+      let silent = TestTokens.make(#"{"user_id":"bob"}"#)
+      let new = TestTokens.make(#"{"user_id":"bob","iat":1700000000}"#)
+      let asked: [(String, String?)] = [
+        ("POST messaging:c/read", nil), ("POST messaging:c/unread", #"{"message_id":"m1"}"#),
+        (
+          "POST delivered",
+          #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"},{"cid":"x","id":"m"}]}"#
+        ),
+        ("POST read", #"{"read_by_channel":{"messaging:c":""}}"#),
+        ("POST messaging:c/receipts", #"{"message_ids":["m1"]}"#), ("GET messaging:c/read-state", nil),
+        ("POST messaging:c/receipts/query", #"{"message_ids":["m1"]}"#),
+        ("GET messaging:c/messages/m1/status", nil), ("GET messaging:c/messages/m1/readers", nil),
+        ("GET messaging:c/messages/m1/members?user_ids=bob", nil), ("PUT ../users/bob", "{}"),
+        ("GET ../users/bob", nil),
+      ]
+      for (round, tokens) in [[], [old, silent]].enumerated() {
+        if round == 1 {
+          let revoke = #"{"revoke_tokens_before":"2023-11-14T22:13:20Z"}"#
+          #expect(try await client.put("/v1/users/bob", revoke).status == 200)
+        }
+        for (what, body) in asked {
+          let parts = what.split(separator: " ")
+          let path = ("/v1/channels/" + parts[1]).replacing("/channels/..", with: "")
+          for token in [old, silent, new] {
+            let method = parts[0] == "GET" ? .get : parts[0] == "PUT" ? .put : HTTP2Method.post
+            let answer = try await client.request(method, path, body, token: token)
+            if tokens.contains(token) {
+              #expect(answer.verdict == "401 token_revoked", "\(what)")
+              #expect(answer.headers["www-authenticate"]?.contains("token_revoked") == true)
+            } else {
+              #expect((200..<300).contains(answer.status), "\(what) \(answer.body)")
+            }
+          }
+        }
+      }
+      // A server speaks for itself, whomever it names; others' tokens are theirs.
+      #expect(try await client.post("/v1/channels/messaging:c/read?user_id=bob", nil).status == 200)
+      #expect(try await client.post("/v1/channels/messaging:c/read", nil, token: alice).status == 200)
+    }
+  }
+
+  @Test func eachRequestSaysWhenItsTokenWasIssued() async throws {
+    try await TestGateway.run { gateway in
+      let client = gateway.client
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      _ = try await gateway.store.takeIssued()
+      let path = "/v1/channels/messaging:c/read"
+      for (claims, expected) in [
+        (#""iat":1700000000"#, 1_700_000_000), (#""iat":1700000000.999"#, 1_700_000_000), (#""jti":"x""#, 0),
+        (#""iat":0"#, 0), (#""iat":4294967295"#, .max), (#""iat":null"#, 0),
+      ] as [(String, UInt32)] {
+        let token = TestTokens.make("{\"user_id\":\"alice\",\(claims)}")
+        // Three times: verified, found in the cache, known by the connection.
+        for _ in 0..<3 { #expect(try await client.post(path, nil, token: token).status == 200) }
+        #expect(try await gateway.store.takeIssued() == [expected, expected, expected], "\(claims)")
+      }
+      #expect(try await client.post(path + "?user_id=alice", nil).status == 200)
+      #expect(try await gateway.store.takeIssued() == [nil])
+      // What the gateway does by itself for a PUT is not the user's asking.
+      let token = TestTokens.make(#"{"user_id":"alice","iat":5}"#)
+      let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
+      #expect(try await client.put("/v1/users/alice", hide, token: token).status == 200)
+      #expect(try await gateway.store.takeIssued() == [5, nil, nil, nil, nil])
+    }
+  }
+}
