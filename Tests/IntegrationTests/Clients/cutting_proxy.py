@@ -11,7 +11,7 @@ generator = random.Random(seed)
 def cut(writer):
     # A reset, so that what is still under way is lost rather than delivered late.
     raw = writer.get_extra_info("socket")
-    if raw is not None:
+    if raw is not None and raw.fileno() >= 0:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
