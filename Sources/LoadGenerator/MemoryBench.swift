@@ -49,22 +49,9 @@ package struct MemoryBench: Sendable {
     directory: String,
     note: @escaping @Sendable (String) -> Void
   ) async throws -> Measurement {
-    let files = StackFiles(directory: directory)
-    let stack = LocalStack(
-      plan: try .onFreePorts(usesTLS: false, logLevel: "notice"),
-      files: files,
-      executables: executables
-    )
-    let outcome: Result<Measurement, any Error>
-    do {
-      try await stack.start()
-      outcome = .success(try await measure(stack, files, note))
-    } catch {
-      outcome = .failure(error)
+    try await BenchStack.run(executables: executables, directory: directory) { stack, files in
+      try await measure(stack, files, note)
     }
-    await stack.stop()
-    if case .success = outcome { files.remove() }
-    return try outcome.get()
   }
 
   private func measure(
@@ -79,7 +66,7 @@ package struct MemoryBench: Sendable {
       members: members
     )
     try await world.create(note)
-    let dataSet = Int(await metric("tidemark_store_resident_bytes", stack) ?? 0)
+    let dataSet = Int(await BenchStack.storeMetric("tidemark_store_resident_bytes", stack) ?? 0)
     await stack.stopStore()
     await stack.setStoreFlags(["--memory", String(memoryBytes)])
     try await stack.startStore(within: .seconds(120))
@@ -172,14 +159,9 @@ package struct MemoryBench: Sendable {
 
   private func counters(_ stack: LocalStack) async -> (loads: Int, evicted: Int) {
     (
-      Int(await metric("tidemark_store_channels_loaded_total", stack) ?? 0),
-      Int(await metric("tidemark_store_channels_evicted_total", stack) ?? 0)
+      Int(await BenchStack.storeMetric("tidemark_store_channels_loaded_total", stack) ?? 0),
+      Int(await BenchStack.storeMetric("tidemark_store_channels_evicted_total", stack) ?? 0)
     )
-  }
-
-  private func metric(_ name: String, _ stack: LocalStack) async -> Double? {
-    let answer = await HealthCheck.get("http://\(stack.plan.storeAdmin)/metrics")
-    return answer.flatMap { ProcessFigures.metric(name, in: $0.body) }
   }
 
   /// Looks at the store ten times a second.

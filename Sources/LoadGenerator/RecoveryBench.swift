@@ -53,15 +53,7 @@ package struct RecoveryBench: Sendable {
     note: @escaping @Sendable (String) -> Void,
     measured: @escaping @Sendable (Measurement) -> Void
   ) async throws {
-    let files = StackFiles(directory: directory)
-    let stack = LocalStack(
-      plan: try .onFreePorts(usesTLS: false, logLevel: "notice"),
-      files: files,
-      executables: executables
-    )
-    let outcome: Result<Void, any Error>
-    do {
-      try await stack.start()
+    try await BenchStack.run(executables: executables, directory: directory) { stack, files in
       let world = try await RecoveryWorld(
         endpoint: stack.plan.gateways[0].listen,
         secretFile: files.jwtSecret,
@@ -73,13 +65,7 @@ package struct RecoveryBench: Sendable {
       measured(try await killAndStart("at rest", stack, world, note))
       measured(try await loadAndKill(stack, world, note))
       await world.close()
-      outcome = .success(())
-    } catch {
-      outcome = .failure(error)
     }
-    await stack.stop()
-    if case .success = outcome { files.remove() }
-    try outcome.get()
   }
 
   private func loadAndKill(
@@ -134,7 +120,7 @@ package struct RecoveryBench: Sendable {
     try await stack.startStore(within: .seconds(600))
     measurement.readySeconds = Self.seconds(since: began)
     measurement.residentBytesReady = await resident(stack)
-    measurement.tailChannels = Int(await metric("tidemark_store_tail_channels", stack) ?? 0)
+    measurement.tailChannels = Int(await BenchStack.storeMetric("tidemark_store_tail_channels", stack) ?? 0)
     try await firstMark
     measurement.firstMarkSeconds = Self.seconds(since: began)
     try await load?.value
@@ -151,8 +137,8 @@ package struct RecoveryBench: Sendable {
     let deadline = MonotonicClock.now + 1_800 * 1_000_000_000
     while MonotonicClock.now < deadline {
       try Task.checkCancellation()
-      if let dirty = await metric("tidemark_store_dirty_pages", stack),
-        let tail = await metric("tidemark_store_tail_channels", stack)
+      if let dirty = await BenchStack.storeMetric("tidemark_store_dirty_pages", stack),
+        let tail = await BenchStack.storeMetric("tidemark_store_tail_channels", stack)
       {
         // The head page of a shard is written with each checkpoint, and is dirty again by it now and then.
         if dirty <= 32, tail == 0 { return }
@@ -163,11 +149,6 @@ package struct RecoveryBench: Sendable {
       try await Task.sleep(for: .milliseconds(100))
     }
     throw LoadError("the store did not come to rest in half an hour")
-  }
-
-  private func metric(_ name: String, _ stack: LocalStack) async -> Double? {
-    let answer = await HealthCheck.get("http://\(stack.plan.storeAdmin)/metrics")
-    return answer.flatMap { ProcessFigures.metric(name, in: $0.body) }
   }
 
   private func resident(_ stack: LocalStack) async -> Int {

@@ -55,7 +55,7 @@ final class RecoveryWorld: Sendable {
 
   /// Makes the channels, registers their messages, and has the first member of each read the first message.
   func create(_ note: @escaping @Sendable (String) -> Void) async throws {
-    try await inParallel(channels, atOnce: Self.creating) { [self] channel in
+    try await BenchStack.inParallel(channels, atOnce: Self.creating) { [self] channel in
       if channel % 1_000 == 0 {
         note("\(Figures.count(channel)) of \(Figures.count(channels)) channels made")
       }
@@ -64,7 +64,7 @@ final class RecoveryWorld: Sendable {
       try await expect([201, 200], .put, "/v1/channels/\(Self.cid(channel))", #"{"members":[\#(names)]}"#)
     }
     for message in 1...Self.messages {
-      try await inParallel(groups, atOnce: Self.marking) { [self] group in
+      try await BenchStack.inParallel(groups, atOnce: Self.marking) { [self] group in
         note(
           "message \(message): \(Figures.count(group * Self.groupCount)) of \(Figures.count(channels)) registered"
         )
@@ -80,7 +80,7 @@ final class RecoveryWorld: Sendable {
         }
       }
     }
-    try await inParallel(groups, atOnce: Self.marking) { [self] _ in
+    try await BenchStack.inParallel(groups, atOnce: Self.marking) { [self] _ in
       guard let mark = takeMark() else { return }
       guard try await make(mark) else { throw LoadError("the first marks were not taken") }
     }
@@ -230,7 +230,7 @@ final class RecoveryWorld: Sendable {
     }
     struct Page: Decodable { var read: [Row] }
     let drawn = (0..<count).map { _ in Int.random(in: 0..<channels) }
-    try await inParallel(count, atOnce: Self.creating) { [self] position in
+    try await BenchStack.inParallel(count, atOnce: Self.creating) { [self] position in
       let channel = drawn[position]
       let path = "/v1/channels/\(Self.cid(channel))/read-state"
       let text = try await expect([200], .get, path, nil)
@@ -277,21 +277,5 @@ final class RecoveryWorld: Sendable {
       throw LoadError("\(method.name) \(path) was answered \(answer.status): \(answer.text.prefix(300))")
     }
     return answer.text
-  }
-
-  /// Calls `body` for 0 to `count`−1, so many at once, roughly in order.
-  private func inParallel(
-    _ count: Int,
-    atOnce: Int,
-    _ body: @escaping @Sendable (Int) async throws -> Void
-  ) async throws {
-    try await withThrowingTaskGroup(of: Void.self) { tasks in
-      for first in 0..<min(atOnce, count) {
-        tasks.addTask {
-          for position in stride(from: first, to: count, by: atOnce) { try await body(position) }
-        }
-      }
-      try await tasks.waitForAll()
-    }
   }
 }

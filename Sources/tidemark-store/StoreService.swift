@@ -94,6 +94,11 @@ struct StoreService: Service {
       help: "Bytes that channels occupy in memory.",
       Double(now.now.residentBytes)
     )
+    samples.gauge(
+      "tidemark_store_settings_bytes",
+      help: "Bytes that users' settings occupy in memory, in all shards together.",
+      Double(now.now.settingsBytes)
+    )
     samples.counter(
       "tidemark_store_failed_commits_total",
       help: "Commits that failed; each makes the shards start again.",

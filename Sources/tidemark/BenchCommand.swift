@@ -9,7 +9,9 @@ struct BenchCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "bench",
     abstract: "Loads an HTTP/2 server and measures its answers.",
-    subcommands: [LoadCommand.self, CompareCommand.self, RecoveryCommand.self, MemoryCommand.self],
+    subcommands: [
+      LoadCommand.self, CompareCommand.self, RecoveryCommand.self, MemoryCommand.self, ChannelCommand.self,
+    ],
     defaultSubcommand: LoadCommand.self
   )
 }

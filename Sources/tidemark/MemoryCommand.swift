@@ -1,5 +1,4 @@
 import ArgumentParser
-import Foundation
 import LoadGenerator
 import LocalStack
 
@@ -28,10 +27,7 @@ struct MemoryCommand: AsyncParsableCommand {
   var concurrency = 64
   @Option(help: "Zipf's exponent.")
   var exponent = 0.99
-  @Option(help: ArgumentHelp("Where the data of the run goes.", valueName: "dir"))
-  var directory = ".tidemark"
-  @Option(help: ArgumentHelp("Where tidemark-store and tidemark-gateway are.", valueName: "dir"))
-  var programs: String?
+  @OptionGroup var place: BenchPlace
   @Flag(help: "Print one JSON document instead of the table.")
   var json = false
 
@@ -48,7 +44,7 @@ struct MemoryCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark bench memory") {
-      let executables = try programs.map { try Executables(directory: $0) } ?? Executables.besideThisOne()
+      let executables = try place.executables()
       var bench = MemoryBench()
       bench.channels = channels
       bench.members = members
@@ -57,16 +53,14 @@ struct MemoryCommand: AsyncParsableCommand {
       bench.concurrency = concurrency
       bench.exponent = exponent
       let configured = bench
-      let path = FileManager.default.currentDirectoryPath
-      let parent = directory.hasPrefix("/") ? directory : path + "/" + directory
-      let run = parent + "/memory-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
+      let run = place.runDirectory("memory")
       let progress = ProgressLine()
       let json = json
       try await withInterrupts {
         defer { progress.clear() }
         let one = try await configured.run(executables: executables, directory: run, note: progress.show)
         progress.clear()
-        Terminal.print(json ? Self.document(one) : Self.table(one))
+        Terminal.print(json ? BenchPlace.document(one) : Self.table(one))
       }
       if !json { Terminal.print("\n\(Machine.summary)") }
     }
@@ -87,11 +81,5 @@ struct MemoryCommand: AsyncParsableCommand {
       | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
       | \(cells.joined(separator: " | ")) |
       """
-  }
-
-  private static func document(_ one: MemoryBench.Measurement) -> String {
-    let encoder = JSONEncoder()
-    encoder.outputFormatting = [.sortedKeys]
-    return (try? encoder.encode(one)).map { String(decoding: $0, as: UTF8.self) } ?? "{}"
   }
 }

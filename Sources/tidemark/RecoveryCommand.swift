@@ -1,5 +1,4 @@
 import ArgumentParser
-import Foundation
 import LoadGenerator
 import LocalStack
 
@@ -24,10 +23,7 @@ struct RecoveryCommand: AsyncParsableCommand {
   var load = 10.0
   @Flag(help: "Have the kernel forget the data's files before each start, as after a power cut.")
   var cold = false
-  @Option(help: ArgumentHelp("Where the data of the run goes.", valueName: "dir"))
-  var directory = ".tidemark"
-  @Option(help: ArgumentHelp("Where tidemark-store and tidemark-gateway are.", valueName: "dir"))
-  var programs: String?
+  @OptionGroup var place: BenchPlace
   @Flag(help: "Print one JSON document for each kill instead of the table.")
   var json = false
 
@@ -39,16 +35,14 @@ struct RecoveryCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark bench recovery") {
-      let executables = try programs.map { try Executables(directory: $0) } ?? Executables.besideThisOne()
+      let executables = try place.executables()
       var bench = RecoveryBench()
       bench.channels = channels
       bench.members = members
       bench.loadSeconds = load
       bench.isCold = cold
       let configured = bench
-      let path = FileManager.default.currentDirectoryPath
-      let parent = directory.hasPrefix("/") ? directory : path + "/" + directory
-      let run = parent + "/recovery-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
+      let run = place.runDirectory("recovery")
       let progress = ProgressLine()
       if !json { Terminal.print(Self.heading) }
       let json = json
@@ -57,7 +51,7 @@ struct RecoveryCommand: AsyncParsableCommand {
         try await configured.run(executables: executables, directory: run, note: progress.show) {
           measurement in
           progress.clear()
-          Terminal.print(json ? Self.document(measurement) : Self.line(measurement))
+          Terminal.print(json ? BenchPlace.document(measurement) : Self.line(measurement))
         }
       }
       if !json {
@@ -82,11 +76,5 @@ struct RecoveryCommand: AsyncParsableCommand {
       mebibytes(one.residentBytesSettled),
     ]
     return "| " + cells.joined(separator: " | ") + " |"
-  }
-
-  private static func document(_ one: RecoveryBench.Measurement) -> String {
-    let encoder = JSONEncoder()
-    encoder.outputFormatting = [.sortedKeys]
-    return (try? encoder.encode(one)).map { String(decoding: $0, as: UTF8.self) } ?? "{}"
   }
 }

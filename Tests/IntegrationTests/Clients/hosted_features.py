@@ -1,0 +1,464 @@
+"""What the hosted chat products do for receipts, feature by feature, as an application's backend and its users would use it.
+usage: hosted_features.py BASE_URL JWT_SECRET_FILE   prints "ok NAME" or "FAILED NAME: why" for each; exits 1 if one failed"""
+import base64
+import hashlib
+import hmac
+import json
+import sys
+import time
+import traceback
+
+import httpx
+
+base, secret_file = sys.argv[1:3]
+secret = open(secret_file, "rb").readline().rstrip(b"\n")
+client = httpx.Client(http1=False, http2=True, base_url=base, timeout=15)
+
+
+def token(claims):
+    def part(data):
+        return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+    now = int(time.time())
+    head = part(json.dumps({"alg": "HS256", "typ": "JWT"}).encode())
+    body = part(json.dumps({"iat": now, "exp": now + 3600, **claims}).encode())
+    return (head + b"." + body + b"." + part(hmac.new(secret, head + b"." + body, hashlib.sha256).digest())).decode()
+
+
+tokens = {}
+
+
+def call(method, path, as_user, body=None, status=200):
+    """One request as a user, or as the server where `as_user` is None."""
+    if as_user not in tokens:
+        tokens[as_user] = token({"server": True} if as_user is None else {"user_id": as_user})
+    answer = client.request(method, path, headers={"authorization": "Bearer " + tokens[as_user]}, json=body)
+    assert answer.status_code == status, (method, path, answer.status_code, answer.text)
+    return answer.json()
+
+
+def equal(actual, expected, what=""):
+    assert actual == expected, f"{what}: {actual} is not {expected}"
+
+
+numbers = iter(range(1_000_000))
+
+
+class Channel:
+    """A channel of its own for each feature."""
+
+    def __init__(self, members, options=None, kind="messaging"):
+        self.cid = f"{kind}:features-{next(numbers)}"
+        self.path = "/v1/channels/" + self.cid
+        call("PUT", self.path, None, {"members": members, "options": options or {}}, 201)
+
+    def write(self, message, user, status=201, **fields):
+        return call("POST", self.path + "/messages", None, {"id": message, "user_id": user, **fields}, status)["message"]
+
+    def read(self, user, message=None, status=200):
+        answer = call("POST", self.path + "/read", user, {"message_id": message} if message else {}, status)
+        return answer.get("read", answer)
+
+    def unread(self, user, message, status=200):
+        answer = call("POST", self.path + "/unread", user, {"message_id": message}, status)
+        return answer.get("read", answer)
+
+    def deliver(self, user, message):
+        body = {"latest_delivered_messages": [{"cid": self.cid, "id": message}]}
+        equal(call("POST", "/v1/channels/delivered", user, body, 201)["results"][0]["ok"], True)
+
+    def status(self, message, user):
+        return call("GET", f"{self.path}/messages/{message}/status", user)
+
+    def ticks(self, message, user):
+        return self.status(message, user)["status"]
+
+    def statuses(self, messages, user):
+        return call("POST", self.path + "/receipts/query", user, {"message_ids": messages})["statuses"]
+
+    def acknowledge(self, user, messages, status=200, **fields):
+        return call("POST", self.path + "/receipts", user, {"message_ids": messages, **fields}, status)
+
+    def rows(self, user, **query):
+        path = self.path + "/read-state?" + "&".join(f"{k}={v}" for k, v in query.items())
+        return call("GET", path, user)
+
+    def row(self, user, of):
+        return next(r for r in self.rows(user)["read"] if r["user"]["id"] == of)
+
+    def list(self, which, message, user, status=200, **query):
+        path = f"{self.path}/messages/{message}/{which}?" + "&".join(f"{k}={v}" for k, v in query.items())
+        return call("GET", path, user, None, status)
+
+    def names(self, which, message, user, **query):
+        """All pages of a list, as names."""
+        found, page = [], self.list(which, message, user, **query)
+        while True:
+            found += [m["user"]["id"] for m in page["members"]]
+            if "next" not in page:
+                return found
+            page = self.list(which, message, user, **{**query, "cursor": page["next"]})
+
+
+def hide(user, read=None, delivered=None):
+    settings = {}
+    if read is not None:
+        settings["read_receipts"] = {"enabled": not read}
+    if delivered is not None:
+        settings["delivery_receipts"] = {"enabled": not delivered}
+    return call("PUT", "/v1/users/" + user, user, {"privacy_settings": settings})
+
+
+features = []
+
+
+def feature(function):
+    features.append(function)
+    return function
+
+
+@feature
+def sent_delivered_read():
+    channel = Channel(["alice", "bob", "carol"])
+    channel.write("m1", "alice")
+    equal(channel.ticks("m1", "alice"), "sent")
+    channel.deliver("bob", "m1")
+    equal(channel.ticks("m1", "alice"), "delivered")
+    channel.read("bob", "m1")
+    status = channel.status("m1", "alice")
+    equal([status[k] for k in ("status", "read_count", "delivered_count", "unread_count", "member_count")], ["read", 1, 1, 1, 2])
+
+
+@feature
+def ticks_for_one_or_for_all():
+    for rule, after_one in (("any", "read"), ("all", "delivered"), (2, "delivered"), ("50%", "delivered")):
+        channel = Channel(["alice", "bob", "carol", "dave", "erin"], {"status_rule": rule})
+        channel.write("m1", "alice")
+        for user in ("bob", "carol", "dave", "erin"):
+            channel.deliver(user, "m1")
+        channel.read("bob", "m1")
+        equal(channel.ticks("m1", "alice"), after_one, rule)
+        for user in ("carol", "dave", "erin"):
+            channel.read(user, "m1")
+        equal(channel.ticks("m1", "alice"), "read", rule)
+
+
+@feature
+def hidden_and_departed_never_hold_all_back():
+    channel = Channel(["alice", "bob", "hector", "dora"], {"status_rule": "all"})
+    hide("hector", read=True, delivered=True)
+    channel.write("m1", "alice")
+    channel.read("bob", "m1")
+    equal(channel.ticks("m1", "alice"), "sent")
+    call("POST", channel.path + "/members", None, {"remove": ["dora"]})
+    equal(channel.ticks("m1", "alice"), "read")
+
+
+@feature
+def user_switches():
+    channel = Channel(["alice", "bob", "uma"])
+    channel.write("m1", "alice")
+    channel.read("uma", "m1")
+    equal(channel.ticks("m1", "alice"), "read")
+    equal(hide("uma", read=True)["privacy_settings"]["read_receipts"], {"enabled": False})
+    equal(channel.ticks("m1", "alice"), "sent")
+    equal(channel.names("readers", "m1", "alice"), [])
+    equal(channel.row("alice", "uma")["last_read_seq"], 0)
+    equal(channel.row("uma", "uma")["unread_messages"], 0)
+    equal(channel.row("uma", "uma")["last_read_seq"], 1)
+    channel.deliver("uma", "m1")
+    equal(channel.ticks("m1", "alice"), "delivered", "each switch by itself")
+    before = channel.row("uma", "uma")["last_read"]
+    hide("uma", read=False)
+    equal(channel.ticks("m1", "alice"), "read")
+    equal(channel.row("alice", "uma")["last_read"], before, "moved while shown: its own time")
+    channel.write("m2", "alice")
+    hide("uma", read=True)
+    hidden_at = channel.read("uma", "m2")["last_read"]
+    time.sleep(0.02)
+    hide("uma", read=False)
+    shown = channel.row("alice", "uma")
+    assert shown["last_read_seq"] == 2 and shown["last_read"] > hidden_at, "counts from when they showed again"
+    reader = channel.list("readers", "m2", "alice")["members"][0]
+    assert reader["exact"] is False and reader["read_at"] > hidden_at, reader
+
+
+@feature
+def type_switches():
+    call("PUT", "/v1/channel-types/quiet", None, {"read_events": False})
+    channel = Channel(["alice", "bob"], kind="quiet")
+    channel.write("m1", "alice")
+    equal(channel.read("bob", "m1")["unread_messages"], 0)
+    status = channel.status("m1", "alice")
+    equal([status[k] for k in ("status", "read_count", "read_events", "delivery_events")], ["sent", 0, False, True])
+    channel.deliver("bob", "m1")
+    equal(channel.ticks("m1", "alice"), "delivered")
+    call("PUT", "/v1/channel-types/quiet", None, {"read_events": True})
+    equal(channel.ticks("m1", "alice"), "read", "switched on later, for what was read before too")
+
+
+@feature
+def whole_channel_read():
+    channel = Channel(["alice", "bob"])
+    for number in range(1, 6):
+        channel.write(f"m{number}", "alice")
+    equal(channel.row("bob", "bob")["unread_messages"], 5)
+    row = channel.read("bob")
+    equal([row["last_read_seq"], row["unread_messages"]], [5, 0])
+
+
+@feature
+def read_up_to_a_message():
+    channel = Channel(["alice", "bob"])
+    for number in range(1, 6):
+        channel.write(f"m{number}", "alice")
+    row = channel.read("bob", "m3")
+    equal([row["last_read_message_id"], row["unread_messages"]], ["m3", 2])
+    equal(channel.read("bob", "m2")["last_read_seq"], 3, "never back")
+    equal(channel.read("bob", "m9", 404)["code"], "message_not_found", "never beyond the newest")
+
+
+@feature
+def many_channels_in_one_call():
+    channels = [Channel(["alice", "bob"]) for _ in range(3)]
+    for channel in channels:
+        channel.write("m1", "alice")
+    body = {"read_by_channel": {channels[0].cid: "m1", channels[1].cid: "", "messaging:none": "", channels[2].cid: "m1"}}
+    results = call("POST", "/v1/channels/read", "bob", body)["results"]
+    equal([r["ok"] for r in results], [True, True, False, True])
+    equal(results[2]["code"], "channel_not_found")
+    equal([c.ticks("m1", "alice") for c in channels], ["read"] * 3)
+
+
+@feature
+def mark_unread_is_ones_own_view():
+    channel = Channel(["alice", "bob"])
+    for number in range(1, 5):
+        channel.write(f"m{number}", "alice")
+    channel.deliver("bob", "m4")
+    channel.read("bob", "m4")
+    row = channel.unread("bob", "m2")
+    equal([row["unread_messages"], row["first_unread_message_id"], row["last_read_seq"]], [3, "m2", 1])
+    equal(channel.ticks("m4", "alice"), "read", "others go on seeing the watermark")
+    equal(channel.row("alice", "bob")["last_delivered_seq"], 4, "delivered is untouched")
+    off = Channel(["alice", "bob"], {"mark_unread": "off"})
+    off.write("m1", "alice")
+    equal(off.unread("bob", "m1", 403)["code"], "mark_unread_off")
+
+
+@feature
+def read_state_of_the_newest_and_oneself():
+    channel = Channel([f"u{number}" for number in range(150)])
+    page = channel.rows("u0")
+    names = [r["user"]["id"] for r in page["read"]]
+    equal(len(names), 100)
+    equal(names[0], "u0", "oneself, though the oldest")
+    equal(names[1:3], ["u149", "u148"])
+    rest = channel.rows("u0", cursor=page["next"])
+    equal(len(rest["read"]), 50)
+    equal(sorted(names + [r["user"]["id"] for r in rest["read"]]), sorted(f"u{number}" for number in range(150)))
+
+
+@feature
+def where_to_jump():
+    channel = Channel(["alice", "bob"])
+    for number in range(1, 5):
+        channel.write(f"m{number}", "alice", silent=number == 3)
+    channel.read("bob", "m2")
+    row = channel.row("bob", "bob")
+    equal([row["last_read_message_id"], row["first_unread_message_id"]], ["m2", "m4"])
+
+
+@feature
+def new_members_with_and_without_the_past():
+    for history, start in (("visible", 1), ("hidden", 0)):
+        channel = Channel(["alice"], {"history": history})
+        channel.write("m1", "alice")
+        call("POST", channel.path + "/members", None, {"add": ["bob"]})
+        row = channel.row("bob", "bob")
+        equal([row["last_read_seq"], row["unread_messages"]], [start, 0], history)
+        equal(channel.status("m1", "alice")["member_count"], 0, "not expected for what was before")
+
+
+@feature
+def sending_moves_ones_own_position():
+    channel = Channel(["alice", "bob"])
+    channel.write("m1", "alice")
+    channel.write("m2", "bob")
+    equal([channel.row("bob", "bob")[k] for k in ("last_read_seq", "unread_messages")], [2, 0])
+    equal(channel.ticks("m1", "alice"), "read")
+
+
+@feature
+def status_of_a_message_for_chosen_members():
+    channel = Channel(["alice", "bob", "carol", "dave"])
+    channel.write("m1", "alice")
+    channel.read("bob", "m1")
+    channel.deliver("carol", "m1")
+    members = channel.list("members", "m1", "alice", user_ids="dave,bob,nobody,carol")["members"]
+    equal([(m["user"]["id"], m.get("status") or m["code"]) for m in members],
+          [("dave", "sent"), ("bob", "read"), ("nobody", "member_not_found"), ("carol", "delivered")])
+    assert "read_at" in members[1] and members[1]["exact"] is True and "delivered_at" in members[3], members
+
+
+@feature
+def receipts_for_messages_that_ask():
+    channel = Channel(["alice", "bob", "carol"])
+    channel.write("plain", "alice")
+    channel.write("asked", "alice", receipt=True)
+    equal([s["receipt_status"] for s in channel.statuses(["plain", "asked"], "alice")], ["none", "processing"])
+    equal(channel.acknowledge("bob", ["asked"]), {"acknowledged": ["asked"], "errors": []})
+    equal(channel.acknowledge("bob", ["asked"]), {"acknowledged": ["asked"], "errors": []}, "again")
+    status = channel.status("asked", "alice")
+    equal([status["receipt_status"], status["read_count"]], ["processing", 1])
+    equal(channel.row("bob", "bob")["last_read_seq"], 0, "no watermark moves")
+    channel.acknowledge("carol", ["asked"])
+    equal(channel.status("asked", "alice")["receipt_status"], "done")
+
+
+@feature
+def many_receipts_in_one_call():
+    channel = Channel(["alice", "bob", "carol"])
+    for number in range(1, 4):
+        channel.write(f"m{number}", "alice", receipt=number != 2)
+    channel.write("own", "bob", receipt=True)
+    answer = channel.acknowledge("bob", ["m1", "m2", "nothing", "own", "m3"])
+    equal(answer["acknowledged"], ["m1", "m3"])
+    equal([(e["message_id"], e["code"]) for e in answer["errors"]],
+          [("m2", "receipt_not_requested"), ("nothing", "message_not_found"), ("own", "own_message")])
+
+
+@feature
+def conversation_receipts_of_two():
+    channel = Channel(["alice", "bob"])
+    for number in range(1, 4):
+        channel.write(f"m{number}", "alice", receipt=True)
+    channel.read("bob", "m2")
+    equal([s["receipt_status"] for s in channel.statuses(["m1", "m2", "m3"], "alice")], ["done", "done", "processing"])
+    group = Channel(["alice", "bob", "carol"])
+    group.write("m1", "alice", receipt=True)
+    group.read("bob", "m1")
+    group.read("carol", "m1")
+    equal(group.status("m1", "alice")["receipt_status"], "processing", "in a group, each acknowledges")
+    always = Channel(["alice", "bob", "carol"], {"read_acks_receipts": "always"})
+    always.write("m1", "alice", receipt=True)
+    always.read("bob", "m1")
+    always.read("carol", "m1")
+    equal(always.status("m1", "alice")["receipt_status"], "done")
+
+
+@feature
+def counts_for_all_or_for_the_sender():
+    open_to_all = Channel(["alice", "bob", "carol"])
+    closed = Channel(["alice", "bob", "carol"], {"counts_visible_to": "sender"})
+    for channel in (open_to_all, closed):
+        channel.write("m1", "alice")
+        channel.read("bob", "m1")
+    counts = ("read_count", "delivered_count", "unread_count", "member_count")
+    equal([open_to_all.status("m1", "carol")[k] for k in counts], [1, 1, 1, 2])
+    equal([closed.status("m1", "carol")[k] for k in counts], [0, 0, 0, 0])
+    equal([closed.status("m1", "alice")[k] for k in counts], [1, 1, 1, 2])
+    equal(closed.list("readers", "m1", "carol", 403)["code"], "counts_not_visible")
+    equal(closed.names("readers", "m1", "alice"), ["bob"])
+    equal([r["user"]["id"] for r in closed.rows("carol")["read"]], ["carol"])
+    found = open_to_all.statuses(["m1", "missing"], "bob")
+    equal([s.get("status") or s["code"] for s in found], ["read", "message_not_found"])
+
+
+@feature
+def lists_beyond_a_hundred_members():
+    users = [f"v{number:03}" for number in range(250)]
+    channel = Channel(["alice"] + users)
+    channel.write("m1", "alice")
+    for user in users[::2]:
+        channel.read(user, "m1")
+    channel.deliver(users[1], "m1")
+    equal(channel.names("readers", "m1", "alice"), users[::2])
+    equal(channel.names("unread", "m1", "alice"), users[1::2])
+    equal(channel.names("delivered", "m1", "alice"), [users[1]])
+    equal(channel.names("readers", "m1", "alice", limit=7), users[::2])
+    equal(channel.names("readers", "m1", "alice", limit=7, order="time"), users[::2], "read in this order")
+    first = channel.list("readers", "m1", "alice", limit=10)
+    call("POST", channel.path + "/members", None, {"remove": [users[10]]})
+    channel.read(users[21], "m1")
+    rest = channel.names("readers", "m1", "alice", cursor=first["next"])
+    equal(rest[:3], [users[20], users[21], users[22]], "a page is right while positions move")
+
+
+@feature
+def a_note_with_an_acknowledgement():
+    channel = Channel(["alice", "bob", "carol"])
+    channel.write("m1", "alice", receipt=True)
+    channel.acknowledge("bob", ["m1"], note="on my way ✓")
+    reader = channel.list("readers", "m1", "alice")["members"][0]
+    equal([reader["user"]["id"], reader["note"]], ["bob", "on my way ✓"])
+    equal(channel.acknowledge("carol", ["m1"], 400, note="x" * 1025)["code"], "invalid_field")
+
+
+@feature
+def limits_and_expiry():
+    channel = Channel(["alice", "bob", "carol"], {"receipt_ttl": 1, "receipt_daily_limit": 2})
+    equal("receipt_refused" in channel.write("m1", "alice", receipt=True), False)
+    channel.write("m2", "alice", receipt=True)
+    equal(channel.write("m3", "alice", receipt=True)["receipt_refused"], "receipt_limit_reached")
+    equal(channel.write("m3", "alice", 200, receipt=True)["receipt_refused"], "receipt_limit_reached", "the same again")
+    channel.acknowledge("bob", ["m1"])
+    deadline = time.time() + 10
+    while channel.status("m1", "alice")["receipt_status"] != "expired" and time.time() < deadline:
+        time.sleep(0.1)
+    equal(channel.status("m1", "alice")["receipt_status"], "expired")
+    equal(channel.acknowledge("carol", ["m1"])["errors"], [{"message_id": "m1", "code": "receipt_expired"}])
+    few = Channel(["alice", "bob", "carol"], {"receipt_max_members": 1})
+    few.write("m1", "alice", receipt=True)
+    few.acknowledge("bob", ["m1"], note="first")
+    few.acknowledge("carol", ["m1"], note="second")
+    notes = {m["user"]["id"]: m.get("note") for m in few.list("readers", "m1", "alice")["members"]}
+    equal(notes, {"bob": None, "carol": "second"}, "the oldest record gives way; that it was acknowledged stays")
+    equal(few.status("m1", "alice")["receipt_status"], "done")
+
+
+@feature
+def roles_that_may_ask():
+    channel = Channel([{"user_id": "alice", "role": "admin"}, "bob"], {"receipt_request_roles": ["admin"]})
+    equal("receipt_refused" in channel.write("m1", "alice", receipt=True), False)
+    equal(channel.write("m2", "bob", receipt=True)["receipt_refused"], "receipt_not_allowed")
+    equal([s["receipt_status"] for s in channel.statuses(["m1", "m2"], None)], ["processing", "none"])
+
+
+@feature
+def exact_times():
+    channel = Channel(["alice", "bob"], {"kept_steps": 2})
+    times = []
+    for number in range(1, 4):
+        channel.write(f"m{number}", "alice")
+        times.append(channel.read("bob", f"m{number}")["last_read"])
+        time.sleep(0.005)
+    found = [channel.list("readers", f"m{number}", "alice")["members"][0] for number in range(1, 4)]
+    equal([(m["read_at"], m["exact"]) for m in found], [(times[1], False), (times[1], True), (times[2], True)])
+
+
+@feature
+def tokens_are_revoked():
+    channel = Channel(["alice", "rita"])
+    channel.write("m1", "alice")
+    channel.read("rita", "m1")
+    cut = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(time.time() + 5))
+    equal(call("PUT", "/v1/users/rita", "rita", {"revoke_tokens_before": cut}, 403)["code"], "server_token_required")
+    call("PUT", "/v1/users/rita", None, {"revoke_tokens_before": cut})
+    equal(channel.read("rita", "m1", 401)["code"], "token_revoked")
+    equal(call("GET", channel.path + "/read-state", "rita", None, 401)["code"], "token_revoked")
+    tokens["rita"] = token({"user_id": "rita", "iat": int(time.time()) + 10, "nbf": 0})
+    channel.read("rita", "m1")
+
+
+failed = 0
+for function in features:
+    try:
+        function()
+        print("ok", function.__name__)
+    except Exception as error:  # whatever it is, the other features are looked at too
+        failed += 1
+        where = traceback.extract_tb(error.__traceback__)[1].lineno
+        print(f"FAILED {function.__name__} (line {where}): {error!r}"[:1000])
+print(f"{len(features) - failed} of {len(features)} features")
+sys.exit(1 if failed else 0)

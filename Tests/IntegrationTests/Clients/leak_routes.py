@@ -1,0 +1,153 @@
+"""What a user does while hidden changes no answer that anybody else gets, on any route: everybody's views of a channel are taken before and after.
+usage: leak_routes.py BASE_URL JWT_SECRET_FILE SEED CHANNELS"""
+import base64
+import hashlib
+import hmac
+import json
+import random
+import sys
+import time
+
+import httpx
+
+base, secret_file, seed, channels = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+secret = open(secret_file, "rb").readline().rstrip(b"\n")
+client = httpx.Client(http1=False, http2=True, base_url=base, timeout=20)
+draw = random.Random(seed)
+people = ["alice", "bob", "carol", "dave"]
+tokens = {}
+
+
+def call(method, path, user, body=None):
+    if user not in tokens:
+        def part(data):
+            return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+        claims = {"iat": int(time.time()), "exp": int(time.time()) + 3600, **({"user_id": user} if user else {"server": True})}
+        text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
+        tokens[user] = (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
+    answer = client.request(method, path, headers={"authorization": "Bearer " + tokens[user]}, json=body)
+    document = answer.json()
+    document.pop("request_id", None)
+    return answer.status_code, document
+
+
+def expect(method, path, user, body=None):
+    status, document = call(method, path, user, body)
+    assert status in (200, 201), (method, path, user, status, document)
+    return document
+
+
+def views(path, messages):
+    """Everything that anybody but the hidden user may ask of the channel; the server also on each one's behalf."""
+    found = {}
+    for viewer, on_behalf in [(p, "") for p in people] + [(None, ""), (None, "alice")]:
+        extra = f"&user_id={on_behalf}" if on_behalf else ""
+
+        def ask(name, method, where, body=None):
+            found[(viewer, on_behalf, name)] = call(method, where, viewer, body)
+
+        ask("channel", "GET", path + ("" if viewer else f"?{extra}"))
+        for limit in (1, 100):
+            cursor = ""
+            for page in range(12):
+                status, document = call("GET", f"{path}/read-state?limit={limit}&cursor={cursor}{extra}", viewer)
+                # A server sees everybody's own unread details, the hidden user's too.
+                for row in document.get("read", []):
+                    if viewer is None and row["user"]["id"] == "ghost":
+                        for field in ("unread_messages", "first_unread_message_id", "unread_epoch"):
+                            row.pop(field, None)
+                found[(viewer, on_behalf, "read-state", limit, page)] = (status, document)
+                cursor = document.get("next", "")
+                if not cursor:
+                    break
+        body = {"message_ids": messages + ["missing"], **({"user_id": on_behalf} if on_behalf else {})}
+        ask("statuses", "POST", f"{path}/receipts/query", body)
+        for message in messages:
+            where = f"{path}/messages/{message}"
+            ask("status " + message, "GET", f"{where}/status?{extra}")
+            ask("members " + message, "GET", f"{where}/members?user_ids=ghost,{','.join(people)}{extra}")
+            for which in ("readers", "delivered", "unread"):
+                for order in ("joined", "time"):
+                    for limit in (1, 100):
+                        cursor = ""
+                        for page in range(8):
+                            status, document = call("GET", f"{where}/{which}?order={order}&limit={limit}&cursor={cursor}{extra}", viewer)
+                            found[(viewer, on_behalf, which, message, order, limit, page)] = (status, document)
+                            cursor = document.get("next", "")
+                            if not cursor:
+                                break
+    return found
+
+
+def act(path, messages, user):
+    """Something that a member can do to their own positions and receipts."""
+    message = draw.choice(messages)
+    kind = draw.randrange(5)
+    if kind == 0:
+        expect("POST", path + "/read", user, {"message_id": message})
+    elif kind == 1:
+        expect("POST", "/v1/channels/delivered", user, {"latest_delivered_messages": [{"cid": path.split("/")[-1], "id": message}]})
+    elif kind == 2:
+        call("POST", path + "/unread", user, {"message_id": message})
+    elif kind == 3:
+        expect("POST", path + "/receipts", user, {"message_ids": messages, "note": f"note {draw.random()}"})
+    else:
+        expect("POST", "/v1/channels/read", user, {"read_by_channel": {path.split("/")[-1]: ""}})
+
+
+def privacy(shown):
+    settings = {"read_receipts": {"enabled": shown}, "delivery_receipts": {"enabled": shown}}
+    expect("PUT", "/v1/users/ghost", "ghost", {"privacy_settings": settings})
+
+
+compared = differing = 0
+for number in range(channels):
+    options = {
+        "status_rule": draw.choice(["any", "all", 2, "50%"]),
+        "mark_unread": draw.choice(["private", "public"]),
+        "history": draw.choice(["visible", "hidden"]),
+        "read_acks_receipts": draw.choice(["direct", "always", "never"]),
+        "receipt_max_members": draw.choice([None, 0, 1, 2]),
+        "counts_visible_to": draw.choice(["members", "members", "sender"]),
+        "kept_steps": draw.choice([0, 1, 64]),
+        "delivery_events": draw.choice([True, True, False]),
+    }
+    cid = f"messaging:leak-{seed}-{number}"
+    path = "/v1/channels/" + cid
+    privacy(True)
+    members = people + ["ghost"]
+    draw.shuffle(members)
+    expect("PUT", path, None, {"members": members, "options": options})
+    messages = [f"m{n}" for n in range(1, draw.randrange(2, 5))]
+    for message in messages:
+        body = {"id": message, "user_id": draw.choice(people), "receipt": draw.random() < 0.7}
+        expect("POST", path + "/messages", None, body)
+        for _ in range(draw.randrange(4)):
+            act(path, [message], draw.choice(members))
+    # Every fifth time nobody hides: then the answers have to differ, or this script sees nothing.
+    is_control = number % 5 == 4
+    if not is_control:
+        privacy(False)
+    before = views(path, messages)
+    for _ in range(6):
+        act(path, messages, "ghost")
+    after = views(path, messages)
+    if is_control:
+        differing += before != after
+        continue
+    # Where no time of an acknowledgement is kept, its bound is the time of asking.
+    moving = options["receipt_max_members"] in (0, 1, 2)
+
+    def steady(document):
+        if moving and isinstance(document, dict):
+            return {k: steady(v) for k, v in document.items() if not (k in ("read_at", "delivered_at") and document.get("exact") is False)}
+        return [steady(v) for v in document] if isinstance(document, list) else document
+
+    assert before.keys() == after.keys(), (cid, options, before.keys() ^ after.keys())
+    for key in before:
+        compared += 1
+        same = before[key][0] == after[key][0] and steady(before[key][1]) == steady(after[key][1])
+        assert same, f"seed {seed}, {cid}, {options}: {key}: {before[key]} then {after[key]}"
+assert differing > 0, "where nobody hides nothing differs: this test sees nothing"
+print(f"ok {compared} answers compared, {differing} of {channels // 5} channels without hiding differ")

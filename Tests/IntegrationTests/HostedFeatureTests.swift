@@ -1,0 +1,21 @@
+import LocalStack
+import Testing
+
+extension RealProcesses {
+  /// What the hosted products do for receipts, each feature by itself against the real pair (docs/semantics.md, "What the hosted products do").
+  @Suite struct HostedFeatures {
+    @Test func allOfThem() async throws {
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          Pair.python,
+          [Pair.client("hosted_features.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+        )
+        let lines = output.out.split(separator: "\n").map(String.init)
+        let failures = lines.filter { $0.hasPrefix("FAILED") }
+        #expect(failures == [], "\(output.error)")
+        #expect(output.status == 0, "\(output)")
+        #expect(lines.count { $0.hasPrefix("ok ") } == 24, "\(output.out)")
+      }
+    }
+  }
+}

@@ -1,0 +1,23 @@
+import Foundation
+import LocalStack
+import Testing
+
+extension RealProcesses {
+  /// R7 on every route of the real pair: what a hidden user does is seen in nobody else's answers.
+  @Suite struct LeakRoutes {
+    @Test func nothingOfTheHiddenIsSeen() async throws {
+      let seed =
+        ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { Int($0) }
+        ?? Int.random(in: 1...1_000_000)
+      print("leaks on routes: TIDEMARK_SEED=\(seed)")
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          Pair.python,
+          [Pair.client("leak_routes.py"), pair.h2cURL, pair.stack.files.jwtSecret, "\(seed)", "15"]
+        )
+        #expect(output.status == 0 && output.out.hasPrefix("ok "), "seed \(seed): \(output)")
+        print(output.out, terminator: "")
+      }
+    }
+  }
+}
