@@ -44,6 +44,8 @@ def encode(kind, value):
         return varint(len(raw)) + raw
     if kind == "opt":
         return varint(0 if value is None else value + 1)
+    if kind == "effect":  # an effect in an effect, by the name of its vector
+        return EFFECT_BYTES[value]
     if kind == "list":
         return varint(len(value)) + b"".join(encode_all(entry) for entry in value)
     raise ValueError(kind)
@@ -188,9 +190,11 @@ KINDS = {
     "error": 0x0F,
     "put_channel": 0x10, "change_members": 0x11, "register_message": 0x12, "delete_message": 0x13, "mark_read": 0x14,
     "mark_unread": 0x15, "mark_delivered": 0x16, "patch_channel_type": 0x17, "assign_channel_type": 0x18,
-    "acknowledge": 0x19, "patch_user": 0x1A, "assign_user": 0x1B, "settle": 0x1C,
+    "acknowledge": 0x19, "patch_user": 0x1A, "assign_user": 0x1B, "settle": 0x1C, "delete_channel": 0x1D,
+    "truncate_channel": 0x1E, "erase_member": 0x1F,
     "get_channel": 0x20, "read_state": 0x21, "statuses": 0x22, "get_channel_type": 0x23, "list_channel_types": 0x24,
     "get_user": 0x25, "list_unsettled": 0x26, "list_members": 0x27, "member_statuses": 0x28,
+    "list_channels": 0x29, "unread_counts": 0x2A, "purge": 0x2B, "rebuild_index": 0x2C,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
 
@@ -200,7 +204,10 @@ def header(length, kind, flags=0, shard=0, correlation=0):
         length.to_bytes(4, "big") + bytes([kind, flags]) + shard.to_bytes(2, "big") + correlation.to_bytes(4, "big"))
 
 
-def frame(kind, fields, flags=0, shard=0, correlation=0, name=None, issued=None):
+def frame(kind, fields, flags=0, shard=0, correlation=0, name=None, issued=None, thread=None):
+    if thread is not None:
+        flags |= 4
+        fields = fields + [string("thread", thread)]
     if issued is not None:
         flags |= 2
         fields = fields + [raw("issued", issued.to_bytes(4, "big").hex())]
@@ -264,6 +271,27 @@ def viewed(viewer, message_id, flags=0):
 def page_of_members(viewer, message_id, kind, order, limit, cursor, flags=0):
     return viewed(viewer, message_id, flags) + [
         byte("list", kind), byte("order", order), number("limit", limit), string("cursor", cursor)]
+
+
+def channel_entry(cid, row_number, is_member, joined):
+    return [string("cid", cid), opt("row", row_number), byte("member", is_member), time("joined", joined)]
+
+
+def unread_of(*entries):
+    return [many("channels", [[string("cid", cid), string("user", user), number("row", n)] for cid, user, n in entries])]
+
+
+def unread(messages_, threads):
+    return [number("found", 0), number("unread_messages", messages_), number("unread_threads", threads)]
+
+
+def list_channels_of(user, flags, limit, cursor):
+    return [string("user", user), number("flags", flags), number("limit", limit), opt("cursor", cursor)]
+
+
+def rebuild(phase, epoch, done=0, channels=0, entries=0):
+    return [byte("phase", phase), number("epoch", epoch), number("channels_done", done), number("channels", channels),
+            number("entries", entries)]
 
 
 def members(name, *pairs):
@@ -450,13 +478,92 @@ FRAMES = [
     frame("get_user", [string("user", "alice")], correlation=25, issued=1_700_000_000,
           name="get_user: for a token of that second"),
     frame("list_unsettled", [], correlation=25, issued=1, name="list_unsettled: nothing but the second"),
+
+    # Threads: the parent message stands behind the fields, before the second of the token.
+    frame("register_message", request(
+        CID, 30, string("message", "m-7"), string("user", "bob"), time("created", T0), number("flags", 0)),
+        correlation=27, thread="m-1", name="register_message: a reply"),
+    frame("mark_read", request(CID, 31, string("user", "alice"), string("message", ""), opt("unread_epoch", None)),
+          shard=11, correlation=27, thread="m-1", name="mark_read: a whole thread"),
+    frame("mark_read", request(CID, 31, string("user", "alice"), string("message", "m-7"), opt("unread_epoch", 3)),
+          shard=11, correlation=27, thread="m-1", issued=1_700_000_000, name="mark_read: a thread, for a token"),
+    frame("mark_unread", request(CID, 32, string("user", "alice"), string("message", "m-7"), opt("unread_epoch", None)),
+          flags=1, correlation=27, thread="p" * 128, name="mark_unread: a thread, a resend, the longest id"),
+    frame("mark_delivered", request(CID, 33, string("user", "alice"), string("message", "")), flags=1, correlation=27,
+          thread="m-1", issued=0, name="mark_delivered: a thread, a resend, for a token that says no time"),
+
+    # Removal, and erasing a user.
+    frame("delete_channel", request(CID, 34), shard=5, correlation=28),
+    frame("delete_channel_reply", [byte("deleted", 1)], shard=5, correlation=28),
+    frame("delete_channel_reply", [byte("deleted", 0)], correlation=28, name="delete_channel_reply: there was none"),
+    frame("truncate_channel", request(CID, 35, string("message", "")), correlation=28),
+    frame("truncate_channel", request(CID, 36, string("message", "m-300")), flags=1, correlation=28, issued=1,
+          name="truncate_channel: those before a message, a resend"),
+    frame("truncate_channel_reply", channel(CID, T0, {}, 2, 300, "m-300", T0 + 5), correlation=28),
+    frame("erase_member", request(CID, 37, string("user", "alice")), correlation=28),
+    frame("erase_member_reply", [byte("erased", 1)], correlation=28),
+    frame("erase_member_reply", [byte("erased", 0)], correlation=28, name="erase_member_reply: not known there"),
+    frame("patch_user", settings_of(
+        "alice", 38, number("given", 8), number("values", 0), time("tokens_revoked_before", 0)), correlation=28,
+        name="patch_user: erase"),
+    frame("patch_user_reply", user_settings("alice", 3, 4), correlation=28, name="patch_user_reply: being erased"),
+    frame("assign_user", settings_of(
+        "alice", 39, number("version", 3), number("flags", 4), time("read_shown_since", 0),
+        time("delivered_shown_since", 0), time("tokens_revoked_before", 0)), shard=15, correlation=28,
+        name="assign_user: being erased"),
+    frame("assign_user", settings_of(
+        "alice", 40, number("version", 4), number("flags", 8), time("read_shown_since", 0),
+        time("delivered_shown_since", 0), time("tokens_revoked_before", 0)), shard=15, correlation=28,
+        name="assign_user: erased"),
+    frame("assign_user_reply", user_settings("alice", 4, 8), shard=15, correlation=28,
+          name="assign_user_reply: erased"),
+    frame("get_user_reply", user_settings("alice", 3, 7, T0, T0 + 1, T0 + 2), correlation=28,
+          name="get_user_reply: being erased, and everything else"),
+    frame("list_unsettled_reply", [many("types", []), many("users", [user_settings("alice", 3, 4)])], correlation=28,
+          name="list_unsettled_reply: a user who is being erased"),
+    frame("purge", [], shard=15, correlation=28),
+    frame("purge_reply", [byte("done", 0)], shard=15, correlation=28, name="purge_reply: under way"),
+    frame("purge_reply", [byte("done", 1)], shard=15, correlation=28),
+
+    # The index of users' channels, and what is unread in them.
+    frame("list_channels", list_channels_of("alice", 0, 100, None), shard=3, correlation=29),
+    frame("list_channels", list_channels_of("a" * 128, 1, 1000, 2**32 - 1), correlation=29,
+          name="list_channels: also ended ones, the most, the last place, the longest id"),
+    frame("list_channels", list_channels_of("alice", 0, 1, 0), correlation=29, issued=1_700_000_000,
+          name="list_channels: from the first place on, for a token"),
+    frame("list_channels_reply", [
+        many("entries", [
+            channel_entry(CID, 0, 1, T0), channel_entry("t" * 64 + ":" + "c" * 128, 16777215, 0, 2**63 - 1),
+            channel_entry("team:red", None, 0, 0)]),
+        opt("next_cursor", 256)], shard=3, correlation=29),
+    frame("list_channels_reply", [many("entries", []), opt("next_cursor", None)], correlation=29,
+          name="list_channels_reply: no channel"),
+    frame("unread_counts", unread_of((CID, "alice", 0)), shard=11, correlation=30),
+    frame("unread_counts", unread_of(
+        (CID, "alice", 16777215), ("team:red", "bob", 300), ("t" * 64 + ":" + "c" * 128, "a" * 128, 0)),
+        correlation=30, name="unread_counts: several"),
+    frame("unread_counts_reply", [many("counts", [unread(3, 1)])], shard=11, correlation=30),
+    frame("unread_counts_reply", [many("counts", [
+        unread(0, 0), [number("found", 31)], [number("found", 32)], [number("found", 22)],
+        unread(2**32 - 1, 65536)])], correlation=30, name="unread_counts_reply: what is known of each"),
+    frame("rebuild_index", [byte("phase", 0), number("epoch", 0)], shard=2, correlation=31),
+    frame("rebuild_index", [byte("phase", 1), number("epoch", 1)], shard=2, correlation=31,
+          name="rebuild_index: send again"),
+    frame("rebuild_index", [byte("phase", 2), number("epoch", 2**64 - 1)], shard=2, correlation=31,
+          name="rebuild_index: sweep, the last epoch"),
+    frame("rebuild_index_reply", rebuild(0, 0), shard=2, correlation=31),
+    frame("rebuild_index_reply", rebuild(1, 1, 127, 128, 300), shard=2, correlation=31,
+          name="rebuild_index_reply: sending again"),
+    frame("rebuild_index_reply", rebuild(2, *[2**64 - 1] * 4), shard=2, correlation=31,
+          name="rebuild_index_reply: sweeping, everything at its largest"),
 ] + [
     # What a request is refused with.
     frame("error", [number("code", code), number("retry_after", 0), string("detail", "")], correlation=26,
           name=f"error: {name}")
     for code, name in [
         (37, "token_revoked"), (38, "order_not_available"), (39, "counts_not_visible"), (40, "receipt_not_requested"),
-        (41, "own_message"), (42, "receipt_expired"), (43, "not_expected"), (44, "invalid_cursor")]
+        (41, "own_message"), (42, "receipt_expired"), (43, "not_expected"), (44, "invalid_cursor"),
+        (45, "user_erased")]
 ]
 
 # ---------------------------------------------------------------------------------------------- malformed frames
@@ -497,6 +604,9 @@ SETTINGS = encode_all(user_settings("alice", 1, 3, T0, T0, T0))
 ACKNOWLEDGE = encode_all(request(CID, 21, string("user", "bob"), string("note", "")))
 LIST = encode_all(page_of_members("alice", "m-1", 0, 0, 100, ""))
 MEMBER = encode_all(member_status("bob", 2, T0, T0))
+CHANNELS = encode_all(list_channels_of("alice", 0, 100, None))
+CHANNEL_ENTRY = encode_all(channel_entry(CID, 0, 1, T0))
+REBUILD = encode_all(rebuild(1, 1, 2, 3, 4))
 
 
 def one_status(**changes):
@@ -520,17 +630,19 @@ BAD_FRAMES = [
     bad("kind 0", "unknownKind", header(8, 0x00).hex()),
     bad("kind 0x08", "unknownKind", header(8, 0x08).hex()),
     bad("kind 0x7f", "unknownKind", header(8, 0x7F).hex()),
-    bad("kind 0x1d, the one after settle", "unknownKind", header(8, 0x1D).hex()),
-    bad("kind 0x29, the one after member_statuses", "unknownKind", header(8, 0x29).hex()),
-    bad("kind 0xa9, its reply", "unknownKind", header(8, 0xA9).hex()),
+    bad("kind 0x2d, the one after rebuild_index", "unknownKind", header(8, 0x2D).hex()),
+    bad("kind 0xad, its reply", "unknownKind", header(8, 0xAD).hex()),
     bad("a reply to no known kind", "unknownKind", header(8, 0xB0).hex()),
     bad("a reply to hello", "unknownKind", header(8, 0x81).hex()),
     bad("kind before the payload is there", "unknownKind", header(1000, 0x7F)[:6].hex()),
-    bad("flag 2", "badFlags", header(8, 0x14, flags=4).hex()),
-    bad("every flag but the known ones", "badFlags", header(8, 0x14, flags=0xFC).hex()),
+    bad("flag 3", "badFlags", header(8, 0x14, flags=8).hex()),
+    bad("every flag but the known ones", "badFlags", header(8, 0x14, flags=0xF8).hex()),
     bad("issued on drain", "badFlags", header(12, 0x07, flags=2).hex()),
     bad("issued on a reply", "badFlags", header(12, 0xA5, flags=2).hex()),
     bad("issued on an error", "badFlags", header(12, 0x0F, flags=3).hex()),
+    bad("thread on drain", "badFlags", header(10, 0x07, flags=4).hex()),
+    bad("thread on a reply", "badFlags", header(10, 0x94, flags=4).hex()),
+    bad("thread on an error, beside issued", "badFlags", header(14, 0x0F, flags=6).hex()),
     bad("flag 7 beside resend", "badFlags", header(8, 0x07, flags=0x81).hex()),
     bad("length is checked before kind", "lengthTooSmall", header(7, 0x00, flags=255).hex()),
     bad("kind is checked before flags", "unknownKind", header(8, 0x00, flags=255).hex()),
@@ -634,7 +746,9 @@ BAD_FRAMES = [
     bad("settle without its version", "truncated", altered("settle", b"\x01a\x01\x00")),
     bad("settle_reply of two bytes", "trailingBytes", altered("settle_reply", b"\x01\x00")),
     bad("get_user with more behind it", "trailingBytes", altered("get_user", b"\x01a\x00")),
-    bad("settings with flag 4", "badValue:flags", altered("get_user_reply", encode_all(user_settings("alice", 1, 4)))),
+    bad("settings with flag 16", "badValue:flags", altered("get_user_reply", encode_all(user_settings("alice", 1, 16)))),
+    bad("settings of an erased user that hide", "badValue:flags",
+        altered("get_user_reply", encode_all(user_settings("alice", 1, 9)))),
     bad("settings cut in a time", "truncated", altered("patch_user_reply", SETTINGS[:-1])),
     bad("settings with more behind them", "trailingBytes", altered("assign_user_reply", SETTINGS + b"\x00")),
     bad("settings whose time is above 63 bits", "badVarint",
@@ -669,6 +783,74 @@ BAD_FRAMES = [
         altered("mark_read_reply", encode_all(row("alice", (2**63, "", 0))))),
     bad("status 3", "badValue:status", altered("statuses_reply", one_status(status=3))),
     bad("receipt status 4", "badValue:status", altered("statuses_reply", one_status(receipt_status=4))),
+    # Threads.
+    bad("thread, and nothing behind the fields", "truncated", altered("mark_read", MARK, flags=4)),
+    bad("thread cut in its string", "truncated", altered("mark_read", MARK + b"\x03m-", flags=4)),
+    bad("thread with more behind it", "trailingBytes", altered("mark_read", MARK + b"\x03m-1\x00", flags=4)),
+    bad("thread whose length is 2^63", "truncated", altered("mark_read", MARK + varint(2**63) + b"m-1", flags=4)),
+    bad("thread whose length is overlong", "badVarint", altered("mark_read", MARK + b"\x83\x00m-1", flags=4)),
+    bad("thread, not announced", "trailingBytes", altered("mark_read", MARK + b"\x03m-1")),
+    bad("thread and issued, and no second", "truncated", altered("mark_read", MARK + b"\x03m-1", flags=6)),
+    bad("thread and issued, and no thread", "truncated",
+        altered("mark_read", MARK + (1_700_000_000).to_bytes(4, "big"), flags=6)),
+    bad("issued before thread", "truncated",
+        altered("mark_read", MARK + (1_700_000_000).to_bytes(4, "big") + b"\x03m-1", flags=6)),
+    bad("issued announced, and a thread too", "trailingBytes",
+        altered("mark_read", MARK + b"\x03m-1" + bytes(4), flags=2)),
+    # Removal.
+    bad("delete_channel without its counter", "truncated", altered("delete_channel", encode_all(request(CID)))),
+    bad("delete_channel with more behind it", "trailingBytes",
+        altered("delete_channel", encode_all(request(CID, 1)) + b"\x00")),
+    bad("delete_channel_reply of no byte", "truncated", altered("delete_channel_reply", b"")),
+    bad("delete_channel_reply of two bytes", "trailingBytes", altered("delete_channel_reply", b"\x01\x00")),
+    bad("truncate_channel without its message", "truncated", altered("truncate_channel", encode_all(request(CID, 1)))),
+    bad("truncate_channel cut in its message", "truncated",
+        altered("truncate_channel", encode_all(request(CID, 1)) + b"\x03m-")),
+    bad("truncate_channel_reply without the newest's time", "truncated",
+        altered("truncate_channel_reply", encode_all(channel(CID, T0, {}, 2, 1, "m-1", T0)[:-1]))),
+    bad("erase_member without its user", "truncated", altered("erase_member", encode_all(request(CID, 1)))),
+    bad("erase_member with more behind it", "trailingBytes",
+        altered("erase_member", encode_all(request(CID, 1, string("user", "alice"))) + b"\x00")),
+    bad("erase_member_reply of no byte", "truncated", altered("erase_member_reply", b"")),
+    bad("purge with a payload", "trailingBytes", altered("purge", b"\x00")),
+    bad("purge_reply of no byte", "truncated", altered("purge_reply", b"")),
+    # The index.
+    bad("list_channels without its cursor", "truncated", altered("list_channels", CHANNELS[:-1])),
+    bad("list_channels with more behind it", "trailingBytes", altered("list_channels", CHANNELS + b"\x00")),
+    bad("list_channels from a place above 32 bits", "badVarint",
+        altered("list_channels", CHANNELS[:-1] + encode("opt", 2**32))),
+    bad("list_channels_reply of more entries than there can be", "badValue:count",
+        altered("list_channels_reply", b"\x30" + CHANNEL_ENTRY)),
+    bad("list_channels_reply of an entry less than announced", "truncated",
+        altered("list_channels_reply", b"\x02" + CHANNEL_ENTRY + b"\x00")),
+    bad("list_channels_reply without its cursor", "truncated",
+        altered("list_channels_reply", b"\x01" + CHANNEL_ENTRY)),
+    bad("list_channels_reply: member 2", "badValue:flags",
+        altered("list_channels_reply", b"\x01" + encode_all(channel_entry(CID, 0, 2, T0)) + b"\x00")),
+    bad("list_channels_reply: a row above 32 bits", "badVarint",
+        altered("list_channels_reply", b"\x01" + encode_all(channel_entry(CID, 2**32, 1, T0)) + b"\x00")),
+    bad("list_channels_reply: joined above 63 bits", "badVarint",
+        altered("list_channels_reply", b"\x01" + encode_all(channel_entry(CID, 0, 1, 2**63)) + b"\x00")),
+    bad("list_channels_reply: a cid that is no UTF-8", "badValue:text",
+        altered("list_channels_reply", b"\x01\x02\xc3\x28\x01\x01\x00\x00")),
+    bad("unread_counts of more channels than there can be", "badValue:count",
+        altered("unread_counts", b"\x09\x03a:b\x01u\x00")),
+    bad("unread_counts cut in a row", "truncated", altered("unread_counts", b"\x01\x03a:b\x01u")),
+    bad("unread_counts with more behind it", "trailingBytes", altered("unread_counts", b"\x01\x03a:b\x01u\x00\x00")),
+    bad("unread_counts_reply of more than there can be", "badValue:count", altered("unread_counts_reply", b"\x02\x1f")),
+    bad("unread_counts_reply without the counts it announces", "truncated",
+        altered("unread_counts_reply", b"\x01\x00\x03")),
+    bad("unread_counts_reply with counts behind a refusal", "trailingBytes",
+        altered("unread_counts_reply", b"\x01\x1f\x03\x01")),
+    bad("unread_counts_reply with a code that there is not", "badValue:flags",
+        altered("unread_counts_reply", b"\x01\x63")),
+    bad("unread_counts_reply of messages above 32 bits", "badVarint",
+        altered("unread_counts_reply", b"\x01\x00" + varint(2**32) + b"\x00")),
+    bad("rebuild_index without its epoch", "truncated", altered("rebuild_index", b"\x01")),
+    bad("rebuild_index with more behind it", "trailingBytes", altered("rebuild_index", b"\x01\x01\x00")),
+    bad("rebuild_index_reply: phase 3", "badValue:flags", altered("rebuild_index_reply", b"\x03" + REBUILD[1:])),
+    bad("rebuild_index_reply without its entries", "truncated", altered("rebuild_index_reply", REBUILD[:-1])),
+    bad("rebuild_index_reply with more behind it", "trailingBytes", altered("rebuild_index_reply", REBUILD + b"\x00")),
     bad("more readers than members", "badValue:count",
         altered("statuses_reply", one_status(read_count=4, unread_count=0))),
     bad("unread is not the rest", "badValue:count", altered("statuses_reply", one_status(unread_count=1))),
@@ -682,9 +864,13 @@ EFFECTS = {
     "delivered_moved": 6, "marker_assigned": 7, "message_assigned": 8, "message_deleted": 9, "read_moved_hidden": 10,
     "delivered_moved_hidden": 11, "channel_type_assigned": 16, "counters_assigned": 17, "session_assigned": 18,
     "type_settled": 19, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
-    "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "user_assigned": 48,
-    "user_settled": 49,
+    "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
+    "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
+    "membership_assigned": 45, "membership_removed": 46, "user_assigned": 48, "user_settled": 49, "user_erased": 50,
+    "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
 }
+# What stands in others, by the name of its vector.
+EFFECT_BYTES = {}
 
 
 def effect_bytes(kind, fields):
@@ -694,7 +880,23 @@ def effect_bytes(kind, fields):
 
 def effect(kind, *fields, name=None):
     fields = list(fields)
-    return {"name": name or kind, "effect": kind, "fields": fields, "hex": effect_bytes(kind, fields).hex()}
+    data = effect_bytes(kind, fields)
+    assert EFFECT_BYTES.setdefault(name or kind, data) is data, f"two effects of one name: {name or kind}"
+    return {"name": name or kind, "effect": kind, "fields": fields, "hex": data.hex()}
+
+
+def in_thread(parent, inner):
+    return effect("in_thread", number("parent", parent), ["inner", "effect", inner], name=f"in_thread: {inner}")
+
+
+def membership(cid, channel_number, row_number, is_member, joined, epoch):
+    return [string("cid", cid), number("channel_there", channel_number), opt("row", row_number),
+            byte("member", is_member), time("joined", joined), number("epoch", epoch)]
+
+
+def xxh64(data):
+    out = subprocess.run(["xxhsum", "-H1", "-"], input=data, capture_output=True, check=True).stdout
+    return out.split()[0].decode()
 
 
 def session_record(counter, waiting, written, session=SESSION):
@@ -763,6 +965,8 @@ EFFECT_VECTORS = [
     effect("session_assigned", *session_record(300, [3, 298], T0)),
     effect("row_assigned", *whole_row(1, 0, 4, "alice", "", 0, T0, 1, T0, 1, T0, None, 0, (0, 1, 0, 0)),
            name="row_assigned: one step"),
+    effect("row_assigned", *whole_row(1, 2, 8, "carol", "", 3, T0, 3, 0, 0, 0, None, 0),
+           name="row_assigned: of a thread, by having marked it read"),
     effect("row_assigned", *whole_row(1, 1, 4, "bob", "", 0, T0, 1, T0, 1, T0, None, 0, (1, 0, 0, 0)),
            name="row_assigned: read while hidden"),
     effect("row_assigned", *whole_row(
@@ -807,6 +1011,53 @@ EFFECT_VECTORS = [
            name="channel_assigned: null, over what the type has"),
     effect("channel_type_assigned", *type_record("team", 4, {9: request_roles(), 11: "01", 12: "41"}),
            name="channel_type_assigned: no role may ask, all have to read, 65 steps"),
+
+    # Removal.
+    effect("truncated", *at(1), number("sequence", 256), time("time", T0)),
+    effect("truncated", *at(2**64 - 1), number("sequence", 2**32 - 1), time("time", 2**63 - 1),
+           name="truncated: the largest of all"),
+    effect("channel_deleted", *at(1), string("cid", CID)),
+    effect("channel_deleted", *at(2**64 - 1), string("cid", "t" * 64 + ":" + "c" * 128),
+           name="channel_deleted: the longest cid"),
+    effect("row_erased", *at(1, 255), time("time", T0)),
+    effect("sender_erased", *at(1), number("sequence", 257)),
+    effect("user_assigned", number("number", 1), *user_settings("alice", 3, 4), name="user_assigned: being erased"),
+    effect("user_erased", number("number", 1), number("version", 4), raw("hash", xxh64(b"alice")), time("time", T0)),
+    effect("user_erased", number("number", 2**32 - 1), number("version", 2**64 - 1), raw("hash", "ff" * 8),
+           time("time", 2**63 - 1), name="user_erased: the largest of all"),
+    effect("message_counts_assigned", *at(1), number("newest", 0), many("counts", [])),
+    effect("message_counts_assigned", *at(1), number("newest", 600), many(
+        "counts", [[number("count", n)] for n in (256, 0, 88)]), name="message_counts_assigned: three segments"),
+    effect("message_counts_assigned", *at(1), number("newest", 256), many("counts", [[number("count", 128)]]),
+           name="message_counts_assigned: one whole segment"),
+
+    # The index of users' channels.
+    effect("membership_assigned", *at(7), number("place", 0), *membership(CID, 1, 0, 1, T0, 0)),
+    effect("membership_assigned", *at(2**64 - 1), number("place", 2**32 - 1),
+           *membership("t" * 64 + ":" + "c" * 128, 2**64 - 1, 16777215, 0, 2**63 - 1, 2**64 - 1),
+           name="membership_assigned: the largest of all"),
+    effect("membership_assigned", *at(7), number("place", 256), *membership(CID, 1, None, 0, 0, 3),
+           name="membership_assigned: a sender who is no member"),
+    effect("membership_removed", *at(7), number("place", 1)),
+    effect("membership_queued", number("number", 1), string("user", "alice"), byte("gone", 0),
+           *membership(CID, 1, 0, 1, T0, 0)),
+    effect("membership_queued", number("number", 2**64 - 1), string("user", "a" * 128), byte("gone", 1),
+           *membership("t" * 64 + ":" + "c" * 128, 2**64 - 1, None, 0, 0, 2**64 - 1),
+           name="membership_queued: gone, and longer than 127 bytes"),
+    effect("memberships_sent", number("shard", 3), number("through", 1024)),
+    effect("memberships_sent", number("shard", 65535), number("through", 2**64 - 1),
+           name="memberships_sent: the largest of all"),
+    effect("memberships_taken", number("shard", 3), number("through", 1024)),
+    effect("index_epoch_assigned", number("epoch", 1)),
+] + [
+    # Threads: all that one can have.
+    in_thread(n, inner) for n, inner in [
+        (1, "row_assigned"), (2**32 - 1, "row_assigned: more, and everything at its largest"), (256, "row_left"),
+        (257, "read_moved"), (300, "read_moved_hidden"), (1, "delivered_moved"), (1, "delivered_moved_hidden"),
+        (1, "marker_assigned"), (1, "message_assigned"),
+        (1, "message_assigned: every flag, the longest id, no sender"), (1, "message_deleted"), (1, "step_tail_cut"),
+        (1, "steps_trimmed"), (1, "step_tail_assigned: two segments and steps since"), (1, "row_erased"),
+        (1, "sender_erased")]
 ]
 
 
@@ -837,6 +1088,15 @@ for name, index, effects in [
     ("receipts of a message", 79, named("acknowledged", "acknowledged: while hidden, the longest note")),
     ("users", 80, named("user_assigned", "user_assigned: everything set", "user_settled")),
     ("types", 81, named("channel_type_assigned", "type_settled")),
+    ("a channel's head", 82, named("channel_assigned", "truncated", "message_counts_assigned: three segments")),
+    ("rows of a thread", 83, named("in_thread: row_assigned", "in_thread: row_erased",
+                                   "in_thread: step_tail_assigned: two segments and steps since")),
+    ("a segment of a thread", 84, named("in_thread: message_assigned", "in_thread: message_deleted",
+                                        "in_thread: sender_erased")),
+    ("users, one erased", 85, named("user_assigned", "user_erased")),
+    ("memberships", 86, named("membership_assigned", "membership_assigned: a sender who is no member")),
+    ("outbox", 87, named("membership_queued", "membership_queued: gone, and longer than 127 bytes")),
+    ("how far the index is", 88, named("memberships_sent", "memberships_taken", "index_epoch_assigned")),
 ]:
     data = b"\x01" + varint(index) + varint(len(effects)) + b"".join(bytes.fromhex(e["hex"]) for e in effects)
     PAGE_VECTORS.append({"name": name, "index": index, "effects": [e["name"] for e in effects], "hex": data.hex()})
@@ -861,8 +1121,10 @@ BAD_BATCHES = [
     bad_batch("an effect less than announced", "badValue:count", batch_of(count=1)),
     bad_batch("an unknown effect", "badValue:effect", batch_of(b"\x0c\x01\x00")),
     bad_batch("effect 20, the one after type_settled", "badValue:effect", batch_of(b"\x14\x01\x00")),
-    bad_batch("an effect of a later version", "badValue:effect", batch_of(b"\x27\x01\x00")),
-    bad_batch("effect 50, the one after user_settled", "badValue:effect", batch_of(b"\x32\x01\x00")),
+    bad_batch("effect 47, the one after membership_removed", "badValue:effect", batch_of(b"\x2f\x01\x00")),
+    bad_batch("effect 51, the one after user_erased", "badValue:effect", batch_of(b"\x33\x01\x00")),
+    bad_batch("effect 63, the one before membership_queued", "badValue:effect", batch_of(b"\x3f\x01\x00")),
+    bad_batch("effect 68, of a later version", "badValue:effect", batch_of(b"\x44\x01\x00")),
     bad_batch("an effect longer than its fields", "badValue:effect",
               batch_of(bytes([MOVE[0], MOVE[1] + 1]) + MOVE[2:] + b"\x00")),
     bad_batch("an effect shorter than its fields", "badValue:effect",
@@ -873,8 +1135,8 @@ BAD_BATCHES = [
     bad_batch("message number 0", "badValue:effect",
               batch_of(effect_bytes("message_deleted", at(1) + [number("sequence", 0), time("time", T0)]))),
     bad_batch("row 2^24", "badValue:effect", batch_of(effect_bytes("row_left", at(1, 1 << 24) + [time("time", T0)]))),
-    bad_batch("row flags 8", "badValue:flags",
-              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 8, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("row flags 16", "badValue:flags",
+              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 16, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
     bad_batch("row flags 4 without what follows", "truncated",
               batch_of(effect_bytes("row_assigned", whole_row(1, 0, 4, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
     bad_batch("row flags 0 with more behind them", "badValue:effect", batch_of(effect_bytes(
@@ -911,8 +1173,10 @@ BAD_BATCHES = [
         bytes([EFFECTS["steps_sealed"], 5]) + b"\x01\x00\x00" + b"\x09\x00")),
     bad_batch("a tail of more segments than there can be", "badValue:count", batch_of(effect_bytes(
         "step_tail_assigned", of_page(1, 0, number("first", 0), number("ends", 9), blob("steps", ""))))),
-    bad_batch("settings with flag 4", "badValue:flags",
-              batch_of(effect_bytes("user_assigned", [number("number", 0)] + user_settings("alice", 1, 4)))),
+    bad_batch("settings with flag 16", "badValue:flags",
+              batch_of(effect_bytes("user_assigned", [number("number", 0)] + user_settings("alice", 1, 16)))),
+    bad_batch("settings of an erased user", "badValue:flags",
+              batch_of(effect_bytes("user_assigned", [number("number", 0)] + user_settings("alice", 1, 8)))),
     bad_batch("a user's number above 32 bits", "badVarint",
               batch_of(effect_bytes("user_settled", [number("number", 2**32), number("version", 1)]))),
     bad_batch("an option's value cut in a channel", "badValue:optionValue", batch_of(effect_bytes(
@@ -921,14 +1185,80 @@ BAD_BATCHES = [
         "channel_type_assigned",
         [string("type", "a"), number("version", 1), many("options", [
             [number("option", 12), blob("value", "00")], [number("option", 12), blob("value", "00")]])]))),
+    # Removal.
+    bad_batch("truncated up to message 0", "badValue:effect",
+              batch_of(effect_bytes("truncated", at(1) + [number("sequence", 0), time("time", T0)]))),
+    bad_batch("truncated, channel 0", "badValue:effect",
+              batch_of(effect_bytes("truncated", at(0) + [number("sequence", 1), time("time", T0)]))),
+    bad_batch("truncated without its time, at the end", "truncated",
+              batch_of(effect_bytes("truncated", at(1) + [number("sequence", 1)]))),
+    bad_batch("channel_deleted, channel 0", "badValue:effect",
+              batch_of(effect_bytes("channel_deleted", at(0) + [string("cid", CID)]))),
+    bad_batch("channel_deleted whose cid is no UTF-8", "badValue:text",
+              batch_of(effect_bytes("channel_deleted", at(1) + [blob("cid", "c328")]))),
+    bad_batch("row_erased, row 2^24", "badValue:effect",
+              batch_of(effect_bytes("row_erased", at(1, 1 << 24) + [time("time", T0)]))),
+    bad_batch("sender_erased, message 0", "badValue:effect",
+              batch_of(effect_bytes("sender_erased", at(1) + [number("sequence", 0)]))),
+    bad_batch("user_erased with a hash of 7 bytes, at the end", "truncated", batch_of(effect_bytes(
+        "user_erased", [number("number", 0), number("version", 1), raw("hash", "00" * 7)]))),
+    bad_batch("user_erased with a hash of 9 bytes", "badValue:effect", batch_of(effect_bytes(
+        "user_erased", [number("number", 0), number("version", 1), raw("hash", "01" * 9), time("time", T0)]))),
+    bad_batch("message counts of more segments than there can be bytes", "badValue:count", batch_of(effect_bytes(
+        "message_counts_assigned", at(1) + [number("newest", 2**32 - 1), number("counts", 9)]))),
+    bad_batch("message counts of a segment that there is not", "badValue:count", batch_of(effect_bytes(
+        "message_counts_assigned", at(1) + [
+            number("newest", 256), many("counts", [[number("count", 1)], [number("count", 1)]])]))),
+    bad_batch("a segment in which 257 messages count", "badValue:count", batch_of(effect_bytes(
+        "message_counts_assigned", at(1) + [number("newest", 256), many("counts", [[number("count", 257)]])]))),
+    # The index.
+    bad_batch("a membership in index 0", "badValue:effect", batch_of(effect_bytes(
+        "membership_assigned", at(0) + [number("place", 0)] + membership(CID, 1, 0, 1, T0, 0)))),
+    bad_batch("a membership in channel 0", "badValue:effect", batch_of(effect_bytes(
+        "membership_assigned", at(7) + [number("place", 0)] + membership(CID, 0, 0, 1, T0, 0)))),
+    bad_batch("a membership of row 2^24", "badValue:effect", batch_of(effect_bytes(
+        "membership_assigned", at(7) + [number("place", 0)] + membership(CID, 1, 1 << 24, 1, T0, 0)))),
+    bad_batch("a membership: member 2", "badValue:flags", batch_of(effect_bytes(
+        "membership_assigned", at(7) + [number("place", 0)] + membership(CID, 1, 0, 2, T0, 0)))),
+    bad_batch("a membership at a place above 32 bits", "badVarint", batch_of(effect_bytes(
+        "membership_removed", at(7) + [number("place", 2**32)]))),
+    bad_batch("a membership without its epoch, at the end", "truncated", batch_of(effect_bytes(
+        "membership_assigned", at(7) + [number("place", 0)] + membership(CID, 1, 0, 1, T0, 0)[:-1]))),
+    bad_batch("a change of number 0", "badValue:effect", batch_of(effect_bytes(
+        "membership_queued", [number("number", 0), string("user", "a"), byte("gone", 0)]
+        + membership(CID, 1, 0, 1, T0, 0)))),
+    bad_batch("a change: gone 2", "badValue:effect", batch_of(effect_bytes(
+        "membership_queued", [number("number", 1), string("user", "a"), byte("gone", 2)]
+        + membership(CID, 1, 0, 1, T0, 0)))),
+    bad_batch("sent to shard 65536", "badValue:effect",
+              batch_of(effect_bytes("memberships_sent", [number("shard", 65536), number("through", 1)]))),
+    bad_batch("taken from shard 65536", "badValue:effect",
+              batch_of(effect_bytes("memberships_taken", [number("shard", 65536), number("through", 1)]))),
+    bad_batch("an epoch with more behind it", "badValue:effect",
+              batch_of(effect_bytes("index_epoch_assigned", [number("epoch", 1), byte("more", 0)]))),
+    # Threads.
+    bad_batch("in thread 0", "badValue:effect", batch_of(effect_bytes(
+        "in_thread", [number("parent", 0), ["inner", "effect", "read_moved"]]))),
+    bad_batch("in a thread: nothing, at the end", "truncated", batch_of(effect_bytes("in_thread", [number("parent", 1)]))),
+    bad_batch("in a thread: an unknown effect", "badValue:effect",
+              batch_of(effect_bytes("in_thread", [number("parent", 1), raw("inner", "0c0100")]))),
+    bad_batch("in a thread: an effect, and more behind it", "badValue:effect", batch_of(effect_bytes(
+        "in_thread", [number("parent", 1), ["inner", "effect", "read_moved"], byte("more", 0)]))),
+    bad_batch("in a thread: an effect longer than its bytes", "truncated", batch_of(effect_bytes(
+        "in_thread", [number("parent", 1), raw("inner", bytes([MOVE[0], MOVE[1] + 1]).hex() + MOVE[2:].hex())]))),
+    bad_batch("in a thread: in a thread", "badValue:effect", batch_of(effect_bytes(
+        "in_thread", [number("parent", 1), ["inner", "effect", "in_thread: read_moved"]]))),
+] + [
+    bad_batch(f"in a thread: {name}", "badValue:effect", batch_of(effect_bytes(
+        "in_thread", [number("parent", 1), ["inner", "effect", name]])))
+    for name in ("channel_assigned", "role_assigned", "acknowledged", "acknowledgement_forgotten",
+                 "acknowledged_through", "steps_sealed", "truncated", "channel_deleted", "message_counts_assigned",
+                 "membership_assigned", "membership_removed", "channel_type_assigned", "type_settled",
+                 "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
+                 "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned")
 ]
 
 # ------------------------------------------------------------------------------------------------------ shard hash
-
-
-def xxh64(data):
-    out = subprocess.run(["xxhsum", "-H1", "-"], input=data, capture_output=True, check=True).stdout
-    return out.split()[0].decode()
 
 
 def shard_hash():

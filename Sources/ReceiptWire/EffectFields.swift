@@ -2,7 +2,7 @@ package import NIOCore
 package import ReceiptModel
 
 /// The effect numbers of Proto/frames.md, "The log and the pages".
-private enum EffectNumber: UInt8 {
+enum EffectNumber: UInt8 {
   case channelAssigned = 1
   case rowAssigned = 2
   case rowLeft = 3
@@ -25,8 +25,21 @@ private enum EffectNumber: UInt8 {
   case stepTailCut = 36
   case stepsTrimmed = 37
   case stepTailAssigned = 38
+  case truncated = 39
+  case channelDeleted = 40
+  case inThread = 41
+  case rowErased = 42
+  case senderErased = 43
+  case messageCountsAssigned = 44
+  case membershipAssigned = 45
+  case membershipRemoved = 46
   case userAssigned = 48
   case userSettled = 49
+  case userErased = 50
+  case membershipQueued = 64
+  case membershipsSent = 65
+  case membershipsTaken = 66
+  case indexEpochAssigned = 67
 }
 
 extension ByteBuffer {
@@ -155,7 +168,88 @@ extension ByteBuffer {
       }
     case .sessionAssigned(let record):
       writeEffect(.sessionAssigned) { $0.writeSessionRecord(record) }
+    case .inThread(let parent, let effect):
+      writeEffect(.inThread) { buffer in
+        buffer.writeSequence(parent)
+        buffer.writeEffect(effect)
+      }
+    case .truncated(let channel, let sequence, let time):
+      writeEffect(.truncated) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeSequence(sequence)
+        buffer.writeTime(time)
+      }
+    case .channelDeleted(let channel, let cid):
+      writeEffect(.channelDeleted) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeField(cid)
+      }
+    case .rowErased(let channel, let row, let time):
+      writeEffect(.rowErased) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(row.rawValue)
+        buffer.writeTime(time)
+      }
+    case .senderErased(let channel, let sequence):
+      writeEffect(.senderErased) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeSequence(sequence)
+      }
+    case .messageCountsAssigned(let channel, let newest, let counts):
+      writeEffect(.messageCountsAssigned) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeSequence(newest)
+        buffer.writeVarint(counts.count)
+        for count in counts { buffer.writeVarint(count) }
+      }
+    case .membershipAssigned(let channel, let place, let membership):
+      writeEffect(.membershipAssigned) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(place)
+        buffer.writeMembership(membership)
+      }
+    case .membershipRemoved(let channel, let place):
+      writeEffect(.membershipRemoved) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(place)
+      }
+    case .userErased(let number, let version, let hash, let time):
+      writeEffect(.userErased) { buffer in
+        buffer.writeVarint(number)
+        buffer.writeVarint(version)
+        buffer.writeInteger(hash)
+        buffer.writeTime(time)
+      }
+    case .membershipQueued(let number, let change):
+      writeEffect(.membershipQueued) { buffer in
+        buffer.writeVarint(number)
+        buffer.writeField(change.user)
+        buffer.writeInteger(UInt8(change.isGone ? 1 : 0))
+        buffer.writeMembership(change.membership)
+      }
+    case .membershipsSent(let shard, let number):
+      writeEffect(.membershipsSent) { buffer in
+        buffer.writeVarint(UInt64(shard.rawValue))
+        buffer.writeVarint(number)
+      }
+    case .membershipsTaken(let shard, let number):
+      writeEffect(.membershipsTaken) { buffer in
+        buffer.writeVarint(UInt64(shard.rawValue))
+        buffer.writeVarint(number)
+      }
+    case .indexEpochAssigned(let epoch):
+      writeEffect(.indexEpochAssigned) { $0.writeVarint(epoch) }
     }
+  }
+
+  /// *membership* of Proto/frames.md.
+  private mutating func writeMembership(_ membership: Membership) {
+    writeField(membership.cid)
+    writeVarint(membership.channel.rawValue)
+    writeOptional(membership.row.map { UInt64($0.rawValue) })
+    writeInteger(UInt8(membership.isMember ? 1 : 0))
+    writeTime(membership.joinedAt)
+    writeVarint(membership.epoch)
   }
 
   package mutating func writeSessionRecord(_ record: SessionRecord) {
@@ -221,7 +315,12 @@ extension ByteBuffer {
     let hasMore =
       record.readIsHidden || record.deliveredIsHidden || record.readSteps != 0 || record.deliveredSteps != 0
       || record.acknowledgedThrough != .zero
-    writeVarint(UInt64((record.hasLeft ? 1 : 0) | (record.hidesHistory ? 2 : 0) | (hasMore ? 4 : 0)))
+    writeVarint(
+      UInt64(
+        (record.hasLeft ? 1 : 0) | (record.hidesHistory ? 2 : 0) | (hasMore ? 4 : 0)
+          | (record.joinedByReading ? 8 : 0)
+      )
+    )
     writeField(record.user)
     writeField(record.role)
     writeSequence(record.joined)
@@ -243,7 +342,12 @@ extension ByteBuffer {
   package mutating func writeUserSettings(_ settings: UserSettings) {
     writeField(settings.user)
     writeVarint(settings.version)
-    writeVarint(UInt64((settings.hidesRead ? 1 : 0) | (settings.hidesDelivered ? 2 : 0)))
+    writeVarint(
+      UInt64(
+        (settings.hidesRead ? 1 : 0) | (settings.hidesDelivered ? 2 : 0) | (settings.isErasing ? 4 : 0)
+          | (settings.isErased ? 8 : 0)
+      )
+    )
     writeTime(settings.readShownSince)
     writeTime(settings.deliveredShownSince)
     writeTime(settings.tokensRevokedBefore)
@@ -253,8 +357,15 @@ extension ByteBuffer {
 extension FieldReader {
   /// An effect; one of a kind that this version does not know is ``WireError/badValue(_:)`` of `effect`.
   @_lifetime(self: copy self)
-  package mutating func effect() throws(WireError) -> Effect {
-    guard let number = EffectNumber(rawValue: try byte()) else { throw .badValue(.effect) }
+  package mutating func effect() throws(WireError) -> Effect { try effect(isInThread: false) }
+
+  /// - Parameter isInThread: it stands in an effect on a thread. A thread has none in it: that is refused by the number, before a reader
+  ///   calls itself as often as bytes can say.
+  @_lifetime(self: copy self)
+  private mutating func effect(isInThread: Bool) throws(WireError) -> Effect {
+    guard let number = EffectNumber(rawValue: try byte()), !isInThread || number != .inThread else {
+      throw .badValue(.effect)
+    }
     let length = try varint()
     guard length <= UInt64(remaining) else { throw .truncated }
     let end = offset + Int(length)
@@ -370,7 +481,9 @@ extension FieldReader {
       return .typeSettled(name: name, version: try varint())
     case .userAssigned:
       let number = try varint32()
-      return .userAssigned(number, try userSettings())
+      let settings = try userSettings()
+      guard !settings.isErased else { throw .badValue(.flags) }
+      return .userAssigned(number, settings)
     case .userSettled:
       let number = try varint32()
       return .userSettled(number, version: try varint())
@@ -381,7 +494,89 @@ extension FieldReader {
       return .countersAssigned(nextChannel: next, time: try time())
     case .sessionAssigned:
       return .sessionAssigned(try sessionRecord())
+    case .inThread:
+      let parent = try messageSequence()
+      let effect = try effect(isInThread: true)
+      guard effect.isThreadable else { throw .badValue(.effect) }
+      return .inThread(parent, effect)
+    case .truncated:
+      let channel = try channel()
+      return .truncated(channel, through: try messageSequence(), at: try time())
+    case .channelDeleted:
+      let channel = try channel()
+      return .channelDeleted(channel, cid: try text())
+    case .rowErased:
+      let channel = try channel()
+      return .rowErased(channel, try row(), at: try time())
+    case .senderErased:
+      let channel = try channel()
+      return .senderErased(channel, try messageSequence())
+    case .messageCountsAssigned:
+      let channel = try channel()
+      let newest = try sequence()
+      var counts: [UInt32] = []
+      let segments = try count()
+      let segmentLength = UInt64(PageID.messagesPerSegment)
+      // Whoever sums them relies on it.
+      guard UInt64(segments) <= (UInt64(newest.rawValue) + segmentLength - 1) / segmentLength else {
+        throw .badValue(.count)
+      }
+      for _ in 0..<segments {
+        let count = try varint32()
+        guard count <= PageID.messagesPerSegment else { throw .badValue(.count) }
+        counts.append(count)
+      }
+      return .messageCountsAssigned(channel, newest: newest, counts)
+    case .membershipAssigned:
+      let channel = try channel()
+      return .membershipAssigned(channel, place: try varint32(), try membership())
+    case .membershipRemoved:
+      let channel = try channel()
+      return .membershipRemoved(channel, place: try varint32())
+    case .userErased:
+      let number = try varint32()
+      let version = try varint()
+      let hash = UInt64(bigEndian: try raw(8).unsafeLoadUnaligned(as: UInt64.self))
+      return .userErased(number, version: version, hash: hash, at: try time())
+    case .membershipQueued:
+      let number = try varint()
+      let user = try text()
+      let flags = try byte()
+      guard flags <= 1, number > 0 else { throw .badValue(.effect) }
+      return .membershipQueued(number, MembershipChange(user: user, try membership(), isGone: flags == 1))
+    case .membershipsSent:
+      return .membershipsSent(to: try shardID(), through: try varint())
+    case .membershipsTaken:
+      return .membershipsTaken(from: try shardID(), through: try varint())
+    case .indexEpochAssigned:
+      return .indexEpochAssigned(try varint())
     }
+  }
+
+  @_lifetime(self: copy self)
+  private mutating func shardID() throws(WireError) -> ShardID {
+    guard let number = UInt16(exactly: try varint()) else { throw .badValue(.effect) }
+    return ShardID(number)
+  }
+
+  /// *membership* of Proto/frames.md.
+  @_lifetime(self: copy self)
+  private mutating func membership() throws(WireError) -> Membership {
+    let cid = try text()
+    let channel = try channel()
+    let row = try optional32()
+    guard row.map({ $0 < ReadVector.rowsMax }) ?? true else { throw .badValue(.effect) }
+    let isMember = try byte()
+    guard isMember <= 1 else { throw .badValue(.flags) }
+    let joinedAt = try time()
+    return Membership(
+      cid: cid,
+      channel: channel,
+      row: row.map(MemberOrdinal.init),
+      isMember: isMember == 1,
+      joinedAt: joinedAt,
+      epoch: try varint()
+    )
   }
 
   @_lifetime(self: copy self)
@@ -411,7 +606,8 @@ extension FieldReader {
     let user = try text()
     let version = try varint()
     let flags = try varint()
-    guard flags <= 3 else { throw .badValue(.flags) }
+    // An erased user has no other.
+    guard flags <= 8 else { throw .badValue(.flags) }
     let readShownSince = try time()
     let deliveredShownSince = try time()
     return UserSettings(
@@ -421,7 +617,9 @@ extension FieldReader {
       hidesDelivered: flags & 2 != 0,
       readShownSince: readShownSince,
       deliveredShownSince: deliveredShownSince,
-      tokensRevokedBefore: try time()
+      tokensRevokedBefore: try time(),
+      isErasing: flags & 4 != 0,
+      isErased: flags & 8 != 0
     )
   }
 
@@ -435,7 +633,7 @@ extension FieldReader {
   @_lifetime(self: copy self)
   private mutating func rowRecord() throws(WireError) -> RowRecord {
     let flags = try varint()
-    guard flags <= 7 else { throw .badValue(.flags) }
+    guard flags <= 15 else { throw .badValue(.flags) }
     let user = try text()
     let role = try text()
     let joined = try sequence()
@@ -459,6 +657,7 @@ extension FieldReader {
       marker: marker,
       unreadEpoch: try varint32()
     )
+    record.joinedByReading = flags & 8 != 0
     guard flags & 4 != 0 else { return record }
     let hidden = try varint()
     guard hidden <= 3 else { throw .badValue(.flags) }

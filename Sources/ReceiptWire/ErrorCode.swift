@@ -29,6 +29,7 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
   case receiptExpired = 42
   case notExpected = 43
   case invalidCursor = 44
+  case userErased = 45
 
   /// Whether the sender closes the connection after this error.
   package var endsConnection: Bool { rawValue < 20 }
@@ -65,6 +66,7 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
     case .receiptExpired: "receipt_expired"
     case .notExpected: "not_expected"
     case .invalidCursor: "invalid_cursor"
+    case .userErased: "user_erased"
     }
   }
 }

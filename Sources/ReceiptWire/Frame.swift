@@ -24,6 +24,9 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case patchUser = 0x1A
   case assignUser = 0x1B
   case settle = 0x1C
+  case deleteChannel = 0x1D
+  case truncateChannel = 0x1E
+  case eraseMember = 0x1F
   case getChannel = 0x20
   case readState = 0x21
   case statuses = 0x22
@@ -33,6 +36,10 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case listUnsettled = 0x26
   case listMembers = 0x27
   case memberStatuses = 0x28
+  case listChannels = 0x29
+  case unreadCounts = 0x2A
+  case purge = 0x2B
+  case rebuildIndex = 0x2C
   case putChannelReply = 0x90
   case changeMembersReply = 0x91
   case registerMessageReply = 0x92
@@ -46,6 +53,9 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case patchUserReply = 0x9A
   case assignUserReply = 0x9B
   case settleReply = 0x9C
+  case deleteChannelReply = 0x9D
+  case truncateChannelReply = 0x9E
+  case eraseMemberReply = 0x9F
   case getChannelReply = 0xA0
   case readStateReply = 0xA1
   case statusesReply = 0xA2
@@ -55,10 +65,14 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case listUnsettledReply = 0xA6
   case listMembersReply = 0xA7
   case memberStatusesReply = 0xA8
+  case listChannelsReply = 0xA9
+  case unreadCountsReply = 0xAA
+  case purgeReply = 0xAB
+  case rebuildIndexReply = 0xAC
 
   /// 0x10 to 0x1F: carries the session's counter, may change state.
   package var isCommand: Bool { rawValue & 0xF0 == 0x10 }
-  /// 0x20 to 0x2F: changes nothing, carries no counter.
+  /// 0x20 to 0x2F: carries no counter; asked again it comes to the same.
   package var isQuery: Bool { rawValue & 0xF0 == 0x20 }
   package var isRequest: Bool { isCommand || isQuery }
 
@@ -87,7 +101,10 @@ package struct FrameHeader: Hashable, Sendable {
     /// Of requests only: the payload ends with ``issuedByteCount`` bytes more, when the user's token was issued, in seconds since 1970, network
     /// order.
     package static let issued = Flags(rawValue: 2)
-    static let known: UInt8 = 3
+    /// Of requests only: behind the kind's fields stands the parent message of the thread that is meant, a string, not empty.
+    package static let thread = Flags(rawValue: 4)
+    static let known: UInt8 = 7
+    static let ofRequests: Flags = [.issued, .thread]
   }
 
   package var kind: FrameKind
@@ -177,7 +194,9 @@ package struct FrameDecoder: Sendable {
     guard let kind = FrameKind(rawValue: rawKind) else { throw .unknownKind(rawKind) }
     let rawFlags = bytes.unsafeLoad(fromByteOffset: offset + 5, as: UInt8.self)
     let flags = FrameHeader.Flags(rawValue: rawFlags)
-    guard rawFlags & ~FrameHeader.Flags.known == 0, kind.isRequest || !flags.contains(.issued) else {
+    guard rawFlags & ~FrameHeader.Flags.known == 0,
+      kind.isRequest || flags.isDisjoint(with: FrameHeader.Flags.ofRequests)
+    else {
       throw .badFlags(rawFlags)
     }
     guard available >= Int(length) + 4 else { return .needs(Int(length) + 4) }

@@ -59,10 +59,14 @@ struct DecoderTests {
     }
   }
 
-  /// `issued` is a request's alone; each request takes it, with `resend` and without.
-  @Test func whoMayHaveATokensTime() throws {
+  /// `issued` and `thread` are a request's alone, with `resend` and without. Which requests mean a thread is for those to say who read them.
+  @Test func whoMayHaveATokensTimeAndAThread() throws {
     for kind in FrameKind.allCases {
-      for flags: FrameHeader.Flags in [.issued, [.issued, .resend]] {
+      let sets: [FrameHeader.Flags] = [
+        .issued, [.issued, .resend], .thread, [.thread, .resend], [.thread, .issued],
+        [.thread, .issued, .resend],
+      ]
+      for flags in sets {
         var buffer = ByteBuffer()
         let header = FrameHeader(kind, flags: flags, correlation: 7)
         buffer.writeFrame(header) { $0.writeInteger(UInt32(1_700_000_000)) }

@@ -44,7 +44,7 @@ func read(_ expected: [Vectors.Field], from reader: inout FieldReader) throws(Wi
   return result
 }
 
-/// Reads a whole payload as the kind's receiver does, with what the flag `issued` puts behind the fields.
+/// Reads a whole payload as the kind's receiver does, with what the flags put behind the fields.
 func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpan) throws(WireError) {
   var reader = FieldReader(payload)
   switch kind {
@@ -54,7 +54,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .ready: return _ = try Ready(payload)
   case .error: return _ = try ErrorFrame(payload)
   case .ping, .pong: _ = try reader.raw(8)
-  case .drain, .listChannelTypes, .listUnsettled: break
+  case .drain, .listChannelTypes, .listUnsettled, .purge: break
   case .putChannel:
     _ = try reader.string()
     _ = try reader.varint()
@@ -131,6 +131,27 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.varint()
     _ = try reader.byte()
     _ = try reader.varint()
+  case .deleteChannel:
+    _ = try reader.string()
+    _ = try reader.varint()
+  case .truncateChannel, .eraseMember:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+  case .listChannels:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.varint()
+    _ = try reader.optional32()
+  case .unreadCounts:
+    for _ in 0..<(try reader.count()) {
+      _ = try reader.string()
+      _ = try reader.string()
+      _ = try reader.varint()
+    }
+  case .rebuildIndex:
+    _ = try reader.byte()
+    _ = try reader.varint()
   case .listMembers:
     _ = try reader.string()
     _ = try reader.varint()
@@ -149,7 +170,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .putChannelReply:
     _ = try reader.byte()
     _ = try ChannelFields(&reader)
-  case .changeMembersReply, .getChannelReply: _ = try ChannelFields(&reader)
+  case .changeMembersReply, .truncateChannelReply, .getChannelReply: _ = try ChannelFields(&reader)
   case .registerMessageReply:
     _ = try reader.byte()
     _ = try reader.sequence()
@@ -168,7 +189,12 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     for _ in 0..<(try reader.count()) { _ = try reader.channelTypeRecord() }
   case .acknowledgeReply: for _ in 0..<(try reader.count()) { _ = try reader.varint() }
   case .patchUserReply, .assignUserReply, .getUserReply: _ = try reader.userSettings()
-  case .settleReply: _ = try reader.byte()
+  case .settleReply, .deleteChannelReply, .eraseMemberReply, .purgeReply: _ = try reader.byte()
+  case .listChannelsReply:
+    for _ in 0..<(try reader.count()) { _ = try ChannelEntryFields(&reader) }
+    _ = try reader.optional32()
+  case .unreadCountsReply: for _ in 0..<(try reader.count()) { _ = try UnreadCountFields(&reader) }
+  case .rebuildIndexReply: _ = try RebuildFields(&reader)
   case .listUnsettledReply:
     for _ in 0..<(try reader.count()) { _ = try reader.channelTypeRecord() }
     for _ in 0..<(try reader.count()) { _ = try reader.userSettings() }
@@ -190,6 +216,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
       _ = try reader.byte()
     }
   }
+  if flags.contains(.thread) { _ = try reader.string() }
   if flags.contains(.issued) { _ = try reader.raw(FrameHeader.issuedByteCount) }
   try reader.end()
 }

@@ -42,7 +42,10 @@ struct FrameVectorTests {
     }
     .flatMap { $0.fields.list($0.kind == "patch_channel_type" ? "patch" : "options") }
     #expect(Set(options.map { $0.number("option") }) == Set(1...12))
-    #expect(Set(Vectors.frames.map(\.flags)) == [0, 1, 2, 3])
+    #expect(Set(Vectors.frames.map(\.flags)) == [0, 1, 2, 3, 4, 5, 6, 7])
+    // Each kind that can have a thread has one in some vector.
+    let threads = Vectors.frames.filter { $0.flags & FrameHeader.Flags.thread.rawValue != 0 }
+    #expect(Set(threads.map(\.kind)) == ["register_message", "mark_read", "mark_unread", "mark_delivered"])
   }
 
   @Test(arguments: Vectors.frames.indices)
@@ -112,7 +115,7 @@ struct FrameVectorTests {
         retryAfterMilliseconds: error.retryAfterMilliseconds,
         detail: error.detail
       )
-    case "get_channel_reply", "change_members_reply":
+    case "get_channel_reply", "change_members_reply", "truncate_channel_reply":
       var reader = FieldReader(payload)
       let channel = try ChannelFields(&reader)
       #expect(channel.cid == fields.text("cid"))
@@ -173,6 +176,45 @@ struct FrameVectorTests {
         #expect(UInt64(status.unreadCount) == entry.number("unread_count"))
         content.writeStatus(status)
       }
+    case "list_channels_reply":
+      var reader = FieldReader(payload)
+      let entries = fields.list("entries")
+      content.writeVarint(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin))
+      for expected in entries {
+        let entry = try ChannelEntryFields(&reader)
+        #expect(entry.cid == expected.text("cid"))
+        #expect(entry.row.map { UInt64($0) } == expected.optional("row"))
+        #expect(entry.isMember == (expected.number("member") == 1))
+        #expect(UInt64(entry.joinedAt.milliseconds) == expected.number("joined"))
+        entry.write(into: &content)
+      }
+      let next = try reader.optional32()
+      #expect(next.map { UInt64($0) } == fields.optional("next_cursor"))
+      content.writeOptional(next.map { UInt64($0) })
+    case "unread_counts_reply":
+      var reader = FieldReader(payload)
+      content.writeVarint(try reader.count())
+      for expected in fields.list("counts") {
+        let count = try UnreadCountFields(&reader)
+        switch count {
+        case .found(let messages, let threads):
+          #expect(expected.number("found") == 0)
+          #expect(UInt64(messages) == expected.number("unread_messages"))
+          #expect(UInt64(threads) == expected.number("unread_threads"))
+        case .refused(let code):
+          #expect(UInt64(code.rawValue) == expected.number("found"))
+        }
+        count.write(into: &content)
+      }
+    case "rebuild_index_reply":
+      var reader = FieldReader(payload)
+      let rebuild = try RebuildFields(&reader)
+      #expect(UInt64(rebuild.phase.rawValue) == fields.number("phase"))
+      #expect(rebuild.epoch == fields.number("epoch"))
+      #expect(rebuild.channelsDone == fields.number("channels_done"))
+      #expect(rebuild.channels == fields.number("channels"))
+      #expect(rebuild.entries == fields.number("entries"))
+      rebuild.write(into: &content)
     default:
       return
     }
@@ -193,6 +235,8 @@ struct FrameVectorTests {
     #expect(settings.version == fields.number("version"))
     #expect(settings.hidesRead == (fields.number("flags") & 1 != 0))
     #expect(settings.hidesDelivered == (fields.number("flags") & 2 != 0))
+    #expect(settings.isErasing == (fields.number("flags") & 4 != 0))
+    #expect(settings.isErased == (fields.number("flags") & 8 != 0))
     #expect(UInt64(settings.readShownSince.milliseconds) == fields.number("read_shown_since"))
     #expect(UInt64(settings.deliveredShownSince.milliseconds) == fields.number("delivered_shown_since"))
     #expect(UInt64(settings.tokensRevokedBefore.milliseconds) == fields.number("tokens_revoked_before"))

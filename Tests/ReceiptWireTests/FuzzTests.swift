@@ -77,7 +77,8 @@ struct FuzzTests {
   func randomBytesThroughEveryReader(_ seed: UInt64) throws {
     var generator = SeededGenerator(seed: seed &+ 2000)
     let page = GuardedPage()
-    let effects: [UInt8] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19] + Array(32...38) + [48, 49]
+    let effects: [UInt8] =
+      Array(1...11) + Array(16...19) + Array(32...46) + Array(48...50) + Array(64...67)
     var taken: [String: Int] = [:]
     for _ in 0..<40_000 {
       let bytes = randomFields(using: &generator)
@@ -113,18 +114,20 @@ struct FuzzTests {
           $0.writeSessionRecord($1)
         }
         let kind = FrameKind.allCases.randomElement(using: &generator)!
-        let flags = FrameHeader.Flags(rawValue: UInt8.random(in: 0...3, using: &generator))
+        let flags = FrameHeader.Flags(rawValue: UInt8.random(in: 0...7, using: &generator))
         if (try? parse(kind, flags, span)) != nil { taken["\(kind)", default: 0] += 1 }
       }
     }
     // A reader that took nothing was not tested beyond its refusals.
-    for name in ["settings"] + [3, 4, 5, 6, 9, 10, 11, 32, 33, 34, 36, 37, 49].map({ "effect \($0)" })
+    for name in ["settings"]
+      + [3, 4, 5, 6, 9, 10, 11, 32, 33, 34, 36, 37, 39, 40, 42, 43, 46, 49, 65, 66, 67].map({ "effect \($0)" }
+      )
       + (1...12).map({ "option \($0)" })
     {
       #expect(taken[name, default: 0] > 0, "seed \(seed): \(name)")
     }
     #expect(taken["option 0"] == nil && taken["option 13"] == nil)
-    for kind in [FrameKind.acknowledgeReply, .settleReply, .getUser] {
+    for kind in [FrameKind.acknowledgeReply, .settleReply, .getUser, .deleteChannel, .rebuildIndex] {
       #expect(taken["\(kind)"] != nil, "\(kind)")
     }
   }

@@ -5,8 +5,61 @@ import Testing
 
 /// Effects, batches and pages against Proto/vectors/log.json, both ways.
 struct LogVectorTests {
+  /// An effect that the reader knows is short of its fields where it has none; of what it does not know it says so.
   @Test func everyEffectHasAVector() {
-    #expect(Set(Vectors.log.effects.map(\.effect)).count == 24)
+    var known: Set<UInt8> = []
+    for number in UInt8.min...UInt8.max {
+      let bytes = [number, 0]
+      var reader = FieldReader(bytes.span.bytes)
+      do throws(WireError) {
+        _ = try reader.effect()
+        Issue.record("\(number): an effect without fields")
+      } catch {
+        #expect(error == .truncated || error == .badValue(.effect), "\(number)")
+        if error == .truncated { known.insert(number) }
+      }
+    }
+    #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
+    #expect(known.count == 37)
+  }
+
+  /// What a thread can have is what the model says, and each of it has a vector in one.
+  @Test func everyEffectOfAThreadHasAVector() {
+    let all = Set(Vectors.log.effects.filter { Self.effect($0).isThreadable }.map(\.effect))
+    let inThreads = Vectors.log.effects.filter { $0.effect == "in_thread" }.map { $0.fields.text("inner") }
+    #expect(Set(inThreads.map { $0.split(separator: ":")[0] }) == Set(all.map { $0[...] }))
+    // The others are refused there.
+    let refused = Vectors.log.badBatches.filter { $0.refusal == "badValue:effect" }.map(\.name)
+    for kind in Set(Vectors.log.effects.map(\.effect)).subtracting(all) where kind != "in_thread" {
+      #expect(refused.contains("in a thread: \(kind)"), "\(kind)")
+    }
+  }
+
+  /// A thread within a thread, and so on: refused at the second, however deep it goes. A reader that looked into it would call itself until
+  /// its stack is used up.
+  @Test(arguments: [2, 3, 100, 200_000])
+  func threadsAreNotInThreads(_ depth: Int) {
+    // From the innermost outwards, backwards: lengths depend on what is within.
+    var reversed = Array(
+      [UInt8](hex: Vectors.log.effects.first { $0.effect == "read_moved" }!.hex).reversed()
+    )
+    for _ in 0..<depth {
+      reversed.append(1)
+      var length = ByteBuffer()
+      length.writeVarint(reversed.count)
+      reversed += length.readableBytesView.reversed()
+      reversed.append(41)
+    }
+    let bytes = Array(reversed.reversed())
+    var reader = FieldReader(bytes.span.bytes)
+    do throws(WireError) {
+      _ = try reader.effect()
+      Issue.record("taken")
+    } catch {
+      #expect(error == .badValue(.effect))
+    }
+    // Number, length, parent, and the number of the one within.
+    #expect(reader.offset < 12)
   }
 
   @Test(arguments: Vectors.log.effects.indices)
@@ -133,6 +186,7 @@ struct LogVectorTests {
         marker: marker(),
         unreadEpoch: epoch()
       )
+      record.joinedByReading = flags & 8 != 0
       if flags & 4 != 0 {
         record.readIsHidden = fields.number("hidden") & 1 != 0
         record.deliveredIsHidden = fields.number("hidden") & 2 != 0
@@ -219,13 +273,58 @@ struct LogVectorTests {
           hidesDelivered: fields.number("flags") & 2 != 0,
           readShownSince: time(fields, "read_shown_since"),
           deliveredShownSince: time(fields, "delivered_shown_since"),
-          tokensRevokedBefore: time(fields, "tokens_revoked_before")
+          tokensRevokedBefore: time(fields, "tokens_revoked_before"),
+          isErasing: fields.number("flags") & 4 != 0
         )
       )
     case "user_settled":
       return .userSettled(UInt32(fields.number("number")), version: fields.number("version"))
+    case "user_erased":
+      return .userErased(
+        UInt32(fields.number("number")),
+        version: fields.number("version"),
+        hash: fields.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) },
+        at: time(fields, "time")
+      )
+    case "truncated": return .truncated(channel(), through: sequence(), at: time(fields, "time"))
+    case "channel_deleted": return .channelDeleted(channel(), cid: fields.text("cid"))
+    case "in_thread": return .inThread(sequence("parent"), effect(named: fields.text("inner")))
+    case "row_erased": return .rowErased(channel(), row(), at: time(fields, "time"))
+    case "sender_erased": return .senderErased(channel(), sequence())
+    case "message_counts_assigned":
+      let counts = fields.list("counts").map { UInt32($0.number("count")) }
+      return .messageCountsAssigned(channel(), newest: sequence("newest"), counts)
+    case "membership_assigned":
+      return .membershipAssigned(channel(), place: UInt32(fields.number("place")), membership(fields))
+    case "membership_removed": return .membershipRemoved(channel(), place: UInt32(fields.number("place")))
+    case "membership_queued":
+      let isGone = fields.number("gone") == 1
+      let change = MembershipChange(user: fields.text("user"), membership(fields), isGone: isGone)
+      return .membershipQueued(fields.number("number"), change)
+    case "memberships_sent":
+      return .membershipsSent(
+        to: ShardID(UInt16(fields.number("shard"))),
+        through: fields.number("through")
+      )
+    case "memberships_taken":
+      return .membershipsTaken(
+        from: ShardID(UInt16(fields.number("shard"))),
+        through: fields.number("through")
+      )
+    case "index_epoch_assigned": return .indexEpochAssigned(fields.number("epoch"))
     default: fatalError("no effect \(vector.effect)")
     }
+  }
+
+  private static func membership(_ fields: [Vectors.Field]) -> Membership {
+    Membership(
+      cid: fields.text("cid"),
+      channel: ChannelNumber(fields.number("channel_there")),
+      row: fields.optional("row").map { MemberOrdinal(UInt32($0)) },
+      isMember: fields.number("member") == 1,
+      joinedAt: time(fields, "joined"),
+      epoch: fields.number("epoch")
+    )
   }
 
   /// By the values' bytes, with nothing of the option reader.

@@ -93,6 +93,8 @@ enum Vectors {
       case "varint", "time": value = .varint(try fields.decode(UInt64.self))
       case "byte": value = .byte(try fields.decode(UInt8.self))
       case "bytes": value = .raw(Array(hex: try fields.decode(String.self)))
+      // An effect within an effect: the name of its vector.
+      case "effect": value = .string(try fields.decode(String.self))
       case "string": value = .string(try fields.decode(String.self))
       case "blob": value = .blob(Array(hex: try fields.decode(String.self)))
       case "opt": value = .optional(try fields.decode(UInt64?.self))

@@ -1,0 +1,109 @@
+package import NIOCore
+package import ReceiptModel
+
+/// One channel of a user, as list_channels answers (Proto/frames.md).
+package struct ChannelEntryFields: Hashable, Sendable {
+  package var cid: String
+  /// Their last row there; nil: they were never a member, but sent messages.
+  package var row: UInt32?
+  /// Whether they are a member now.
+  package var isMember: Bool
+  package var joinedAt: Timestamp
+
+  package init(cid: String, row: UInt32?, isMember: Bool, joinedAt: Timestamp) {
+    self.cid = cid
+    self.row = row
+    self.isMember = isMember
+    self.joinedAt = joinedAt
+  }
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    cid = try reader.text()
+    row = try reader.optional32()
+    let member = try reader.byte()
+    guard member <= 1 else { throw .badValue(.flags) }
+    isMember = member == 1
+    joinedAt = try reader.time()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(cid)
+    buffer.writeOptional(row.map(UInt64.init))
+    buffer.writeInteger(UInt8(isMember ? 1 : 0))
+    buffer.writeTime(joinedAt)
+  }
+
+  /// Bytes that one takes at least.
+  package static let byteCountMin = 4
+}
+
+/// What is unread for one user in one channel, as unread_counts answers, or why that is not known (Proto/frames.md).
+package enum UnreadCountFields: Hashable, Sendable {
+  case found(messages: UInt32, threads: UInt32)
+  case refused(ErrorCode)
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    let code = try reader.varint()
+    if code == 0 {
+      let messages = try reader.varint32()
+      self = .found(messages: messages, threads: try reader.varint32())
+      return
+    }
+    guard let known = UInt16(exactly: code).flatMap(ErrorCode.init) else { throw .badValue(.flags) }
+    self = .refused(known)
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    switch self {
+    case .found(let messages, let threads):
+      buffer.writeVarint(UInt64(0))
+      buffer.writeVarint(messages)
+      buffer.writeVarint(threads)
+    case .refused(let code):
+      buffer.writeVarint(UInt64(code.rawValue))
+    }
+  }
+}
+
+/// How far the rebuilding of an index has come in one shard, as rebuild_index answers (Proto/frames.md).
+package struct RebuildFields: Hashable, Sendable {
+  package enum Phase: UInt8, Sendable {
+    case none = 0
+    case sendingAgain = 1
+    case sweeping = 2
+  }
+
+  /// Under way.
+  package var phase: Phase
+  /// The shard's epoch.
+  package var epoch: UInt64
+  package var channelsDone: UInt64
+  package var channels: UInt64
+  /// Changes queued, or entries looked at.
+  package var entries: UInt64
+
+  package init(phase: Phase, epoch: UInt64, channelsDone: UInt64, channels: UInt64, entries: UInt64) {
+    self.phase = phase
+    self.epoch = epoch
+    self.channelsDone = channelsDone
+    self.channels = channels
+    self.entries = entries
+  }
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    guard let phase = Phase(rawValue: try reader.byte()) else { throw .badValue(.flags) }
+    self.phase = phase
+    epoch = try reader.varint()
+    channelsDone = try reader.varint()
+    channels = try reader.varint()
+    entries = try reader.varint()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeInteger(phase.rawValue)
+    buffer.writeVarint(epoch)
+    buffer.writeVarint(channelsDone)
+    buffer.writeVarint(channels)
+    buffer.writeVarint(entries)
+  }
+}

@@ -1,0 +1,189 @@
+package import ReceiptModel
+
+/// Goes over the effects of a page, and makes none of them: what is looked at is read where it lies, what is not costs a few bytes of its head
+/// (Proto/frames.md, "The log and the pages").
+package struct PageScan: ~Escapable {
+  /// What an effect is, as far as anybody looks.
+  package enum Kind: Sendable {
+    case head
+    case row
+    case message
+    case messageCounts
+    case truncation
+    case other
+  }
+
+  /// The log index that the page includes.
+  package let index: LogIndex
+  /// Of the effect that was come to last.
+  package private(set) var kind = Kind.other
+  /// The parent message of the thread that it is about; zero: it is about the channel.
+  package private(set) var parent = SequenceNumber.zero
+  private var reader: FieldReader
+  private var left: Int
+  private var fieldsStart = 0
+
+  @_lifetime(copy bytes)
+  package init(_ bytes: RawSpan) throws(WireError) {
+    reader = FieldReader(bytes)
+    guard try reader.byte() == Page.formatVersion else { throw .badValue(.format) }
+    index = LogIndex(try reader.varint())
+    left = try reader.count(elementBytesMin: 2)
+  }
+
+  /// Comes to the next effect.
+  ///
+  /// - Returns: false where there is none; the page has to end there.
+  @_lifetime(self: copy self)
+  package mutating func advance() throws(WireError) -> Bool {
+    guard left > 0 else {
+      try reader.end()
+      return false
+    }
+    left -= 1
+    parent = .zero
+    var number = try reader.byte()
+    var length = try reader.varint()
+    guard length <= UInt64(reader.remaining) else { throw .truncated }
+    let end = reader.offset + Int(length)
+    if number == EffectNumber.inThread.rawValue {
+      parent = try reader.sequence()
+      number = try reader.byte()
+      length = try reader.varint()
+      guard length <= UInt64(reader.remaining), reader.offset + Int(length) == end else { throw .truncated }
+    }
+    guard let effect = EffectNumber(rawValue: number) else { throw .badValue(.effect) }
+    kind = Self.kind(of: effect)
+    fieldsStart = reader.offset
+    _ = try reader.raw(end - reader.offset)
+    return true
+  }
+
+  /// The fields of an effect of the kind ``Kind/head``, up to what nobody looks at.
+  package var head: ScannedHead {
+    @_lifetime(copy self) get throws(WireError) {
+      var fields = fields
+      return try ScannedHead(&fields)
+    }
+  }
+
+  /// The fields of an effect of the kind ``Kind/row``, up to the unread marker.
+  package var row: ScannedRow {
+    @_lifetime(copy self) get throws(WireError) {
+      var fields = fields
+      return try ScannedRow(&fields)
+    }
+  }
+
+  /// The fields of an effect of the kind ``Kind/message``, up to the sender.
+  package var message: ScannedMessage {
+    @_lifetime(copy self) get throws(WireError) {
+      var fields = fields
+      return try ScannedMessage(&fields)
+    }
+  }
+
+  /// The newest message, and how many messages of each segment count as unread: an effect of the kind ``Kind/messageCounts``.
+  package var messageCounts: (newest: SequenceNumber, counts: [UInt32]) {
+    get throws(WireError) {
+      var fields = fields
+      _ = try fields.varint()
+      let newest = try fields.sequence()
+      let count = try fields.count()
+      var counts: [UInt32] = []
+      counts.reserveCapacity(count)
+      for _ in 0..<count { counts.append(try fields.varint32()) }
+      return (newest, counts)
+    }
+  }
+
+  /// Up to where messages are gone: an effect of the kind ``Kind/truncation``.
+  package var truncatedThrough: SequenceNumber {
+    get throws(WireError) {
+      var fields = fields
+      _ = try fields.varint()
+      return try fields.sequence()
+    }
+  }
+
+  /// The last effect's fields.
+  private var fields: FieldReader {
+    @_lifetime(copy self) get { FieldReader(reader.whole.extracting(fieldsStart..<reader.offset)) }
+  }
+
+  private static func kind(of effect: EffectNumber) -> Kind {
+    switch effect {
+    case .channelAssigned: .head
+    case .rowAssigned: .row
+    case .messageAssigned: .message
+    case .messageCountsAssigned: .messageCounts
+    case .truncated: .truncation
+    default: .other
+    }
+  }
+}
+
+/// *channel_assigned*, as far as its name.
+package struct ScannedHead: ~Escapable {
+  package let channel: ChannelNumber
+  package let cid: RawSpan
+
+  @_lifetime(copy fields)
+  fileprivate init(_ fields: inout FieldReader) throws(WireError) {
+    channel = ChannelNumber(try fields.varint())
+    cid = try fields.string()
+  }
+}
+
+/// *row_assigned*, as far as the unread count of its member goes by it.
+package struct ScannedRow: ~Escapable {
+  package let channel: ChannelNumber
+  package let row: UInt32
+  package let hasLeft: Bool
+  /// Empty: nobody's.
+  package let user: RawSpan
+  /// Messages up to here do not count as unread for this member (R2, R4, R6).
+  package let unreadFloor: SequenceNumber
+  package let hasMarker: Bool
+
+  @_lifetime(copy fields)
+  fileprivate init(_ fields: inout FieldReader) throws(WireError) {
+    channel = ChannelNumber(try fields.varint())
+    row = try fields.varint32()
+    let flags = try fields.varint()
+    hasLeft = flags & 1 != 0
+    user = try fields.string()
+    _ = try fields.string()
+    let joined = try fields.sequence()
+    _ = try fields.time()
+    let read = try fields.sequence()
+    _ = try fields.time()
+    _ = try fields.sequence()
+    _ = try fields.time()
+    let marker = try fields.optional32().map { SequenceNumber($0) }
+    let own = marker.map { min($0, read) } ?? read
+    unreadFloor = flags & 2 != 0 ? max(own, joined) : own
+    hasMarker = marker != nil
+  }
+}
+
+/// *message_assigned*, as far as its sender.
+package struct ScannedMessage: ~Escapable {
+  package let channel: ChannelNumber
+  package let sequence: SequenceNumber
+  package let flags: MessageRecord.Flags
+  /// Empty: the system.
+  package let sender: RawSpan
+
+  @_lifetime(copy fields)
+  fileprivate init(_ fields: inout FieldReader) throws(WireError) {
+    channel = ChannelNumber(try fields.varint())
+    sequence = try fields.sequence()
+    guard let raw = UInt8(exactly: try fields.varint()), raw & ~MessageRecord.Flags.known == 0 else {
+      throw .badValue(.flags)
+    }
+    flags = MessageRecord.Flags(rawValue: raw)
+    _ = try fields.string()
+    sender = try fields.string()
+  }
+}
