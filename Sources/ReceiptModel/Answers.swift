@@ -21,11 +21,16 @@ package enum Refusal: Error, Hashable, Sendable {
   case notExpected
   /// A cursor that no page gave out.
   case invalidCursor
+  /// The user is being erased: nothing new is made in their name (R16).
+  case userErased
+  /// A reply was named as the parent of a thread (R15).
+  case nestedReply
 
   /// The limits that a caller can meet.
   package enum StaticLimit: String, Sendable {
     case membersPerChannel = "members of a channel: at most 16777216 rows, those who left included"
     case channelTypes = "channel types of a store: at most 1024"
+    case threadsPerChannel = "threads of a channel: at most 65536"
     case messagesPerChannel = "messages of a channel: their ids have at most 4 GiB together"
   }
 }
@@ -128,6 +133,8 @@ package struct StatusAnswer: Hashable, Sendable {
   package var readEvents: Bool
   package var deliveryEvents: Bool
   package var createdAt: Timestamp
+  /// Of a reply that was asked for and is not counted yet: 1 + its thread's place (R15).
+  var thread: UInt32 = 0
   /// `memberCount − readCount`, always (R1).
   package var unreadCount: UInt32 { memberCount - readCount }
 

@@ -10,23 +10,38 @@ package struct ChannelState: ~Copyable, Sendable {
   package private(set) var created: Timestamp
   /// What was set on the channel itself; the rest comes from its type.
   package private(set) var ownOptions: OptionPatch
-  /// Where its type's record stands in the shard.
+  /// Where its type's record stands in the shard; ``noType`` for a user's index of channels, which is of none.
   let type: Int
+  /// The message under which this is a thread (R15); zero for a channel.
+  package let parent: SequenceNumber
   /// Members and senders.
-  private(set) var users = UserTable()
+  var users = UserTable()
   /// Which changes of users' settings the rows show (``ShardState/refresh(_:)``).
   var settingsSeen: UInt64 = 0
   package internal(set) var rows = ReadVector()
   package internal(set) var messages = MessageTable()
   package internal(set) var receipts = ReceiptTable()
   package internal(set) var steps = StepTable()
+  package internal(set) var threads = ThreadTable()
+  /// When messages were last truncated (R16); none: never.
+  package internal(set) var truncatedAt = Timestamp.none
+  /// Where it is a user's index: their channels.
+  package internal(set) var memberships = MembershipTable()
 
-  init(number: ChannelNumber, cid: [UInt8], created: Timestamp, ownOptions: OptionPatch, type: Int) {
+  init(
+    number: ChannelNumber,
+    cid: [UInt8],
+    created: Timestamp,
+    ownOptions: OptionPatch,
+    type: Int,
+    parent: SequenceNumber = .zero
+  ) {
     self.number = number
     self.cid = cid
     self.created = created
     self.ownOptions = ownOptions
     self.type = type
+    self.parent = parent
   }
 
   /// What stands in a slot that is free.
@@ -37,10 +52,18 @@ package struct ChannelState: ~Copyable, Sendable {
   /// No channel has the number 0.
   static let vacantNumber = ChannelNumber(0)
 
+  static let noType = -1
+
+  /// Whether it is a user's index of channels (R13, R14), kept under their id; it has nothing else that a channel has.
+  package var isIndex: Bool { type == Self.noType }
+
   /// What the channel occupies in memory, in bytes, near enough to hold a budget by.
-  package var byteCount: Int {
-    MemoryLayout<ChannelState>.stride + heapBytes(cid) + users.byteCount + rows.byteCount + messages.byteCount
-      + receipts.byteCount + steps.byteCount
+  package var byteCount: Int { MemoryLayout<ChannelState>.stride + heapByteCount }
+
+  /// The same without its own place. A thread has its cid from the channel.
+  var heapByteCount: Int {
+    (isThread ? 0 : heapBytes(cid)) + users.byteCount + rows.byteCount + messages.byteCount
+      + receipts.byteCount + steps.byteCount + threads.byteCount + memberships.byteCount
   }
 
   /// The row of a user who is a member now.
@@ -132,15 +155,23 @@ package struct ChannelState: ~Copyable, Sendable {
   private func ownDetails(_ row: MemberOrdinal) -> RowAnswer.OwnDetails {
     let position = Int(row.rawValue)
     let floor = unreadFloor(row)
-    let user = rows.user(row)
-    var unread = messages.countable(through: messages.newest) - messages.countable(through: floor)
-    if unread > 0, rows.marker(row) != nil { unread -= messages.countable(after: floor, sentBy: user) }
-    let first = unread == 0 ? nil : messages.firstCountable(after: floor, notSentBy: user)
+    let unread = unreadMessages(row, after: floor)
+    let first = unread == 0 ? nil : messages.firstCountable(after: floor, notSentBy: rows.user(row))
     return RowAnswer.OwnDetails(
       unreadMessages: unread,
       firstUnread: first ?? .zero,
       unreadEpoch: rows.epochs[position]
     )
+  }
+
+  /// How many messages the member has not read (R14).
+  func unreadMessages(_ row: MemberOrdinal) -> UInt32 { unreadMessages(row, after: unreadFloor(row)) }
+
+  @inline(__always)
+  private func unreadMessages(_ row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
+    let unread = messages.countable(through: messages.newest) - messages.countable(through: floor)
+    guard unread > 0, rows.marker(row) != nil else { return unread }
+    return unread - messages.countable(after: floor, sentBy: rows.user(row))
   }
 
   /// Messages up to here do not count as unread for this member (R6).
@@ -237,7 +268,10 @@ package struct ChannelState: ~Copyable, Sendable {
     case .channelAssigned(_, _, let created, let own):
       assignHead(created: created, ownOptions: own)
     case .rowAssigned(_, let row, let record):
-      rows.assign(row, record, user: users.intern(record.user))
+      let user = users.intern(record.user)
+      users.retain(user)
+      if Int(row.rawValue) < rows.rowCount { users.release(rows.user(row)) }
+      rows.assign(row, record, user: user)
       if let marker = record.marker { messages.trackOwn(rows.user(row), after: marker) }
     case .rowLeft(_, let row, _):
       rows.leave(row)
@@ -267,12 +301,12 @@ package struct ChannelState: ~Copyable, Sendable {
       rows.assignMarker(row, marker, epoch: epoch)
       if let marker { messages.trackOwn(rows.user(row), after: marker) }
     case .messageAssigned(_, let sequence, let record):
-      messages.assign(sequence, record, sender: users.intern(record.sender))
-      if record.flags.contains(.receipt) { receipts.insert(sequence, expiresAt: record.receiptExpiresAt) }
+      assignMessage(sequence, record)
+      if record.flags.contains(.receipt) { assignReceipt(of: sequence, expiresAt: record.receiptExpiresAt) }
     case .messageDeleted(_, let sequence, _):
-      messages.delete(sequence)
+      delete(sequence)
     case .acknowledged(_, let sequence, let acknowledgement):
-      receipts.assign(sequence, acknowledgement)
+      if !isGone(sequence) { receipts.assign(sequence, acknowledgement) }
     case .acknowledgementForgotten(_, let sequence, let row):
       receipts.forget(sequence, row)
     case .acknowledgedThrough(_, let row, let sequence):
@@ -285,8 +319,25 @@ package struct ChannelState: ~Copyable, Sendable {
       steps.trim(rowPage, before: first)
     case .stepTailAssigned(_, let rowPage, let record):
       steps.assign(rowPage, record)
-    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .countersAssigned,
-      .sessionAssigned:
+    case .inThread(let parent, let effect):
+      assign(effect, inThread: parent)
+    case .truncated(_, let sequence, let time):
+      truncate(through: sequence, at: time)
+    case .rowErased(_, let row, _):
+      eraseRow(row)
+    case .senderErased(_, let sequence):
+      eraseSender(sequence)
+    case .membershipAssigned(_, let place, let membership):
+      memberships.assign(place, membership)
+    case .membershipRemoved(_, let place):
+      memberships.remove(place)
+    case .messageCountsAssigned:
+      // For those who look at the head page alone; here they follow from the messages.
+      break
+    case .channelDeleted:
+      preconditionFailure("not built yet")
+    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
+      .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
       preconditionFailure("addressed to the shard, not to a channel")
     }
   }
@@ -298,7 +349,15 @@ package struct ChannelState: ~Copyable, Sendable {
     switch page {
     case .head:
       let cid = String(decoding: cid, as: UTF8.self)
-      return [.channelAssigned(number, cid: cid, created: created, own: ownOptions)]
+      var effects = [Effect.channelAssigned(number, cid: cid, created: created, own: ownOptions)]
+      if messages.truncatedThrough > .zero {
+        effects.append(.truncated(number, through: messages.truncatedThrough, at: truncatedAt))
+      }
+      if messages.newest > .zero {
+        let counts = messages.countablePerSegment
+        effects.append(.messageCountsAssigned(number, newest: messages.newest, counts))
+      }
+      return effects
     case .rows(let page):
       let first = Int(page * PageID.rowsPerPage)
       let end = min(first + Int(PageID.rowsPerPage), rows.rowCount)
@@ -326,7 +385,13 @@ package struct ChannelState: ~Copyable, Sendable {
     case .steps(let rowPage, let segment):
       guard let bytes = steps.segment(rowPage, segment) else { return [] }
       return [.stepsSealed(number, rowPage: rowPage, segment: segment, bytes: bytes)]
-    case .types, .users, .shardHead:
+    case .threadRows(let parent, let page):
+      return effects(of: .rows(page), inThread: parent)
+    case .threadSegment(let parent, let segment):
+      return effects(of: .segment(segment), inThread: parent)
+    case .memberships(let page):
+      return memberships.effects(of: page, number: number)
+    case .types, .users, .shardHead, .outbox, .index:
       preconditionFailure("pages of the shard")
     }
   }
@@ -350,7 +415,8 @@ package struct ChannelState: ~Copyable, Sendable {
       deliveredIsHidden: rows.deliveredIsHidden(row),
       readSteps: rows.readSteps[position],
       deliveredSteps: rows.deliveredSteps[position],
-      acknowledgedThrough: SequenceNumber(rows.acknowledgedThrough[position])
+      acknowledgedThrough: SequenceNumber(rows.acknowledgedThrough[position]),
+      joinedByReading: rows.joinedByReading(row)
     )
   }
 

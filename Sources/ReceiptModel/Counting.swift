@@ -54,7 +54,7 @@ extension ReadVector {
   /// Whether the row's member is one whom a message waits for: there, and joined before it (R6). Its sender is not asked about here.
   func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
     let position = Int(row.rawValue)
-    return position < rowCount && isActive(row) && joined[position] < sequence.rawValue
+    return position < rowCount && isActive(row) && joined[position] < sequence.rawValue && !isUnseen(row)
   }
 
   /// Takes the sender out of a message's counts (R1).
@@ -95,6 +95,7 @@ extension ReadVector {
 
   /// The counts of one message, its sender included: one pass over the rows that had joined before it.
   func counts(_ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Counts {
+    if unseenCount > 0 { return countsOfSeen(sequence, options) }
     let prefix = joinedBefore(sequence)
     let pass = Pass(sequence, options)
     let hides = hiddenReadCount > 0 || hiddenDeliveredCount > 0
@@ -119,6 +120,24 @@ extension ReadVector {
     let isAll = prefix == rowCount
     counts.hidingRead = isAll ? UInt32(hiddenReadCount) : countSet(Self.flagHidesRead, prefix)
     counts.hidingDelivered = isAll ? UInt32(hiddenDeliveredCount) : countSet(Self.flagHidesDelivered, prefix)
+    return counts
+  }
+
+  /// The same row by row, where not all are seen: threads only, which are small.
+  private func countsOfSeen(_ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Counts {
+    var counts = Counts()
+    for position in 0..<joinedBefore(sequence) {
+      let row = MemberOrdinal(UInt32(position))
+      guard isExpected(row, sequence) else { continue }
+      let standing = standing(row, sequence, options)
+      counts.members += 1
+      if standing.hidesRead { counts.hidingRead += 1 }
+      if standing.hidesDelivered { counts.hidingDelivered += 1 }
+      if standing.hasRead { counts.read += 1 }
+      guard standing.hasReceived else { continue }
+      counts.delivered += 1
+      if !standing.hidesDelivered { counts.deliveredNotHiding += 1 }
+    }
     return counts
   }
 
@@ -245,6 +264,10 @@ extension ReadVector {
     into counts: UnsafeMutableBufferPointer<Counts>
   ) {
     guard let first = targets.first, let last = targets.last else { return }
+    guard unseenCount == 0 else {
+      for place in targets.indices { counts[place] = countsOfSeen(SequenceNumber(targets[place]), options) }
+      return
+    }
     let span = Int(last - first)
     guard span <= RankTable.spanMax else {
       return count(targets, RankSearch(targets), options, into: counts)

@@ -37,6 +37,37 @@ package enum Effect: Hashable, Sendable {
   case countersAssigned(nextChannel: ChannelNumber, time: Timestamp)
   indirect case sessionAssigned(SessionRecord)
 
+  // Threads (R15)
+  /// An effect on a thread, which has rows and messages as a channel has, under its parent message.
+  indirect case inThread(SequenceNumber, Effect)
+
+  // Removal (R16)
+  /// The messages up to here are gone.
+  case truncated(ChannelNumber, through: SequenceNumber, at: Timestamp)
+  /// The channel and everything in it is gone; its number is not used again.
+  indirect case channelDeleted(ChannelNumber, cid: String)
+  /// A row of an erased user: left, and nobody's.
+  case rowErased(ChannelNumber, MemberOrdinal, at: Timestamp)
+  /// A message of an erased sender: nobody's.
+  case senderErased(ChannelNumber, SequenceNumber)
+  /// An erased user's settings: only a hash of the id and the version are kept, for what is still on its way.
+  case userErased(UInt32, version: UInt64, hash: UInt64, at: Timestamp)
+  /// Only in pages: how many messages of each segment count as unread.
+  indirect case messageCountsAssigned(ChannelNumber, newest: SequenceNumber, [UInt32])
+
+  // The index of users' channels (R13, R14)
+  /// An entry of a user's index, which is kept as a channel is, under the user's id.
+  indirect case membershipAssigned(ChannelNumber, place: UInt32, Membership)
+  case membershipRemoved(ChannelNumber, place: UInt32)
+  /// A change of a membership has to be brought to its user's home shard; numbered from 1 without gaps.
+  indirect case membershipQueued(UInt64, MembershipChange)
+  /// A shard has taken the changes for it up to this number.
+  case membershipsSent(to: ShardID, through: UInt64)
+  /// Changes from a shard up to this number are in the index.
+  case membershipsTaken(from: ShardID, through: UInt64)
+  /// Changes that are queued from here on carry this epoch: the index is being rebuilt.
+  case indexEpochAssigned(UInt64)
+
   /// The channel this effect is about; nil for the shard's own pages.
   package var channel: ChannelNumber? {
     switch self {
@@ -46,10 +77,15 @@ package enum Effect: Hashable, Sendable {
       .messageAssigned(let number, _, _), .messageDeleted(let number, _, _),
       .acknowledged(let number, _, _), .acknowledgementForgotten(let number, _, _),
       .acknowledgedThrough(let number, _, _), .stepsSealed(let number, _, _, _),
-      .stepTailCut(let number, _, _), .stepsTrimmed(let number, _, _), .stepTailAssigned(let number, _, _):
+      .stepTailCut(let number, _, _), .stepsTrimmed(let number, _, _), .stepTailAssigned(let number, _, _),
+      .truncated(let number, _, _), .channelDeleted(let number, _), .rowErased(let number, _, _),
+      .senderErased(let number, _), .messageCountsAssigned(let number, _, _),
+      .membershipAssigned(let number, _, _), .membershipRemoved(let number, _):
       number
-    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .countersAssigned,
-      .sessionAssigned:
+    case .inThread(_, let effect):
+      effect.channel
+    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
+      .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
       nil
     }
   }
@@ -59,7 +95,26 @@ package enum Effect: Hashable, Sendable {
     switch self {
     // A marker has the channel keep its user's own messages behind it.
     case .rowAssigned, .roleAssigned, .markerAssigned, .messageAssigned, .acknowledged,
-      .acknowledgementForgotten:
+      .acknowledgementForgotten, .inThread, .truncated, .messageDeleted, .rowErased, .senderErased,
+      .channelDeleted, .membershipAssigned, .membershipRemoved:
+      true
+    default: false
+    }
+  }
+
+  /// Whether it changes how many messages count as unread: its channel's head page says so too.
+  package var changesMessageCounts: Bool {
+    switch self {
+    case .messageAssigned, .messageDeleted: true
+    default: false
+    }
+  }
+
+  /// Whether a thread can have it: it is about a row or a message.
+  package var isThreadable: Bool {
+    switch self {
+    case .rowAssigned, .rowLeft, .readMoved, .deliveredMoved, .markerAssigned, .messageAssigned,
+      .messageDeleted, .rowErased, .senderErased, .stepTailCut, .stepsTrimmed, .stepTailAssigned:
       true
     default: false
     }
@@ -68,27 +123,34 @@ package enum Effect: Hashable, Sendable {
   /// The page this effect is addressed to.
   package var page: PageID {
     switch self {
-    case .channelAssigned: .head
+    case .channelAssigned, .truncated, .channelDeleted, .messageCountsAssigned: .head
     case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
       .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
-      .markerAssigned(_, let row, _, _), .acknowledgedThrough(_, let row, _):
+      .markerAssigned(_, let row, _, _), .acknowledgedThrough(_, let row, _), .rowErased(_, let row, _):
       .rows(row.rawValue / PageID.rowsPerPage)
     case .stepTailCut(_, let rowPage, _), .stepsTrimmed(_, let rowPage, _),
       .stepTailAssigned(_, let rowPage, _):
       .rows(rowPage)
     case .stepsSealed(_, let rowPage, let segment, _): .steps(rowPage, segment)
-    case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _):
+    case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _),
+      .senderErased(_, let sequence):
       .segment((sequence.rawValue - 1) / PageID.messagesPerSegment)
     case .acknowledged(_, let sequence, _), .acknowledgementForgotten(_, let sequence, _):
       .receipts(sequence)
     case .channelTypeAssigned, .typeSettled: .types
-    case .userAssigned(let number, _), .userSettled(let number, _): .users(number / PageID.usersPerPage)
+    case .userAssigned(let number, _), .userSettled(let number, _), .userErased(let number, _, _, _):
+      .users(number / PageID.usersPerPage)
     case .countersAssigned, .sessionAssigned: .shardHead
+    case .inThread(let parent, let effect): effect.page.inThread(parent)
+    case .membershipAssigned(_, let place, _), .membershipRemoved(_, let place):
+      .memberships(place / PageID.membershipsPerPage)
+    case .membershipQueued(let number, _): .outbox(PageID.outboxPage(of: number))
+    case .membershipsSent, .membershipsTaken, .indexEpochAssigned: .index
     }
   }
 }
 
-/// A page's name within its channel, or within its shard for the last three: the unit of a checkpoint.
+/// A page's name within its channel, or within its shard for the last five: the unit of a checkpoint.
 package enum PageID: Hashable, Sendable {
   case head
   case rows(UInt32)
@@ -97,9 +159,19 @@ package enum PageID: Hashable, Sendable {
   case receipts(SequenceNumber)
   /// A segment of the steps of a row page: row page, segment. Not read with its channel, only when it is asked for.
   case steps(UInt32, UInt32)
+  /// Rows of a thread: its parent message, the page.
+  case threadRows(SequenceNumber, UInt32)
+  /// Messages of a thread: its parent message, the segment.
+  case threadSegment(SequenceNumber, UInt32)
+  /// Entries of a user's index of channels.
+  case memberships(UInt32)
   case types
   case users(UInt32)
   case shardHead
+  /// Changes of memberships that are on their way.
+  case outbox(UInt32)
+  /// How far changes of memberships are sent and taken.
+  case index
 
   /// Member rows in one page.
   package static let rowsPerPage: UInt32 = 256
@@ -107,6 +179,69 @@ package enum PageID: Hashable, Sendable {
   package static let messagesPerSegment: UInt32 = 256
   /// Users with settings in one page.
   package static let usersPerPage: UInt32 = 256
+  /// Channels of a user in one page.
+  package static let membershipsPerPage: UInt32 = 256
+  /// Pages that the outbox goes round in, and changes in one of them before the next is begun.
+  package static let outboxPages: UInt64 = 1_024
+  package static let changesPerOutboxPage: UInt64 = 256
+
+  /// The outbox page that keeps a change while it is on its way.
+  package static func outboxPage(of number: UInt64) -> UInt32 {
+    UInt32(number / changesPerOutboxPage % outboxPages)
+  }
+
+  /// The page of a thread that is to it what this one is to a channel: a thread has rows and messages, and no others.
+  package func inThread(_ parent: SequenceNumber) -> PageID {
+    switch self {
+    case .rows(let number): .threadRows(parent, number)
+    case .segment(let number): .threadSegment(parent, number)
+    default: preconditionFailure("a thread has no such page")
+    }
+  }
+}
+
+/// A user's membership in one channel, as their index has it: also one that has ended, as long as the channel knows their name.
+package struct Membership: Hashable, Sendable {
+  package var cid: String
+  /// The channel's incarnation.
+  package var channel: ChannelNumber
+  /// Their last row there; nil: they never were a member, but a sender.
+  package var row: MemberOrdinal?
+  package var isMember: Bool
+  package var joinedAt: Timestamp
+  /// Of the change that said so; after a rebuild, entries with an older one are wrong.
+  package var epoch: UInt64
+
+  package init(
+    cid: String,
+    channel: ChannelNumber,
+    row: MemberOrdinal?,
+    isMember: Bool,
+    joinedAt: Timestamp,
+    epoch: UInt64
+  ) {
+    self.cid = cid
+    self.channel = channel
+    self.row = row
+    self.isMember = isMember
+    self.joinedAt = joinedAt
+    self.epoch = epoch
+  }
+}
+
+/// What a channel's shard tells a user's home shard.
+package struct MembershipChange: Hashable, Sendable {
+  package var user: String
+  /// What the index is to have of it.
+  package var membership: Membership
+  /// The channel knows the user no more: it was deleted, or they were erased there.
+  package var isGone: Bool
+
+  package init(user: String, _ membership: Membership, isGone: Bool = false) {
+    self.user = user
+    self.membership = membership
+    self.isGone = isGone
+  }
 }
 
 /// One member's acknowledgement of one message (R9).
@@ -158,6 +293,10 @@ package struct UserSettings: Hashable, Sendable {
   package var tokensRevokedBefore: Timestamp
   /// In the user's home shard: every shard has this version.
   package var isSettled: Bool
+  /// The user is being erased (R16): nothing new may be made in their name.
+  package var isErasing: Bool
+  /// The user was erased at this version (R16): nothing is kept but that. Only in answers, never in what is logged.
+  package var isErased: Bool
 
   package init(
     user: String,
@@ -167,7 +306,9 @@ package struct UserSettings: Hashable, Sendable {
     readShownSince: Timestamp = .none,
     deliveredShownSince: Timestamp = .none,
     tokensRevokedBefore: Timestamp = .none,
-    isSettled: Bool = false
+    isSettled: Bool = false,
+    isErasing: Bool = false,
+    isErased: Bool = false
   ) {
     self.user = user
     self.version = version
@@ -177,6 +318,8 @@ package struct UserSettings: Hashable, Sendable {
     self.deliveredShownSince = deliveredShownSince
     self.tokensRevokedBefore = tokensRevokedBefore
     self.isSettled = isSettled
+    self.isErasing = isErasing
+    self.isErased = isErased
   }
 }
 
@@ -218,6 +361,8 @@ package struct RowRecord: Hashable, Sendable {
   package var deliveredSteps: UInt32
   /// Mark-read has acknowledged receipts up to here (R9).
   package var acknowledgedThrough: SequenceNumber
+  /// Of a thread: they have only marked it read. While they hide that they read, others do not see that they are in it (R7, R15).
+  package var joinedByReading: Bool
 
   package init(
     user: String,
@@ -236,7 +381,8 @@ package struct RowRecord: Hashable, Sendable {
     deliveredIsHidden: Bool = false,
     readSteps: UInt32 = 0,
     deliveredSteps: UInt32 = 0,
-    acknowledgedThrough: SequenceNumber = .zero
+    acknowledgedThrough: SequenceNumber = .zero,
+    joinedByReading: Bool = false
   ) {
     self.user = user
     self.role = role
@@ -255,6 +401,7 @@ package struct RowRecord: Hashable, Sendable {
     self.readSteps = readSteps
     self.deliveredSteps = deliveredSteps
     self.acknowledgedThrough = acknowledgedThrough
+    self.joinedByReading = joinedByReading
   }
 }
 

@@ -26,25 +26,31 @@ extension ChannelState {
         if self[slot].number == ChannelState.vacantNumber { continue }
         loaded += 1
         let cid = String(decoding: self[slot].cid, as: UTF8.self)
-        if self.slot(of: self[slot].cid.span.bytes) != slot {
+        if self.slot(named: self[slot].cid) != slot {
           return "\(cid): the directory does not lead to its slot"
         }
         if self[slot].number >= nextChannel { return "\(cid): its number was not given yet" }
-        let type = types[self[slot].type].name
-        if type != String(cid.prefix { $0 != ":" }) { return "\(cid): its type is \(type)" }
-        if let fault = self[slot].checkInvariants() ?? checkHidden(slot) { return "\(cid): \(fault)" }
+        if self[slot].isIndex {
+          if cid.contains(":") { return "\(cid): a channel without a type" }
+        } else {
+          let type = types[self[slot].type].name
+          if type != String(cid.prefix { $0 != ":" }) { return "\(cid): its type is \(type)" }
+        }
+        if let fault = self[slot].checkInvariants() ?? checkHidden(slot) ?? checkThreads(slot) {
+          return "\(cid): \(fault)"
+        }
       }
       var bytes = 0
       for position in 0..<channels.count where channels[position].number != ChannelState.vacantNumber {
         bytes += channels[position].byteCount
       }
       if bytes != residentBytes { return "\(bytes) bytes are occupied, \(residentBytes) are counted" }
-      if let fault = settings.checkInvariants() { return fault }
+      if let fault = settings.checkInvariants() ?? outbox.checkInvariants() { return fault }
       return loaded == loadedCount ? nil : "\(loaded) channels in memory, \(loadedCount) in the directory"
     }
 
     /// What the rows of a channel that has seen all changes hide is what their users hide (R7).
-    private func checkHidden(_ slot: ChannelSlot) -> String? {
+    func checkHidden(_ slot: ChannelSlot) -> String? {
       guard self[slot].settingsSeen == settings.changeCount else {
         return self[slot].settingsSeen < settings.changeCount ? nil : "has seen changes of settings to come"
       }
@@ -68,7 +74,7 @@ extension ChannelState {
     package func checkInvariants() -> String? {
       if steps.byteCount != steps.countBytes() { return "steps: the bytes counted are not those occupied" }
       return rows.checkColumns() ?? checkRows() ?? messages.checkInvariants() ?? receipts.checkInvariants()
-        ?? checkReceipts()
+        ?? checkReceipts() ?? checkRemoved() ?? memberships.checkInvariants()
     }
 
     /// The messages with receipts are those that say so, and who has acknowledged them could.
@@ -96,7 +102,8 @@ extension ChannelState {
       guard Int(row.rawValue) < rows.rowCount, rows.joined[Int(row.rawValue)] < sequence.rawValue else {
         return "message \(sequence.rawValue): acknowledged by row \(row.rawValue), which joined after it"
       }
-      return rows.user(row) == messages.sender(sequence)
+      // The system's messages are nobody's, erased users' rows and messages too.
+      return rows.user(row) == messages.sender(sequence) && rows.user(row) != .nobody
         ? "message \(sequence.rawValue): acknowledged by its sender" : nil
     }
 
@@ -105,9 +112,10 @@ extension ChannelState {
       switch effect {
       case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
         .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
-        .markerAssigned(_, let row, _, _), .acknowledgedThrough(_, let row, _):
+        .markerAssigned(_, let row, _, _), .acknowledgedThrough(_, let row, _), .rowErased(_, let row, _):
         return checkRow(row)
-      case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _):
+      case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _),
+        .senderErased(_, let sequence):
         return messages.checkMessage(sequence)
       case .acknowledged(_, let sequence, let acknowledgement):
         return checkAcknowledged(sequence, acknowledgement.row)
@@ -115,10 +123,19 @@ extension ChannelState {
         let record = receipts.record(sequence, row)
         return record?.at == Timestamp.none
           ? nil : "message \(sequence.rawValue): row \(row.rawValue) did not give way"
+      case .inThread(let parent, let effect):
+        return checkThread(parent, touchedBy: effect)
       case .stepsSealed, .stepTailCut, .stepsTrimmed,
         .stepTailAssigned, .channelAssigned, .channelTypeAssigned, .typeSettled, .userAssigned,
-        .userSettled, .countersAssigned, .sessionAssigned:
+        .userSettled, .userErased, .countersAssigned, .sessionAssigned, .truncated, .channelDeleted,
+        .messageCountsAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
         return nil
+      case .membershipAssigned(_, let place, let membership):
+        return memberships.place(of: membership.cid) == place
+          ? nil : "membership \(place): not found by its cid"
+      case .membershipRemoved(_, let place):
+        return place < memberships.placeCount && memberships.isTaken(place)
+          ? "membership \(place): is still there" : nil
       }
     }
 
@@ -199,6 +216,8 @@ extension ChannelState {
       if hidingRead != hiddenReadCount || hidingDelivered != hiddenDeliveredCount {
         return "\(hidingRead) and \(hidingDelivered) rows hide, others are counted"
       }
+      let unseen = flags.indices.count { isUnseen(MemberOrdinal(UInt32($0))) }
+      if unseen != unseenCount { return "\(unseen) rows are not seen, \(unseenCount) are counted" }
       return roles.keys.contains { $0 >= UInt32(users.count) } ? "a role without a row" : nil
     }
   }

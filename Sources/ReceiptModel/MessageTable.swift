@@ -22,6 +22,8 @@ package struct MessageTable: ~Copyable, Sendable {
   private var own: [UInt32: OwnMessages] = [:]
   /// What they occupy, as far as they have grown.
   private var ownBytes = 0
+  /// The messages up to here are gone, those that are assigned later too (R16).
+  private(set) var truncatedThrough = SequenceNumber.zero
 
   package init() {}
 
@@ -106,6 +108,13 @@ package struct MessageTable: ~Copyable, Sendable {
     return UInt32(own.sequences.count - own.place(after: sequence))
   }
 
+  /// How many messages of each segment count as unread.
+  var countablePerSegment: [UInt32] {
+    guard newest > .zero else { return [] }
+    let ends = countableBefore.dropFirst() + [countable(through: newest)]
+    return zip(ends, countableBefore).map { $0 - $1 }
+  }
+
   /// The first countable message after `sequence` that `user` did not send; nil where there is none.
   func firstCountable(after sequence: SequenceNumber, notSentBy user: UserNumber) -> SequenceNumber? {
     var start = sequence
@@ -151,9 +160,11 @@ package struct MessageTable: ~Copyable, Sendable {
   /// Assigns a message. New ones come in rising order, without gaps; an older one is assigned again only with the same id.
   mutating func assign(_ sequence: SequenceNumber, _ record: MessageRecord, sender: UserNumber) {
     let position = Self.position(sequence)
+    var flags = record.flags
+    if sequence <= truncatedThrough { flags.insert(.deleted) }
     if sequence <= newest {
-      flags[position] = record.flags.rawValue
-      setCountable(position, record.flags.isCountable)
+      self.flags[position] = flags.rawValue
+      setCountable(position, flags.isCountable)
       return
     }
     precondition(sequence == newest.next, "messages are assigned without gaps")
@@ -164,10 +175,10 @@ package struct MessageTable: ~Copyable, Sendable {
     ids.append(contentsOf: record.id.utf8)
     idEnds.append(UInt32(ids.count))
     senders.append(sender.rawValue)
-    flags.append(record.flags.rawValue)
+    self.flags.append(flags.rawValue)
     registeredAt.append(record.registeredAt.milliseconds)
     createdAt.append(record.createdAt.milliseconds)
-    setCountable(position, record.flags.isCountable)
+    setCountable(position, flags.isCountable)
     var id = record.id
     id.withUTF8 { index.insert(StableHash.hash($0.span.bytes), UInt32(position)) }
   }
@@ -176,6 +187,41 @@ package struct MessageTable: ~Copyable, Sendable {
     let position = Self.position(sequence)
     flags[position] |= MessageRecord.Flags.deleted.rawValue
     setCountable(position, false)
+  }
+
+  /// The messages up to here are deleted, whether they are assigned already or come later: one pass over them, however many they are.
+  mutating func truncate(through sequence: SequenceNumber) {
+    guard sequence > truncatedThrough else { return }
+    let start = Int(truncatedThrough.rawValue)
+    truncatedThrough = sequence
+    let end = min(Int(sequence.rawValue), senders.count)
+    guard start < end else { return }
+    for position in start..<end {
+      flags[position] |= MessageRecord.Flags.deleted.rawValue
+      countable[position >> 6] &= ~(1 << UInt64(position & 63))
+    }
+    var before: UInt32 = 0
+    for segment in 0..<segmentCount {
+      countableBefore[segment] = before
+      for word in (segment * Self.wordsPerSegment)..<((segment + 1) * Self.wordsPerSegment) {
+        before += UInt32(countable[word].nonzeroBitCount)
+      }
+    }
+    for user in own.keys {
+      own[user]!.sequences.removeFirst(own[user]!.place(after: sequence))
+    }
+  }
+
+  /// The message is nobody's from here on.
+  mutating func eraseSender(_ sequence: SequenceNumber) {
+    let position = Self.position(sequence)
+    if isCountable(position), !own.isEmpty { setOwn(position, false) }
+    senders[position] = UserNumber.nobody.rawValue
+  }
+
+  /// The messages of a user, in rising order: one pass over all.
+  func sequences(sentBy user: UserNumber) -> [SequenceNumber] {
+    senders.indices.filter { senders[$0] == user.rawValue }.map { SequenceNumber(UInt32($0) + 1) }
   }
 
   private mutating func setCountable(_ position: Int, _ isCountable: Bool) {

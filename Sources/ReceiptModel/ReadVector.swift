@@ -26,6 +26,8 @@ package struct ReadVector: ~Copyable, Sendable {
   /// Members now who hide each kind (R7).
   private(set) var hiddenReadCount = 0
   private(set) var hiddenDeliveredCount = 0
+  /// Members now whom others do not see (R7): they are in a thread by reading it, and hide that.
+  private(set) var unseenCount = 0
   /// Only rows that were given a role.
   private(set) var roles: [UInt32: String] = [:]
   /// By user number: 1 + the row of a member who is there, 0 for others.
@@ -46,6 +48,7 @@ package struct ReadVector: ~Copyable, Sendable {
   /// The last move was made while it was hidden.
   private static let flagReadMovedHidden: UInt8 = 16
   private static let flagDeliveredMovedHidden: UInt8 = 32
+  private static let flagJoinedByReading: UInt8 = 64
 
   package init() {}
 
@@ -68,6 +71,17 @@ package struct ReadVector: ~Copyable, Sendable {
   }
   func deliveredIsHidden(_ row: MemberOrdinal) -> Bool {
     flags[Int(row.rawValue)] & Self.flagDeliveredMovedHidden != 0
+  }
+
+  /// Whether they are in this thread by having marked it read, and nothing else.
+  func joinedByReading(_ row: MemberOrdinal) -> Bool {
+    flags[Int(row.rawValue)] & Self.flagJoinedByReading != 0
+  }
+
+  /// Whether others do not see that the member is in this thread (R7).
+  func isUnseen(_ row: MemberOrdinal) -> Bool {
+    let both = Self.flagJoinedByReading | Self.flagHidesRead
+    return flags[Int(row.rawValue)] & both == both
   }
 
   func user(_ row: MemberOrdinal) -> UserNumber { UserNumber(users[Int(row.rawValue)]) }
@@ -108,6 +122,7 @@ package struct ReadVector: ~Copyable, Sendable {
       (record.hasLeft ? Self.flagLeft : 0) | (record.hidesHistory ? Self.flagHidesHistory : 0)
       | (record.readIsHidden ? Self.flagReadMovedHidden : 0)
       | (record.deliveredIsHidden ? Self.flagDeliveredMovedHidden : 0)
+      | (record.joinedByReading ? Self.flagJoinedByReading : 0)
     read[position] = record.read.rawValue
     readAt[position] = record.readAt.milliseconds
     delivered[position] = record.delivered.rawValue
@@ -145,6 +160,12 @@ package struct ReadVector: ~Copyable, Sendable {
     noteAwaited(position)
   }
 
+  /// The row is left, and nobody's (R16).
+  mutating func erase(_ row: MemberOrdinal) {
+    leave(row)
+    users[Int(row.rawValue)] = UserNumber.nobody.rawValue
+  }
+
   mutating func moveRead(
     _ row: MemberOrdinal,
     to sequence: SequenceNumber,
@@ -178,7 +199,10 @@ package struct ReadVector: ~Copyable, Sendable {
   /// Takes over what the member's user hides from others (R7).
   mutating func hide(_ row: MemberOrdinal, read: Bool, delivered: Bool) {
     let position = Int(row.rawValue)
-    if hidesRead(row) != read { hiddenReadCount += read ? 1 : -1 }
+    if hidesRead(row) != read {
+      hiddenReadCount += read ? 1 : -1
+      if joinedByReading(row) { unseenCount += read ? 1 : -1 }
+    }
     if hidesDelivered(row) != delivered { hiddenDeliveredCount += delivered ? 1 : -1 }
     setFlag(position, Self.flagHidesRead, read)
     setFlag(position, Self.flagHidesDelivered, delivered)

@@ -145,6 +145,15 @@ struct Receipt: ~Copyable, Sendable {
     if let place = place(row.rawValue) { remove(place) }
   }
 
+  /// Nobody has acknowledged it any more.
+  mutating func clear() {
+    (acknowledged, count) = ([], 0)
+    (rows, times) = ([], [])
+    places = HashIndex()
+    (notes, noteBytes, goneCount) = ([:], 0, 0)
+    (visibleCount, hiddenCount, firstVisible, firstHidden) = (0, 0, 0, 0)
+  }
+
   private mutating func remove(_ place: Int) {
     let row = rows[place] & ~Self.hiddenBit
     noteKept(place, -1)

@@ -155,6 +155,19 @@ package struct ReceiptTable: ~Copyable, Sendable {
     receiptBytes += receipts[place].heapByteCount
   }
 
+  /// All acknowledgements of a message leave (R16); that it asked for a receipt stays.
+  mutating func clear(_ sequence: SequenceNumber) {
+    guard let place = place(of: sequence), receipts[place].count > 0 else { return }
+    receiptBytes -= receipts[place].heapByteCount
+    receipts[place].clear()
+    receiptBytes += receipts[place].heapByteCount
+  }
+
+  /// The messages after `start` up to `end` that somebody has acknowledged.
+  func acknowledged(after start: SequenceNumber, through end: SequenceNumber) -> [SequenceNumber] {
+    places(after: start, through: end).filter { receipts[$0].count > 0 }.map { sequence(at: $0) }
+  }
+
   /// Messages come in rising order; a page of acknowledgements that is read before its message makes the place for it.
   private mutating func makePlace(_ sequence: SequenceNumber) -> Int {
     if let known = place(of: sequence) { return known }

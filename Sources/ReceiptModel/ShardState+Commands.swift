@@ -73,7 +73,7 @@ extension ShardState {
     return row
   }
 
-  private func position(_ message: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber {
+  func position(_ message: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber {
     if message.isEmpty { return self[slot].messages.newest }
     guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
     return sequence
@@ -112,7 +112,9 @@ extension ShardState {
       guard !self[slot].messages.flags(known).contains(.deleted) else { throw .messageDeleted }
       return .known(known)
     }
+    if let known = try knownReply(id, in: slot) { return .known(known) }
     guard self[slot].messages.hasRoom else { throw .limitReached(.messagesPerChannel) }
+    if isErasing(sender) { throw .userErased }
     let number = self[slot].number
     let sequence = self[slot].messages.newest.next
     var record = MessageRecord(
@@ -137,6 +139,8 @@ extension ShardState {
         let epoch = self[slot].rows.epochs[Int(row.rawValue)]
         effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch))
       }
+    } else {
+      decideSender(sender, in: slot, into: &effects)
     }
     return .created(sequence)
   }
@@ -148,7 +152,10 @@ extension ShardState {
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> SequenceNumber {
-    guard let sequence = self[slot].messages.find(id) else { throw .messageNotFound }
+    guard let sequence = self[slot].messages.find(id) else {
+      if let reply = decideDelete(reply: id, in: slot, at: time, into: &effects) { return reply }
+      throw .messageNotFound
+    }
     if !self[slot].messages.flags(sequence).contains(.deleted) {
       effects.append(.messageDeleted(self[slot].number, sequence, at: time))
     }
@@ -165,12 +172,14 @@ extension ShardState {
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) {
+    try refuseErasing(members)
     let start = effects.count
     let inForce = channelType(String(cid.prefix { $0 != ":" })).options.applying(options)
     effects.append(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
     effects.append(.channelAssigned(nextChannel, cid: cid, created: time, own: options))
     try decideJoin(
       nextChannel,
+      cid: cid,
       members,
       channel: .vacant(),
       newest: .zero,
@@ -189,6 +198,7 @@ extension ShardState {
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) {
+    try refuseErasing(members)
     let start = effects.count
     let number = self[slot].number
     let merged = self[slot].ownOptions.merging(options)
@@ -199,6 +209,7 @@ extension ShardState {
     let history = types[self[slot].type].options.applying(merged).history
     try decideJoin(
       number,
+      cid: text(of: slot),
       members,
       channel: self[slot],
       newest: self[slot].messages.newest,
@@ -217,14 +228,20 @@ extension ShardState {
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) {
+    try refuseErasing(add)
     let start = effects.count
     let number = self[slot].number
     var removed: Set<String> = []
+    let cid = text(of: slot)
     for user in remove where removed.insert(user).inserted {
-      if let row = self[slot].row(of: user) { effects.append(.rowLeft(number, row, at: time)) }
+      guard let row = self[slot].row(of: user) else { continue }
+      effects.append(.rowLeft(number, row, at: time))
+      self[slot].decideLeaveThreads(row, at: time, into: &effects)
+      decideLeft(user, row, of: slot, cid, into: &effects)
     }
     try decideJoin(
       number,
+      cid: cid,
       add,
       channel: self[slot],
       leaving: removed,
@@ -239,6 +256,7 @@ extension ShardState {
   /// - Parameter start: how many effects there were before this command.
   private func decideJoin(
     _ number: ChannelNumber,
+    cid: String,
     _ members: [NewMember],
     channel: borrowing ChannelState,
     leaving: Set<String> = [],
@@ -277,6 +295,15 @@ extension ShardState {
         read: history == .visible ? newest : .zero
       )
       effects.append(.rowAssigned(number, MemberOrdinal(next), record))
+      let membership = Membership(
+        cid: cid,
+        channel: number,
+        row: MemberOrdinal(next),
+        isMember: true,
+        joinedAt: time,
+        epoch: 0
+      )
+      decideMembership(member.user, membership, isGone: false, into: &effects)
       joining[member.user] = MemberOrdinal(next)
       roles[next] = member.role
       next += 1
@@ -301,7 +328,7 @@ extension ShardState {
     effects.append(.channelTypeAssigned(record))
   }
 
-  private static func text(_ bytes: RawSpan) -> String {
+  static func text(_ bytes: RawSpan) -> String {
     bytes.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
   }
 }

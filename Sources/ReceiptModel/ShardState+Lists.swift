@@ -49,7 +49,7 @@ extension ShardState {
     viewer: ChannelViewer,
     budget: inout Int
   ) throws(Refusal) -> Bool {
-    guard !self[slot].messages.flags(scan.message).contains(.deleted) else { throw .messageDeleted }
+    guard !isDeleted(scan.message, in: slot) else { throw .messageDeleted }
     try checkList(slot, viewer, scan.message, scan.order)
     return self[slot].advance(&scan, budget: &budget, options(slot), settings: settings)
   }
@@ -74,11 +74,16 @@ extension ShardState {
     user: RawSpan,
     times: inout MemberTimes
   ) throws(Refusal) -> MemberStatus {
-    let row = try member(user, in: slot)
+    guard let row = self[slot].row(of: user) else {
+      guard slot.isThread else { throw .notAMember }
+      throw try refusalOfStranger(slot, viewer: viewer, sequence, user: user)
+    }
     let isOwn = row == viewer.row
     let options = options(slot)
     guard isOwn || self[slot].showsCounts(of: sequence, to: viewer, options) else { throw .countsNotVisible }
-    guard self[slot].rows.joined[Int(row.rawValue)] < sequence.rawValue else { throw .notExpected }
+    guard self[slot].rows.joined[Int(row.rawValue)] < sequence.rawValue,
+      isOwn || !self[slot].rows.isUnseen(row)
+    else { throw .notExpected }
     return self[slot].memberStatus(
       row,
       sequence,

@@ -56,9 +56,10 @@ extension ShardState {
   }
 
   /// Begins the answer about one message of several: it is complete once ``statuses(_:viewer:_:)`` has counted.
-  package func askedStatus(_ slot: ChannelSlot, message: RawSpan) -> Result<StatusAnswer, Refusal> {
+  package mutating func askedStatus(_ slot: ChannelSlot, message: RawSpan) -> Result<StatusAnswer, Refusal> {
+    let place = place(of: message, in: slot)
     do throws(Refusal) {
-      return .success(StatusAnswer(asked: try shownMessage(message, in: slot)))
+      return .success(StatusAnswer(asked: try shownMessage(message, in: place), thread: place.thread))
     } catch {
       return .failure(error)
     }
@@ -72,20 +73,34 @@ extension ShardState {
     viewer: ChannelViewer,
     _ answers: inout [Result<StatusAnswer, Refusal>]
   ) {
+    guard !self[slot].threads.isEmpty else {
+      return self[slot].statuses(&answers, viewer, options(slot), at: time)
+    }
+    // Replies are counted in their threads, each by itself.
+    var replies: [(place: Int, asked: StatusAnswer)] = []
+    for place in answers.indices {
+      guard case .success(let asked) = answers[place], asked.thread > 0 else { continue }
+      replies.append((place, asked))
+      answers[place] = .failure(.messageNotFound)
+    }
     self[slot].statuses(&answers, viewer, options(slot), at: time)
+    for (place, asked) in replies {
+      let thread = slot.thread(Int(asked.thread) - 1)
+      answers[place] = .success(status(thread, asked.sequence, viewer: self.viewer(viewer, in: thread)))
+    }
   }
 
   /// A message that has a status: registered, and not deleted.
   package func shownMessage(_ message: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber {
     guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
-    guard !self[slot].messages.flags(sequence).contains(.deleted) else { throw .messageDeleted }
+    guard !isDeleted(sequence, in: slot) else { throw .messageDeleted }
     return sequence
   }
 }
 
 extension StatusAnswer {
   /// Of a message that was asked for and not counted yet.
-  fileprivate init(asked sequence: SequenceNumber) {
+  fileprivate init(asked sequence: SequenceNumber, thread: UInt32) {
     self.init(
       sequence: sequence,
       status: .sent,
@@ -96,5 +111,6 @@ extension StatusAnswer {
       deliveryEvents: false,
       createdAt: .none
     )
+    self.thread = thread
   }
 }

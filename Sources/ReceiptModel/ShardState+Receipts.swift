@@ -61,7 +61,10 @@ extension ShardState {
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) {
-    guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
+    guard let sequence = self[slot].messages.find(message) else {
+      // No reply has a receipt (R15).
+      throw try knownReply(message, in: slot) == nil ? .messageNotFound : .receiptNotRequested
+    }
     if let refusal = self[slot].refusesAcknowledgement(of: sequence, by: row, at: time) { throw refusal }
     guard self[slot].takesAcknowledgement(of: sequence, by: row) else { return }
     let keptMax = options(slot).receiptMembersMax.map { Int($0) }

@@ -1,11 +1,14 @@
 /// Users' settings (R7), and what is settled of them and of channel types: changed in a home shard, then assigned to all others, then settled at home.
 extension ShardState {
-  /// What a user has set; version 0 and the defaults for one who has set nothing.
+  /// What a user has set; version 0 and the defaults for one who has set nothing, the defaults too for one who was erased and has set nothing since.
   package func userSettings(_ user: String) -> UserSettings {
-    settings.find(user).map { settings[$0] } ?? UserSettings(user: user)
+    if let number = settings.find(user) { return settings[number] }
+    guard let tombstone = settings.tombstone(of: user) else { return UserSettings(user: user) }
+    return UserSettings(user: user, version: tombstone.version, isErased: true)
   }
 
   /// Changes some of a user's settings: the home shard's part of a PUT. Positions that were moved while hidden count from the time of showing again.
+  /// Of a user who is being erased nothing is changed (``isErasing(_:)``).
   package func decidePatch(
     user: String,
     _ patch: UserSettingsPatch,
@@ -13,6 +16,7 @@ extension ShardState {
     into effects: inout [Effect]
   ) {
     let current = userSettings(user)
+    guard !current.isErasing else { return }
     var changed = current
     if let shows = patch.showsRead { changed.hidesRead = !shows }
     if let shows = patch.showsDelivered { changed.hidesDelivered = !shows }
@@ -22,6 +26,7 @@ extension ShardState {
     if current.hidesDelivered, !changed.hidesDelivered { changed.deliveredShownSince = time }
     changed.version += 1
     changed.isSettled = false
+    changed.isErased = false
     effects.append(.userAssigned(number(of: user), changed))
   }
 
@@ -30,15 +35,16 @@ extension ShardState {
     guard settings.version > userSettings(settings.user).version else { return }
     var assigned = settings
     assigned.isSettled = false
+    assigned.isErased = false
     effects.append(.userAssigned(number(of: settings.user), assigned))
   }
 
   /// Every shard has this version of a user's settings.
   ///
-  /// - Returns: whether it is settled now; not where there is a newer version.
+  /// - Returns: whether it is settled now; not where there is a newer version, nor where the user is being erased: that is settled once they are.
   package func decideSettle(user: String, version: UInt64, into effects: inout [Effect]) -> Bool {
     let current = userSettings(user)
-    guard current.version == version else { return false }
+    guard current.version == version, !current.isErasing else { return false }
     if let number = settings.find(user), !current.isSettled {
       effects.append(.userSettled(number, version: version))
     }
@@ -63,6 +69,9 @@ extension ShardState {
     settings.hasRevoked && settings.isRevoked(user, issued: issued)
   }
 
-  /// A user's number among those with settings; the next one for somebody who has none yet.
-  private func number(of user: String) -> UInt32 { settings.find(user) ?? UInt32(settings.count) }
+  /// A user's number among those with settings, their former one where they were erased. For somebody who has none yet one that is free again, or the next.
+  func number(of user: String) -> UInt32 {
+    settings.find(user) ?? settings.tombstone(of: user)?.number ?? settings.freeNumber(at: time)
+      ?? UInt32(settings.count)
+  }
 }

@@ -1,7 +1,25 @@
-/// Where a loaded channel stands in its shard's memory. It is valid until the channel is let go.
+/// Where a loaded channel, or one of its threads, stands in its shard's memory. It is valid until the channel is let go.
 package struct ChannelSlot: Hashable, Sendable {
+  /// The channel's: whatever is kept of a channel beside its state, for all its threads together, goes by this.
   package var rawValue: UInt32
-  package init(_ rawValue: UInt32) { self.rawValue = rawValue }
+  /// 0: the channel itself; else 1 + a thread's place in it (R15).
+  package let thread: UInt32
+
+  package init(_ rawValue: UInt32) {
+    self.rawValue = rawValue
+    thread = 0
+  }
+
+  private init(_ rawValue: UInt32, thread: UInt32) {
+    self.rawValue = rawValue
+    self.thread = thread
+  }
+
+  package var isThread: Bool { thread > 0 }
+  /// The slot of the channel itself.
+  package var channel: ChannelSlot { ChannelSlot(rawValue) }
+  /// One of this channel's threads.
+  package func thread(_ place: Int) -> ChannelSlot { ChannelSlot(rawValue, thread: UInt32(place) + 1) }
 }
 
 internal import BasicContainers
@@ -23,11 +41,19 @@ package struct ShardState: ~Copyable, Sendable {
   private(set) var channels = UniqueArray<ChannelState>()
   private var freeSlots: [UInt32] = []
   private var directory = HashIndex()
+  /// Users' indexes of channels, which are kept as channels are: by user, apart from the channels, so that no request for a channel finds one.
+  private var indexes = HashIndex()
+  /// Changes of memberships that are on their way, and how far they are sent and taken (R13, R14).
+  package private(set) var outbox: Outbox
 
-  package init(id: ShardID) { self.id = id }
+  /// - Parameter shardCount: of the whole store; users' home shards are found with it.
+  package init(id: ShardID, shardCount: Int = 1) {
+    self.id = id
+    outbox = Outbox(shardCount: shardCount)
+  }
 
-  /// Channels in memory.
-  package var loadedCount: Int { directory.count }
+  /// Channels in memory, and users' indexes of channels.
+  package var loadedCount: Int { directory.count + indexes.count }
   /// What they occupy, in bytes.
   package private(set) var residentBytes = 0
 
@@ -58,10 +84,44 @@ package struct ShardState: ~Copyable, Sendable {
     .map(ChannelSlot.init)
   }
 
-  /// A loaded channel.
+  /// The slot of a user's index of channels that is in memory.
+  package func index(of user: RawSpan) -> ChannelSlot? {
+    indexes.find(StableHash.hash(user)) { slot in
+      channels[Int(slot)].hasCID(user)
+    }
+    .map { ChannelSlot($0) }
+  }
+
+  /// Whether what is kept under this name is a user's index: a cid has a colon.
+  package static func isIndex(_ name: [UInt8]) -> Bool { !name.contains(UInt8(ascii: ":")) }
+
+  /// The slot of what is kept under this name, a channel or a user's index.
+  package func slot(named name: [UInt8]) -> ChannelSlot? {
+    Self.isIndex(name) ? index(of: name.span.bytes) : slot(of: name.span.bytes)
+  }
+
+  /// Changes for these shards were queued since this was asked last.
+  package mutating func takeQueued() -> [ShardID] { outbox.takeQueued() }
+
+  /// A loaded channel, or one of its threads.
   package subscript(slot: ChannelSlot) -> ChannelState {
-    _read { yield channels[Int(slot.rawValue)] }
-    _modify { yield &channels[Int(slot.rawValue)] }
+    // By address, as the arrays under it are: an accessor that yields in two ways has to take memory for each access, which made a mark cost twice the
+    // instructions. The address is used while the shard is borrowed for this access, so nothing moves meanwhile.
+    @inline(__always)
+    unsafeAddress {
+      precondition(Int(slot.rawValue) < channels.count, "no such slot")
+      let channel =
+        channels.span.withUnsafeBufferPointer { $0.baseAddress.unsafelyUnwrapped } + Int(slot.rawValue)
+      return slot.thread == 0 ? channel : channel.pointee.threads.address(of: Int(slot.thread) - 1)
+    }
+    @inline(__always)
+    unsafeMutableAddress {
+      precondition(Int(slot.rawValue) < channels.count, "no such slot")
+      var span = channels.mutableSpan
+      let channel =
+        span.withUnsafeMutableBufferPointer { $0.baseAddress.unsafelyUnwrapped } + Int(slot.rawValue)
+      return slot.thread == 0 ? channel : channel.pointee.threads.mutableAddress(of: Int(slot.thread) - 1)
+    }
   }
 
   /// Puts a channel with nothing but its head into memory, as its `channelAssigned` effect says.
@@ -69,13 +129,14 @@ package struct ShardState: ~Copyable, Sendable {
     -> ChannelSlot
   {
     let bytes = Array(cid.utf8)
+    let isIndex = Self.isIndex(bytes)
     let typeName = String(decoding: bytes.prefix { $0 != UInt8(ascii: ":") }, as: UTF8.self)
     var channel = ChannelState(
       number: number,
       cid: bytes,
       created: created,
       ownOptions: own,
-      type: typePosition(typeName)
+      type: isIndex ? ChannelState.noType : typePosition(typeName)
     )
     let slot: UInt32
     if let free = freeSlots.popLast() {
@@ -87,21 +148,37 @@ package struct ShardState: ~Copyable, Sendable {
     channel.settingsSeen = settings.changeCount
     residentBytes += channel.byteCount
     channels[Int(slot)] = channel
-    directory.insert(StableHash.hash(bytes.span.bytes), slot)
+    if isIndex {
+      indexes.insert(StableHash.hash(bytes.span.bytes), slot)
+    } else {
+      directory.insert(StableHash.hash(bytes.span.bytes), slot)
+    }
     return ChannelSlot(slot)
   }
 
   /// Lets a channel go from memory.
   package mutating func remove(_ slot: ChannelSlot) {
-    directory.remove(StableHash.hash(self[slot].cid.span.bytes), slot.rawValue)
+    let hash = StableHash.hash(self[slot].cid.span.bytes)
+    if self[slot].isIndex {
+      indexes.remove(hash, slot.rawValue)
+    } else {
+      directory.remove(hash, slot.rawValue)
+    }
     residentBytes -= self[slot].byteCount
     channels[Int(slot.rawValue)] = .vacant()
     freeSlots.append(slot.rawValue)
   }
 
-  /// The options in force in a channel: its type's with its own laid over them.
+  /// The options in force in a channel: its type's with its own laid over them. In a thread they are the channel's, but that whoever joins starts read, and that
+  /// no reply has a receipt (R15).
   package func options(_ slot: ChannelSlot) -> ChannelTypeOptions {
-    types[self[slot].type].options.applying(self[slot].ownOptions)
+    let channel = slot.channel
+    var options = types[self[channel].type].options.applying(self[channel].ownOptions)
+    if slot.isThread {
+      options.history = .visible
+      options.readAcksReceipts = .never
+    }
+    return options
   }
 
   /// Channel types that a store may have set: all of them travel in one frame when they are listed.
@@ -130,9 +207,6 @@ package struct ShardState: ~Copyable, Sendable {
 
   /// Assigns an effect addressed to a channel in memory.
   package mutating func assign(_ effect: Effect, to slot: ChannelSlot) {
-    defer {
-      if case .rowAssigned(_, let row, _) = effect, !settings.isEmpty { showAsSet(row, slot) }
-    }
     guard effect.takesRoom else {
       // A mark adds a few bytes to its page's tail of steps, which may have to grow for it.
       let before = channels[Int(slot.rawValue)].steps.byteCount
@@ -140,9 +214,23 @@ package struct ShardState: ~Copyable, Sendable {
       residentBytes += channels[Int(slot.rawValue)].steps.byteCount - before
       return
     }
+    assignLarge(effect, to: slot)
+  }
+
+  /// Assigns an effect that may take room or give it back.
+  @inline(never)
+  private mutating func assignLarge(_ effect: Effect, to slot: ChannelSlot) {
+    if case .channelDeleted = effect { return remove(slot) }
     residentBytes -= self[slot].byteCount
     channels[Int(slot.rawValue)].assign(effect)
     residentBytes += self[slot].byteCount
+    guard !settings.isEmpty else { return }
+    if case .rowAssigned(_, let row, _) = effect { showAsSet(row, slot) }
+    if case .inThread(let parent, .rowAssigned(_, let row, _)) = effect,
+      let place = self[slot].threads.place(of: parent)
+    {
+      showAsSet(row, slot.thread(place))
+    }
   }
 
   /// Assigns an effect addressed to the shard's own pages.
@@ -157,9 +245,19 @@ package struct ShardState: ~Copyable, Sendable {
       settings.assign(number, record)
     case .userSettled(let number, let version):
       settings.settle(number, version)
+    case .userErased(let number, let version, let hash, let time):
+      settings.erase(number, version: version, hash: hash, at: time)
     case .countersAssigned(let next, let time):
       nextChannel = next
       assign(time: time)
+    case .membershipQueued(let number, let change):
+      outbox.queue(number, change)
+    case .membershipsSent(let shard, let number):
+      outbox.assignSent(shard, through: number)
+    case .membershipsTaken(let shard, let number):
+      outbox.assignTaken(shard, through: number)
+    case .indexEpochAssigned(let epoch):
+      outbox.assign(epoch: epoch)
     case .sessionAssigned:
       // Sessions belong to the log, not to the model.
       break
@@ -186,7 +284,7 @@ package struct ShardState: ~Copyable, Sendable {
     _ sequence: SequenceNumber,
     _ body: (RawSpan) -> Result
   ) -> Result {
-    channels[Int(slot.rawValue)].messages.withID(sequence, body)
+    self[slot].messages.withID(sequence, body)
   }
 
   // MARK: Pages
@@ -212,30 +310,34 @@ package struct ShardState: ~Copyable, Sendable {
   /// decided or asked about the channel; where nothing has changed it is one comparison.
   @inline(__always)
   package mutating func refresh(_ slot: ChannelSlot) {
-    if channels[Int(slot.rawValue)].settingsSeen != settings.changeCount { takeOverSettings(slot) }
+    if self[slot].settingsSeen != settings.changeCount { takeOverSettings(slot) }
   }
 
   private mutating func takeOverSettings(_ slot: ChannelSlot) {
     let position = Int(slot.rawValue)
-    let seen = channels[position].settingsSeen
-    if let changed = settings.changes(since: seen), changed.count < channels[position].rows.rowCount {
+    let rowCount = self[slot].rows.rowCount
+    if let changed = settings.changes(since: self[slot].settingsSeen), changed.count < rowCount {
       for number in changed {
         let hides = settings.hides(number)
         settings.withUser(number) { user in
-          channels[position].hide(user, read: hides.read, delivered: hides.delivered)
+          if slot.isThread {
+            let place = Int(slot.thread) - 1
+            channels[position].threads[place].hide(user, read: hides.read, delivered: hides.delivered)
+          } else {
+            channels[position].hide(user, read: hides.read, delivered: hides.delivered)
+          }
         }
       }
     } else {
-      for row in 0..<channels[position].rows.rowCount { showAsSet(MemberOrdinal(UInt32(row)), slot) }
+      for row in 0..<rowCount { showAsSet(MemberOrdinal(UInt32(row)), slot) }
     }
-    channels[position].settingsSeen = settings.changeCount
+    self[slot].settingsSeen = settings.changeCount
   }
 
   private mutating func showAsSet(_ row: MemberOrdinal, _ slot: ChannelSlot) {
-    let position = Int(slot.rawValue)
-    guard channels[position].rows.isActive(row) else { return }
+    guard self[slot].rows.isActive(row) else { return }
     let number = withUser(slot, row) { settings.find($0) }
     let hides = number.map { settings.hides($0) } ?? (read: false, delivered: false)
-    channels[position].rows.hide(row, read: hides.read, delivered: hides.delivered)
+    self[slot].rows.hide(row, read: hides.read, delivered: hides.delivered)
   }
 }

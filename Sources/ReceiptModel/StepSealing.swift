@@ -30,9 +30,9 @@ extension ShardState {
     else { return }
     let number = self[slot].number
     let next = self[slot].steps.segments(rowPage).upperBound
-    // Nothing is kept of it, nor of what was sealed before.
-    guard options(slot).keptSteps > 0 else {
-      effects.append(.stepsTrimmed(number, rowPage: rowPage, first: next + 1))
+    // Nothing is kept of it, nor of what was sealed before; in a thread nothing is ever sealed (R15).
+    guard !slot.isThread, options(slot).keptSteps > 0 else {
+      effects.append(droppingSteps(slot, row))
       return
     }
     let tail = self[slot].steps.tail(rowPage)
@@ -117,6 +117,11 @@ extension ChannelState {
       seesHidden: seesHidden,
       in: read
     )
+  }
+
+  /// Whether the tail of a row's page has all the steps that it may have.
+  func isTailFull(_ row: MemberOrdinal) -> Bool {
+    steps.tailCount(row) >= tailStepsMax(row.rawValue / PageID.rowsPerPage)
   }
 
   /// Steps that a row page's tail may have: one for each row, within bounds.

@@ -6,12 +6,16 @@ package struct ChannelViewer: Hashable, Sendable {
   package let isServer: Bool
   /// The user who asks; nobody for a server on nobody's behalf.
   let user: UserNumber
+  /// The member's row in the channel, also where this is about one of its threads (R15).
+  let channelRow: MemberOrdinal?
 
   /// A server on nobody's behalf.
   package static let server = ChannelViewer(row: nil, user: .nobody, isServer: true)
 
-  init(row: MemberOrdinal?, user: UserNumber, isServer: Bool) {
+  /// - Parameter channelRow: nil: the same as `row`.
+  init(row: MemberOrdinal?, user: UserNumber, isServer: Bool, channelRow: MemberOrdinal? = nil) {
     self.row = row
+    self.channelRow = channelRow ?? row
     self.user = user
     self.isServer = isServer
   }

@@ -28,6 +28,23 @@ enum Command: Hashable, Sendable {
   /// nil leaves what is there.
   case patchUser(String, showsRead: Bool?, showsDelivered: Bool?, revoked: Int?)
   case assignUser(UserView)
+  /// One that a thread can have (post, read, delivered, unread), in the thread of this parent message (R15).
+  indirect case inThread(String, Command)
+  /// Those before a message, or all where it is empty (R16).
+  case truncate(cid: String, before: String)
+  case deleteChannel(cid: String)
+  case eraseMember(cid: String, user: String)
+  /// The user is being erased from now on.
+  case eraseUser(String)
+  /// They are gone: from their home shard, as ``assignUser(_:)`` is.
+  case assignErased(String, version: Int)
+  /// Every channel that the user is a member of, each up to its newest message (R13).
+  case readAll(String)
+}
+
+extension Command {
+  /// For a tally.
+  var name: String { "\(self)".prefix { $0 != "(" }.description }
 }
 
 /// What a command came to.
@@ -42,6 +59,10 @@ enum Outcome: Hashable, Sendable {
   case acknowledged([String])
   case user(UserView)
   case channel(isNew: Bool, members: Int, newest: Int)
+  /// Whether there was anything to do.
+  case done(Bool)
+  /// The channels that were marked, in the order of their names.
+  case marked([String])
   case type(version: Int, settings: Settings)
 }
 
@@ -54,6 +75,32 @@ struct UserView: Hashable, Sendable {
   var readShownSince = 0
   var deliveredShownSince = 0
   var revokedBefore = 0
+  /// Nothing new is made in their name (R16).
+  var isErasing = false
+  /// Nothing is left of them but the version.
+  var isErased = false
+}
+
+/// One channel in a user's index: every one that knows their id (R13).
+struct MembershipView: Hashable, Sendable {
+  var cid: String
+  /// Their last row; nil: they only sent messages there.
+  var row: Int?
+  var isMember: Bool
+  var joinedAt: Int
+}
+
+/// What counts as unread for a member of one channel (R14).
+struct UnreadView: Hashable, Sendable {
+  var messages = 0
+  var threads = 0
+}
+
+/// What counts as unread for a user in all their channels (R14).
+struct TotalsView: Hashable, Sendable {
+  var messages = 0
+  var channels = 0
+  var threads = 0
 }
 
 /// A read-state row. Positions are sequence numbers with the ids that they name; 0 and the empty id are "none".

@@ -79,7 +79,9 @@ struct EffectTests {
     let rowEffect = Effect.rowAssigned(Self.channel, MemberOrdinal(0), row)
     shard.assign(messageEffect, to: slot)
     shard.assign(rowEffect, to: slot)
-    #expect(shard.effects(of: .head, in: slot) == [head])
+    // Its message is silent.
+    let counts = Effect.messageCountsAssigned(Self.channel, newest: SequenceNumber(1), [0])
+    #expect(shard.effects(of: .head, in: slot) == [head, counts])
     #expect(shard.effects(of: .rows(0), in: slot) == [rowEffect])
     #expect(shard.effects(of: .segment(0), in: slot) == [messageEffect])
     // Nothing on it.
@@ -122,14 +124,42 @@ struct EffectTests {
     fresh.assign(.countersAssigned(nextChannel: story.state.nextChannel, time: story.state.time))
     let pages = story.pageKeys(number).map(\.page)
     for page in [PageID.head] + random.shuffled(pages.filter { $0 != .head }) {
-      for effect in random.shuffled(story.state.effects(of: page, in: slot)) {
+      let effects = story.state.effects(of: page, in: slot)
+      // The channel comes before what else its head says.
+      for effect in page == .head ? effects : random.shuffled(effects) {
         fresh.assign(addressed: effect, slots: &slots)
       }
+    }
+    for page in 0..<UInt32(PageID.outboxPages) {
+      for effect in story.state.outboxEffects(page) { fresh.assign(effect) }
     }
     #expect(ShardDigest.difference(story.digest(), ShardDigest(fresh, slots)) == nil)
     #if DEBUG
       #expect(fresh.checkInvariants() == nil)
     #endif
+  }
+
+  @Test("a head page says how many messages of each segment count as unread")
+  func messageCounts() {
+    let story = TestShard()
+    _ = story.perform(.put(cid: "team:x", settings: [:], members: []), clock: 1)
+    let slot = story.slot("team:x")!
+    func counts() -> [Effect] { Array(story.state.effects(of: .head, in: slot).dropFirst()) }
+    #expect(counts() == [])
+    for number in 1...514 {
+      let isSilent = number % 100 == 0
+      _ = story.perform(
+        .post(cid: "team:x", id: "m\(number)", sender: "", created: 0, isSilent: isSilent),
+        clock: 2
+      )
+    }
+    let number = story.state[slot].number
+    let newest = SequenceNumber(514)
+    #expect(counts() == [.messageCountsAssigned(number, newest: newest, [254, 253, 2])])
+    for message in ["m1", "m256", "m257", "m514"] {
+      _ = story.perform(.delete(cid: "team:x", id: message), clock: 3)
+    }
+    #expect(counts() == [.messageCountsAssigned(number, newest: newest, [252, 252, 1])])
   }
 
   @Test("a session covers what is taken up and does not wait")

@@ -1,25 +1,42 @@
 extension NaiveModel {
   /// Everything that can be asked of one channel at one moment; the members' histories are gone through once.
   func answers(_ cid: String) -> Answers {
-    let channel = channels[cid]!
-    let members = channel.memberships.indices.filter { !channel.memberships[$0].hasLeft }.map { number in
-      let membership = channel.memberships[number]
+    var answers = answers(Spot(cid: cid))
+    answers.threads = spots(cid).filter { $0.thread != nil }.map { self.answers($0) }
+    return answers
+  }
+
+  /// Those of one room: of a channel without its threads, or of a thread.
+  func answers(_ spot: Spot) -> Answers {
+    let room = self[spot]
+    let members = room.memberships.indices.filter { !room.memberships[$0].hasLeft }.map { number in
+      let membership = room.memberships[number]
       return Answers.Member(
         number: number,
         membership: membership,
         at: positions(membership),
-        settings: users[membership.user] ?? UserView(user: membership.user)
+        settings: settings(of: membership.user)
       )
     }
-    return Answers(now: now, channel: channel, settings: settings(cid), members: members)
+    return Answers(
+      now: now,
+      room: room,
+      isClosed: isClosed(spot),
+      settings: settings(spot.cid),
+      members: members
+    )
   }
 
   struct Answers {
     let now: Int
-    let channel: Channel
+    let room: Room
+    /// A thread whose parent is deleted.
+    let isClosed: Bool
     let settings: Settings
     /// In join order.
     let members: [Member]
+    /// Of a channel: its threads' own.
+    var threads: [Answers] = []
 
     struct Member {
       /// Among all memberships, those that ended included: its row.
@@ -52,7 +69,7 @@ extension NaiveModel {
     }
 
     private func acknowledgement(_ member: Member, _ n: Int) -> Acknowledgement? {
-      channel.messages[n - 1].acknowledgements.first { $0.membership == member.number }
+      room.messages[n - 1].acknowledgements.first { $0.membership == member.number }
     }
 
     /// R9. Asked only of members who joined before.
@@ -144,18 +161,19 @@ extension NaiveModel {
       receivedAt: Int,
       hasOwn: Bool
     ) -> RowView {
-      func id(_ n: Int) -> String { n == 0 ? "" : channel.messages[n - 1].id }
+      func id(_ n: Int) -> String { n == 0 ? "" : room.messages[n - 1].id }
       var own: RowView.OwnView?
       if hasOwn {
-        let unread = channel.messages.indices.filter { place in
-          let message = channel.messages[place]
+        // Replies to a message that is deleted count nowhere.
+        let unread = room.messages.indices.filter { place in
+          let message = room.messages[place]
           return place + 1 > member.at.own
             && !(member.membership.hidesHistory && place < member.membership.joinedAfter)
-            && message.sender != member.user && !message.isSilent && !message.isDeleted
+            && message.sender != member.user && !message.isSilent && !message.isDeleted && !isClosed
         }
         own = RowView.OwnView(
           unread: unread.count,
-          firstUnreadID: unread.first.map { channel.messages[$0].id } ?? "",
+          firstUnreadID: unread.first.map { room.messages[$0].id } ?? "",
           epoch: member.at.epoch
         )
       }
@@ -189,28 +207,40 @@ extension NaiveModel {
     // MARK: Statuses (R1, R9, R10, R19)
 
     private func isExpected(_ member: Member, _ n: Int) -> Bool {
-      member.membership.joinedAfter < n && member.user != channel.messages[n - 1].sender
+      member.membership.joinedAfter < n && member.user != room.messages[n - 1].sender && !isUnseen(member)
+    }
+
+    /// R7: whoever is in a thread by reading it alone, and hides that they read.
+    private func isUnseen(_ member: Member) -> Bool {
+      member.membership.isByReading && member.settings.hidesRead
     }
 
     /// R10: whether the viewer may know what others have of message `n`.
     private func seesCounts(_ viewer: Viewer, _ n: Int) -> Bool {
       guard settings["counts_visible_to"] == "sender", let user = viewer.user else { return true }
-      return channel.messages[n - 1].sender == user
+      return room.messages[n - 1].sender == user
     }
 
     func status(_ id: String, _ viewer: Viewer = .server) -> StatusResult {
-      if let user = viewer.user, member(user) == nil { return .refused("not_a_member") }
-      switch find(id) {
-      case .failure(let refusal): return .refused(refusal.name)
-      case .success(let n): return .status(status(at: n, viewer))
+      switch find(id, viewer) {
+      case .failure(let refusal): .refused(refusal.name)
+      case .success(let (room, n)): .status(room.status(at: n, viewer))
       }
     }
 
-    /// The position of a message that is there.
-    private func find(_ id: String) -> Result<Int, NamedRefusal> {
-      guard let place = channel.places[id] else { return .failure(NamedRefusal(name: "message_not_found")) }
-      if channel.messages[place].isDeleted { return .failure(NamedRefusal(name: "message_deleted")) }
-      return .success(place + 1)
+    /// The room and the position of a message that is there: the channel's, or a thread's. Who may ask, their membership of the channel says.
+    private func find(_ id: String, _ viewer: Viewer) -> Result<(Answers, Int), NamedRefusal> {
+      if let user = viewer.user, member(user) == nil {
+        return .failure(NamedRefusal(name: "not_a_member"))
+      }
+      for holder in [self] + threads {
+        guard let place = holder.room.places[id] else { continue }
+        if holder.room.messages[place].isDeleted || holder.isClosed {
+          return .failure(NamedRefusal(name: "message_deleted"))
+        }
+        return .success((holder, place + 1))
+      }
+      return .failure(NamedRefusal(name: "message_not_found"))
     }
 
     private func status(at n: Int, _ viewer: Viewer) -> StatusView {
@@ -234,7 +264,7 @@ extension NaiveModel {
         memberCount: expected.count,
         readEvents: readEvents,
         deliveryEvents: deliveryEvents,
-        createdAt: channel.messages[n - 1].createdAt
+        createdAt: room.messages[n - 1].createdAt
       )
     }
 
@@ -253,7 +283,7 @@ extension NaiveModel {
 
     /// R9.
     private func receipt(_ n: Int, _ expected: [Member]) -> String {
-      let message = channel.messages[n - 1]
+      let message = room.messages[n - 1]
       if !message.hasReceipt { return "none" }
       if !expected.isEmpty, expected.allSatisfy({ acknowledgement($0, n) != nil }) { return "done" }
       return message.expiresAt.map { now >= $0 } ?? false ? "expired" : "processing"
@@ -265,14 +295,12 @@ extension NaiveModel {
     func list(_ id: String, _ viewer: Viewer, _ list: ListName, _ order: OrderName)
       -> Result<[EntryView], NamedRefusal>
     {
-      if let user = viewer.user, member(user) == nil {
-        return .failure(NamedRefusal(name: "not_a_member"))
-      }
-      let n: Int
-      switch find(id) {
-      case .failure(let refusal): return .failure(refusal)
-      case .success(let found): n = found
-      }
+      find(id, viewer).flatMap { $0.entries($1, viewer, list, order) }
+    }
+
+    private func entries(_ n: Int, _ viewer: Viewer, _ list: ListName, _ order: OrderName)
+      -> Result<[EntryView], NamedRefusal>
+    {
       guard seesCounts(viewer, n) else { return .failure(NamedRefusal(name: "counts_not_visible")) }
       if order == .time, members.count > 1000 {
         return .failure(NamedRefusal(name: "order_not_available"))
@@ -309,17 +337,20 @@ extension NaiveModel {
     func memberStatuses(_ id: String, _ viewer: Viewer, _ users: [String])
       -> Result<[MemberStatusResult], NamedRefusal>
     {
-      if let user = viewer.user, member(user) == nil {
-        return .failure(NamedRefusal(name: "not_a_member"))
-      }
-      return find(id).map { n in
+      find(id, viewer).map { holder, n in
         users.map { user in
-          guard let member = member(user) else { return .refused("not_a_member") }
-          if user != viewer.user, !seesCounts(viewer, n) { return .refused("counts_not_visible") }
-          if member.membership.joinedAfter >= n { return .refused("not_expected") }
-          return .status(user == viewer.user ? ownStatus(member, n) : shownStatus(member, n))
+          member(user) == nil ? .refused("not_a_member") : holder.memberStatus(n, viewer, user)
         }
       }
+    }
+
+    /// Of a member of the channel; they may not be in the thread.
+    private func memberStatus(_ n: Int, _ viewer: Viewer, _ user: String) -> MemberStatusResult {
+      if user != viewer.user, !seesCounts(viewer, n) { return .refused("counts_not_visible") }
+      guard let member = member(user), member.membership.joinedAfter < n,
+        user == viewer.user || !isUnseen(member)
+      else { return .refused("not_expected") }
+      return .status(user == viewer.user ? ownStatus(member, n) : shownStatus(member, n))
     }
 
     private func shownStatus(_ member: Member, _ n: Int) -> MemberStatusView {

@@ -4,6 +4,8 @@ extension NaiveModel {
     let to: Int
     let at: Int
     let isHidden: Bool
+    /// Its time is not kept any more.
+    var isForgotten = false
   }
 
   /// Where a membership's history has led.
@@ -48,23 +50,27 @@ extension NaiveModel {
     var at = Positions()
     at.start = member.hidesHistory ? 0 : member.joinedAfter
     func isOlder(_ epoch: Int?) -> Bool { epoch != nil && epoch! < at.epoch }
-    for act in member.acts {
+    for (number, act) in member.acts.enumerated() {
+      let isForgotten = number < member.actsForgotten
+      func step(_ to: Int, _ time: Int, _ isHidden: Bool) -> Step {
+        Step(to: to, at: time, isHidden: isHidden, isForgotten: isForgotten)
+      }
       switch act {
       case .read(let n, let epoch, let time, let isHidden):
-        if n > at.watermark { at.readSteps.append(Step(to: n, at: time, isHidden: isHidden)) }
+        if n > at.watermark { at.readSteps.append(step(n, time, isHidden)) }
         if let marker = at.marker, !isOlder(epoch) {
           at.marker = max(marker, n)
           if at.marker! >= at.watermark { at.marker = nil }
         }
       case .delivered(let n, let time, let isHidden):
-        if n > at.delivered { at.deliveredSteps.append(Step(to: n, at: time, isHidden: isHidden)) }
+        if n > at.delivered { at.deliveredSteps.append(step(n, time, isHidden)) }
       case .unread(let m, let epoch):
         if m > at.watermark || isOlder(epoch) || at.marker == m - 1 { continue }
         at.marker = m - 1
         at.epoch += 1
       case .posted(let n, let time, let hidesRead, let hidesDelivered):
-        at.readSteps.append(Step(to: n, at: time, isHidden: hidesRead))
-        at.deliveredSteps.append(Step(to: n, at: time, isHidden: hidesDelivered))
+        at.readSteps.append(step(n, time, hidesRead))
+        at.deliveredSteps.append(step(n, time, hidesDelivered))
         at.marker = nil
       }
     }
@@ -73,10 +79,8 @@ extension NaiveModel {
 
   /// The unread epoch of a member, 0 of anybody else.
   func epoch(_ cid: String, _ user: String) -> Int {
-    guard let member = channels[cid]?.memberships.first(where: { $0.user == user && !$0.hasLeft }) else {
-      return 0
-    }
-    return positions(member).epoch
+    guard let channel = channels[cid], let row = channel.main.membership(user) else { return 0 }
+    return positions(channel.main.memberships[row]).epoch
   }
 
   /// When a watermark first reached message `n`, of which only the last `kept` moves keep their time (R17).
@@ -88,12 +92,16 @@ extension NaiveModel {
       return Moment(at: step.at, isExact: isExact)
     }
     let place = steps.firstIndex { $0.to >= n }!
-    let forgotten = max(0, steps.count - kept)
-    if place >= forgotten { return shown(steps[place], isExact: true) }
-    let bound = kept == 0 ? steps.last! : steps[forgotten]
+    let dropped = (steps.lastIndex(where: \.isForgotten) ?? -1) + 1
+    let forgotten = max(0, steps.count - kept, dropped)
+    // Of the first move behind those that were dropped nobody knows any more where it began.
+    let isFirstLeft = dropped > 0 && place == dropped
+    if place >= forgotten, !isFirstLeft { return shown(steps[place], isExact: true) }
+    let isNoneKept = forgotten == steps.count
+    let bound = isNoneKept ? steps.last! : steps[forgotten]
     var moment = shown(bound, isExact: false)
     // A hidden move is shown since when its user shows, and that stays.
-    moment.isBound = kept == 0 || !bound.isHidden || shownSince == nil
+    moment.isBound = isNoneKept || !bound.isHidden || shownSince == nil
     return moment
   }
 }

@@ -1,8 +1,9 @@
 /// An independent oracle (STYLE.md, habit 12): written from the rules of DESIGN.md, apart from the code that it checks. It keeps
 /// whole histories in arrays and dictionaries, and answers by going through them: no column, prefix, index or marker trick.
 ///
-/// Here are the commands; what positions follow from a history is in `NaiveModel+Positions.swift`, what is answered in
-/// `NaiveModel+Answers.swift`.
+/// Here is what there is, and the commands on channels, types and users; messages and marks are in `NaiveModel+Messages.swift`, removal in
+/// `NaiveModel+Removal.swift`, what positions follow from a history in `NaiveModel+Positions.swift`, what is answered in
+/// `NaiveModel+Answers.swift` and, for a user over all channels, in `NaiveModel+Users.swift`.
 struct NaiveModel: Sendable {
   /// Something that a member did, and whether they hid it then; positions are worked out from the first to the last of these.
   enum Act: Sendable {
@@ -14,14 +15,19 @@ struct NaiveModel: Sendable {
 
   /// From one join to its leave. Joining again is another membership (R6).
   struct Membership: Sendable {
-    let user: String
+    /// Empty: erased.
+    var user: String
     var role: String
     /// How many messages there were.
     let joinedAfter: Int
     let joinedAt: Int
     let hidesHistory: Bool
+    /// Of a thread: by marking it read. While they hide that they read, nobody else knows that they are in it (R7).
+    var isByReading = false
     var hasLeft = false
     var acts: [Act] = []
+    /// The times of so many acts are kept no more: threads keep the newest moves only (R15).
+    var actsForgotten = 0
   }
 
   /// That a membership acknowledged a message (R9).
@@ -36,7 +42,8 @@ struct NaiveModel: Sendable {
 
   struct Message: Sendable {
     let id: String
-    let sender: String
+    /// Empty: the system, or erased.
+    var sender: String
     let isSilent: Bool
     let registeredAt: Int
     let createdAt: Int
@@ -50,12 +57,32 @@ struct NaiveModel: Sendable {
     var acknowledgements: [Acknowledgement] = []
   }
 
-  struct Channel: Sendable {
-    var own: Settings
+  /// Where messages stand in order and members have positions: a channel by itself, or one of its threads (R15).
+  struct Room: Sendable {
+    /// Of a thread: where its parent message stands among the channel's.
+    var parent: Int?
     var memberships: [Membership] = []
     var messages: [Message] = []
     /// Where in `messages` an id stands.
     var places: [String: Int] = [:]
+
+    /// The membership of a user who is a member now.
+    func membership(_ user: String) -> Int? {
+      memberships.firstIndex { $0.user == user && !$0.hasLeft }
+    }
+  }
+
+  struct Channel: Sendable {
+    var own: Settings
+    var main = Room()
+    var threads: [Room] = []
+  }
+
+  /// A room by its name: a channel's own, or one of its threads.
+  struct Spot: Hashable, Sendable {
+    var cid: String
+    /// Among the channel's threads.
+    var thread: Int?
   }
 
   struct ChannelType: Sendable {
@@ -70,10 +97,25 @@ struct NaiveModel: Sendable {
     "status_rule": "any", "kept_steps": "64",
   ]
 
-  private(set) var channels: [String: Channel] = [:]
+  var channels: [String: Channel] = [:]
   private(set) var types: [String: ChannelType] = [:]
-  private(set) var users: [String: UserView] = [:]
+  var users: [String: UserView] = [:]
+  /// The last version of users who were erased, and when they were.
+  var erased: [String: (version: Int, at: Int)] = [:]
+  /// The places of those who have settings, or had.
+  var places: [String: Int] = [:]
   private(set) var now = 0
+
+  subscript(spot: Spot) -> Room {
+    get { spot.thread.map { channels[spot.cid]!.threads[$0] } ?? channels[spot.cid]!.main }
+    set {
+      if let thread = spot.thread {
+        channels[spot.cid]!.threads[thread] = newValue
+      } else {
+        channels[spot.cid]!.main = newValue
+      }
+    }
+  }
 
   // MARK: Commands
 
@@ -82,20 +124,9 @@ struct NaiveModel: Sendable {
     switch command {
     case .put(let cid, let settings, let members): return put(cid, settings, members)
     case .change(let cid, let add, let remove): return change(cid, add, remove)
-    case .post(let cid, let id, let sender, let created, let isSilent, let wantsReceipt):
-      return post(cid, id, sender, created, isSilent, wantsReceipt)
+    case .post, .read, .delivered, .unread: return performInRoom(command, thread: nil)
+    case .inThread(let parent, let command): return performInRoom(command, thread: parent)
     case .delete(let cid, let id): return delete(cid, id)
-    case .read(let cid, let user, let message, let epoch):
-      let isHidden = hidesRead(user)
-      return act(cid, user, message, emptyIsNewest: true) {
-        .read(to: $0, epoch: epoch, at: $1, isHidden: isHidden)
-      }
-    case .delivered(let cid, let user, let message):
-      let isHidden = hidesDelivered(user)
-      return act(cid, user, message, emptyIsNewest: true) { .delivered(to: $0, at: $1, isHidden: isHidden) }
-    case .unread(let cid, let user, let message, let epoch):
-      let isOff = channels[cid] != nil && settings(cid)["mark_unread"] == "off"
-      return act(cid, user, message, isOff: isOff) { n, _ in .unread(from: n, epoch: epoch) }
     case .acknowledge(let cid, let user, let messages, let note):
       guard channels[cid] != nil else { return .refused("channel_not_found") }
       guard let row = membership(cid, user) else { return .refused("not_a_member") }
@@ -118,8 +149,14 @@ struct NaiveModel: Sendable {
     case .patchUser(let user, let showsRead, let showsDelivered, let revoked):
       return patch(user, showsRead, showsDelivered, revoked)
     case .assignUser(let record):
-      if record.version > users[record.user]?.version ?? 0 { users[record.user] = record }
-      return .user(users[record.user] ?? UserView(user: record.user))
+      if record.version > settings(of: record.user).version { keep(record) }
+      return .user(settings(of: record.user))
+    case .truncate(let cid, let before): return truncate(cid, before)
+    case .deleteChannel(let cid): return .done(channels.removeValue(forKey: cid) != nil)
+    case .eraseMember(let cid, let user): return eraseMember(cid, user)
+    case .eraseUser(let user): return eraseUser(user)
+    case .assignErased(let user, let version): return assignErased(user, version)
+    case .readAll(let user): return readAll(user)
     }
   }
 
@@ -127,173 +164,68 @@ struct NaiveModel: Sendable {
   mutating func pass(to clock: Int) { now = max(now, clock) }
 
   private mutating func put(_ cid: String, _ settings: Settings, _ members: [Seat]) -> Outcome {
+    if members.contains(where: { isErasing($0.user) }) { return .refused("user_erased") }
     let isNew = channels[cid] == nil
     channels[cid, default: Channel(own: [:])].own.merge(settings) { $1 }
     join(cid, members)
-    return .channel(isNew: isNew, members: memberCount(cid), newest: channels[cid]!.messages.count)
+    return .channel(isNew: isNew, members: memberCount(cid), newest: channels[cid]!.main.messages.count)
   }
 
   private mutating func change(_ cid: String, _ add: [Seat], _ remove: [String]) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
+    if add.contains(where: { isErasing($0.user) }) { return .refused("user_erased") }
     for user in remove {
-      if let current = membership(cid, user) { channels[cid]!.memberships[current].hasLeft = true }
+      // Leaving the channel leaves its threads (R15).
+      for spot in spots(cid) {
+        if let current = self[spot].membership(user) { self[spot].memberships[current].hasLeft = true }
+      }
     }
     join(cid, add)
-    return .channel(isNew: false, members: memberCount(cid), newest: channels[cid]!.messages.count)
+    return .channel(isNew: false, members: memberCount(cid), newest: channels[cid]!.main.messages.count)
   }
 
   private mutating func join(_ cid: String, _ seats: [Seat]) {
     let hidesHistory = settings(cid)["history"] == "hidden"
     for seat in seats {
       if let current = membership(cid, seat.user) {
-        if !seat.role.isEmpty { channels[cid]!.memberships[current].role = seat.role }
+        if !seat.role.isEmpty { channels[cid]!.main.memberships[current].role = seat.role }
         continue
       }
-      channels[cid]!.memberships.append(
-        Membership(
-          user: seat.user,
-          role: seat.role,
-          joinedAfter: channels[cid]!.messages.count,
-          joinedAt: now,
-          hidesHistory: hidesHistory
-        )
+      join(
+        Spot(cid: cid),
+        seat.user,
+        role: seat.role,
+        after: channels[cid]!.main.messages.count,
+        hidesHistory: hidesHistory
       )
     }
   }
 
-  private mutating func post(
-    _ cid: String,
-    _ id: String,
-    _ sender: String,
-    _ created: Int,
-    _ isSilent: Bool,
-    _ wantsReceipt: Bool
-  ) -> Outcome {
-    guard channels[cid] != nil else { return .refused("channel_not_found") }
-    if let known = channels[cid]!.places[id] {
-      let message = channels[cid]!.messages[known]
-      if message.isDeleted { return .refused("message_deleted") }
-      return .message(sequence: known + 1, isNew: false, refusal: message.receiptRefusal)
-    }
-    var message = Message(
-      id: id,
-      sender: sender,
-      isSilent: isSilent,
-      registeredAt: now,
-      createdAt: created == 0 ? now : created
-    )
-    if wantsReceipt {
-      message.receiptRefusal = receiptRefusal(cid, sender)
-      message.hasReceipt = message.receiptRefusal.isEmpty
-      if message.hasReceipt, let ttl = number("receipt_ttl", cid) { message.expiresAt = now + ttl * 1000 }
-    }
-    channels[cid]!.places[id] = channels[cid]!.messages.count
-    channels[cid]!.messages.append(message)
-    let sequence = channels[cid]!.messages.count
-    if let row = membership(cid, sender) {
-      channels[cid]!.memberships[row].acts.append(
-        .posted(
-          sequence,
-          at: now,
-          hidesRead: hidesRead(sender),
-          hidesDelivered: hidesDelivered(sender)
-        )
-      )
-    }
-    return .message(sequence: sequence, isNew: true, refusal: message.receiptRefusal)
-  }
-
-  /// R9: why this sender may not ask for a receipt now.
-  private func receiptRefusal(_ cid: String, _ sender: String) -> String {
-    if let roles = roles("receipt_request_roles", cid) {
-      let role = membership(cid, sender).map { channels[cid]!.memberships[$0].role } ?? ""
-      if !roles.contains(role) { return "receipt_not_allowed" }
-    }
-    if let limit = number("receipt_daily_limit", cid) {
-      let today = channels[cid]!.messages.filter {
-        $0.hasReceipt && $0.registeredAt / 86_400_000 == now / 86_400_000
-      }
-      if today.count >= limit { return "receipt_limit_reached" }
-    }
-    return ""
-  }
-
-  private mutating func delete(_ cid: String, _ id: String) -> Outcome {
-    guard channels[cid] != nil else { return .refused("channel_not_found") }
-    guard let place = channels[cid]!.places[id] else { return .refused("message_not_found") }
-    channels[cid]!.messages[place].isDeleted = true
-    return .position(place + 1)
-  }
-
-  private mutating func act(
-    _ cid: String,
+  mutating func join(
+    _ spot: Spot,
     _ user: String,
-    _ message: String,
-    emptyIsNewest: Bool = false,
-    isOff: Bool = false,
-    _ make: (Int, Int) -> Act
-  ) -> Outcome {
-    guard channels[cid] != nil else { return .refused("channel_not_found") }
-    guard let row = membership(cid, user) else { return .refused("not_a_member") }
-    guard !isOff else { return .refused("mark_unread_off") }
-    var sequence = channels[cid]!.messages.count
-    if !(emptyIsNewest && message.isEmpty) {
-      guard let place = channels[cid]!.places[message] else { return .refused("message_not_found") }
-      sequence = place + 1
-    }
-    let act = make(sequence, now)
-    channels[cid]!.memberships[row].acts.append(act)
-    if case .read = act, readAcknowledges(cid) {
-      // Each one as by hand; what may not be acknowledged is not.
-      for message in channels[cid]!.messages[..<sequence] where message.hasReceipt {
-        _ = acknowledge(cid, row, message.id, "")
-      }
-    }
-    return .row(answers(cid).ownRow(user)!)
-  }
-
-  /// R9, `read_acks_receipts`.
-  private func readAcknowledges(_ cid: String) -> Bool {
-    switch settings(cid)["read_acks_receipts"]! {
-    case "always": true
-    case "direct": memberCount(cid) == 2
-    default: false
-    }
-  }
-
-  /// R9: `ok`, or why not.
-  private mutating func acknowledge(_ cid: String, _ row: Int, _ id: String, _ note: String) -> String {
-    let member = channels[cid]!.memberships[row]
-    guard let place = channels[cid]!.places[id] else { return "message_not_found" }
-    let message = channels[cid]!.messages[place]
-    if message.isDeleted { return "message_deleted" }
-    if !message.hasReceipt { return "receipt_not_requested" }
-    if message.sender == member.user { return "own_message" }
-    if message.acknowledgements.contains(where: { $0.membership == row }) { return "ok" }
-    if let expires = message.expiresAt, now >= expires { return "receipt_expired" }
-    // Neither expected nor a reader (R6).
-    if member.joinedAfter > place { return "ok" }
-    let isHidden = hidesRead(member.user)
-    let most = number("receipt_max_members", cid)
-    channels[cid]!.messages[place].acknowledgements.append(
-      Acknowledgement(membership: row, at: now, isHidden: isHidden, note: most == 0 ? "" : note)
+    role: String = "",
+    after joinedAfter: Int,
+    hidesHistory: Bool = false,
+    byReading: Bool = false
+  ) {
+    self[spot].memberships.append(
+      Membership(
+        user: user,
+        role: role,
+        joinedAfter: joinedAfter,
+        joinedAt: now,
+        hidesHistory: hidesHistory,
+        isByReading: byReading
+      )
     )
-    // Hidden ones do not count, do not displace, and do not give way: nobody can see from the others that somebody hidden acknowledged.
-    guard let most, !isHidden else { return "ok" }
-    while true {
-      let kept = channels[cid]!.messages[place].acknowledgements.indices.filter {
-        let other = channels[cid]!.messages[place].acknowledgements[$0]
-        return !other.isHidden && !other.isForgotten
-      }
-      guard kept.count > most else { return "ok" }
-      channels[cid]!.messages[place].acknowledgements[kept[0]].isForgotten = true
-    }
   }
 
   private mutating func patch(_ user: String, _ showsRead: Bool?, _ showsDelivered: Bool?, _ revoked: Int?)
     -> Outcome
   {
-    let before = users[user] ?? UserView(user: user)
+    if isErasing(user) { return .refused("user_erased") }
+    let before = settings(of: user)
     var after = before
     if let showsRead { after.hidesRead = !showsRead }
     if let showsDelivered { after.hidesDelivered = !showsDelivered }
@@ -302,7 +234,8 @@ struct NaiveModel: Sendable {
     if before.hidesDelivered, !after.hidesDelivered { after.deliveredShownSince = now }
     if after != before {
       after.version += 1
-      users[user] = after
+      after.isErased = false
+      keep(after)
     }
     return .user(after)
   }
@@ -311,6 +244,14 @@ struct NaiveModel: Sendable {
 
   func hidesRead(_ user: String) -> Bool { users[user]?.hidesRead ?? false }
   func hidesDelivered(_ user: String) -> Bool { users[user]?.hidesDelivered ?? false }
+
+  /// What a user was given; of one who never was, or who is erased, the defaults. Of an erased one the version stays, so that what is
+  /// still on its way is ignored.
+  func settings(of user: String) -> UserView {
+    if let record = users[user] { return record }
+    return erased[user].map { UserView(user: user, version: $0.version, isErased: true) }
+      ?? UserView(user: user)
+  }
 
   /// R7: their token is older than the moment before which all of theirs were revoked.
   func isRevoked(_ user: String, issuedSeconds: Int) -> Bool {
@@ -326,19 +267,43 @@ struct NaiveModel: Sendable {
   func number(_ option: String, _ cid: String) -> Int? { Int(settings(cid)[option]!) }
 
   /// An option that is a list of roles, or `null`.
-  private func roles(_ option: String, _ cid: String) -> [String]? {
+  func roles(_ option: String, _ cid: String) -> [String]? {
     let value = settings(cid)[option]!
     return value == "null" ? nil : value.split(separator: ",").map(String.init)
   }
 
-  /// The membership of a user who is a member now.
-  func membership(_ cid: String, _ user: String) -> Int? {
-    channels[cid]!.memberships.firstIndex { $0.user == user && !$0.hasLeft }
+  /// The channel's own room and all its threads.
+  func spots(_ cid: String) -> [Spot] {
+    [Spot(cid: cid)] + channels[cid]!.threads.indices.map { Spot(cid: cid, thread: $0) }
   }
 
-  func memberCount(_ cid: String) -> Int { channels[cid]!.memberships.filter { !$0.hasLeft }.count }
+  /// Where a message stands: ids are unique in a channel and all its threads together.
+  func find(_ cid: String, _ id: String) -> (spot: Spot, place: Int)? {
+    for spot in spots(cid) {
+      if let place = self[spot].places[id] { return (spot, place) }
+    }
+    return nil
+  }
 
-  func messageCount(_ cid: String) -> Int { channels[cid]?.messages.count ?? 0 }
+  /// The thread of a parent message.
+  func thread(_ cid: String, of parent: Int) -> Spot? {
+    spots(cid).first { self[$0].parent == parent }
+  }
+
+  /// Deleted itself, or a reply to a message that is.
+  func isGone(_ spot: Spot, _ place: Int) -> Bool { self[spot].messages[place].isDeleted || isClosed(spot) }
+
+  /// A thread whose parent message is deleted.
+  func isClosed(_ spot: Spot) -> Bool {
+    self[spot].parent.map { channels[spot.cid]!.main.messages[$0].isDeleted } ?? false
+  }
+
+  /// The membership of a user who is a member of the channel now.
+  func membership(_ cid: String, _ user: String) -> Int? { channels[cid]!.main.membership(user) }
+
+  func memberCount(_ cid: String) -> Int { channels[cid]!.main.memberships.filter { !$0.hasLeft }.count }
+
+  func messageCount(_ cid: String) -> Int { channels[cid]?.main.messages.count ?? 0 }
 }
 
 /// A refusal by the wire's name of its error.

@@ -3,79 +3,9 @@ import Testing
 /// The oracle by itself: what DESIGN.md's rules say of small cases, worked out by hand. What it says of large ones is worth no more than this.
 @Suite("The naive model")
 struct NaiveModelTests {
-  /// A room, a clock, and the model.
-  private struct Room {
-    var model = NaiveModel()
-    var clock = 1000
-    let cid = "team:room"
-
-    init(_ settings: Settings = [:], _ users: [String] = ["alice", "bob", "carol"]) {
-      _ = model.perform(
-        .put(cid: cid, settings: settings, members: users.map { Seat(user: $0) }),
-        clock: clock
-      )
-    }
-
-    /// One command, at its own time: each comes 100 ms after the one before.
-    @discardableResult
-    mutating func `do`(_ command: Command) -> Outcome {
-      clock += 100
-      return model.perform(command, clock: clock)
-    }
-
-    mutating func post(_ id: String, by sender: String = "alice", receipt: Bool = false) -> Outcome {
-      self.do(.post(cid: cid, id: id, sender: sender, created: 0, isSilent: false, wantsReceipt: receipt))
-    }
-    mutating func read(_ user: String, _ id: String = "") {
-      self.do(.read(cid: cid, user: user, message: id, epoch: nil))
-    }
-    mutating func deliver(_ user: String, _ id: String = "") {
-      self.do(.delivered(cid: cid, user: user, message: id))
-    }
-    mutating func acknowledge(_ user: String, _ ids: String..., note: String = "") -> Outcome {
-      self.do(.acknowledge(cid: cid, user: user, messages: ids, note: note))
-    }
-    mutating func hide(_ user: String, read: Bool? = nil, delivered: Bool? = nil) {
-      self.do(
-        .patchUser(user, showsRead: read.map { !$0 }, showsDelivered: delivered.map { !$0 }, revoked: nil)
-      )
-    }
-    mutating func set(_ settings: Settings) { self.do(.put(cid: cid, settings: settings, members: [])) }
-
-    /// Word, receipt, read, delivered and member counts.
-    func status(_ id: String, _ viewer: Viewer = .server) -> String {
-      switch model.answers(cid).status(id, viewer) {
-      case .refused(let name): name
-      case .status(let status):
-        "\(status.word) \(status.receipt) \(status.readCount) \(status.deliveredCount) \(status.memberCount)"
-      }
-    }
-    /// `user@time`, `~` before a time that is not exact, the note behind it.
-    func list(_ id: String, _ list: ListName, _ order: OrderName = .joined, _ viewer: Viewer = .server)
-      -> String
-    {
-      switch model.answers(cid).list(id, viewer, list, order) {
-      case .failure(let refusal): refusal.name
-      case .success(let entries):
-        entries.map { "\($0.user)@\($0.isExact ? "" : "~")\($0.at)\($0.note)" }.joined(separator: " ")
-      }
-    }
-    func member(_ user: String, _ id: String, _ viewer: Viewer = .server) -> String {
-      switch model.answers(cid).memberStatuses(id, viewer, [user]) {
-      case .failure(let refusal): refusal.name
-      case .success(let results):
-        switch results[0] {
-        case .refused(let name): name
-        case .status(let status):
-          "\(status.word) \(status.readAt) \(status.deliveredAt) \(status.isExact)"
-        }
-      }
-    }
-  }
-
   @Test("R7: hidden is unmoved, to everybody but oneself; showing again counts from then")
   func privacy() {
-    var room = Room()
+    var room = NaiveRoom()
     _ = room.post("m1")
     room.read("bob", "m1")
     #expect(room.status("m1") == "read none 1 1 2")
@@ -102,7 +32,7 @@ struct NaiveModelTests {
 
   @Test("R7: the kinds are hidden one by one")
   func kinds() {
-    var room = Room()
+    var room = NaiveRoom()
     room.hide("bob", delivered: true)
     _ = room.post("m1")
     room.deliver("bob")
@@ -118,7 +48,7 @@ struct NaiveModelTests {
     "R8: with read_events off everybody is as if unmoved, acknowledgements are no reading, receipts go on"
   )
   func events() {
-    var room = Room(["read_events": "false"])
+    var room = NaiveRoom(["read_events": "false"])
     _ = room.post("m1", receipt: true)
     room.read("bob")
     #expect(room.status("m1") == "sent processing 0 0 2")
@@ -134,7 +64,7 @@ struct NaiveModelTests {
 
   @Test("R19: of those who are not hidden, rounded up, at least one")
   func rule() {
-    var room = Room(["status_rule": "all"], ["alice", "bob", "carol", "dave"])
+    var room = NaiveRoom(["status_rule": "all"], ["alice", "bob", "carol", "dave"])
     _ = room.post("m1")
     room.read("bob")
     #expect(room.status("m1") == "sent none 1 1 3")
@@ -155,7 +85,7 @@ struct NaiveModelTests {
 
   @Test("R9: done when all that are expected and not hidden have acknowledged, else expired in time")
   func receipts() {
-    var room = Room(["receipt_ttl": "1"])
+    var room = NaiveRoom(["receipt_ttl": "1"])
     _ = room.post("m1", receipt: true)  // at 1100
     _ = room.post("m2")
     #expect(room.status("m1") == "sent processing 0 0 2")
@@ -186,7 +116,7 @@ struct NaiveModelTests {
 
   @Test("R9: limits on receipts, and what gives way")
   func limits() {
-    var room = Room([
+    var room = NaiveRoom([
       "receipt_request_roles": "admin", "receipt_daily_limit": "1", "receipt_max_members": "1",
     ])
     #expect(
@@ -216,7 +146,7 @@ struct NaiveModelTests {
 
   @Test("R9: mark-read acknowledges in channels of two, or always, or never")
   func readAcknowledges() {
-    var room = Room(["mark_unread": "public"])
+    var room = NaiveRoom(["mark_unread": "public"])
     _ = room.post("m1", receipt: true)
     room.read("bob")
     #expect(room.status("m1") == "read processing 1 1 2")
@@ -235,7 +165,7 @@ struct NaiveModelTests {
 
   @Test("R10: only the sender sees counts, where that is the option")
   func countsVisible() {
-    var room = Room(["counts_visible_to": "sender"])
+    var room = NaiveRoom(["counts_visible_to": "sender"])
     _ = room.post("m1", receipt: true)
     _ = room.acknowledge("bob", "m1")
     _ = room.acknowledge("carol", "m1")
@@ -255,7 +185,7 @@ struct NaiveModelTests {
 
   @Test("R11: readers, delivered and unread; in join order, or by time and then id")
   func lists() {
-    var room = Room([:], ["zoe", "bob", "carol", "alice"])
+    var room = NaiveRoom([:], ["zoe", "bob", "carol", "alice"])
     _ = room.post("m1", by: "alice")
     room.read("carol")
     room.clock -= 100
@@ -273,7 +203,7 @@ struct NaiveModelTests {
 
   @Test("R17: the step that first reached it, as far as steps are kept")
   func steps() {
-    var room = Room(["kept_steps": "2"])
+    var room = NaiveRoom(["kept_steps": "2"])
     for id in ["m1", "m2", "m3"] { _ = room.post(id) }  // 1100, 1200, 1300
     for id in ["m1", "m2", "m3"] { room.read("bob", id) }  // 1400, 1500, 1600
     #expect(room.list("m1", .readers) == "bob@~1500")
@@ -286,7 +216,7 @@ struct NaiveModelTests {
 
   @Test("users' settings rise in version with each change; tokens from before a moment are revoked")
   func settings() {
-    var room = Room()
+    var room = NaiveRoom()
     let none = UserView(user: "bob")
     #expect(room.do(.patchUser("bob", showsRead: true, showsDelivered: nil, revoked: nil)) == .user(none))
     let first = UserView(user: "bob", version: 1, hidesRead: true)

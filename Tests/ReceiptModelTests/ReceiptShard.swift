@@ -10,13 +10,18 @@ import Testing
 /// | `options ttl=10 max=2 daily=3 roles=admin,host acks=always` | sets options; `-` is null |
 /// | `join alice bob [as admin]`, `leave bob`, `hide bob`, `show bob` | |
 /// | `post m1…m3 by alice [plain]` | `receipt`, `none`, `limitReached`, `notAllowed`: with what the last one stands there; `plain`: none is asked for |
-/// | `delete m1` | |
+/// | `delete m1`, `truncate [m3]` | |
+/// | `erase bob` | `erased`, or `unknown` |
+/// | `trace bob` | where the id still is: `memory`, and names of pages |
+/// | `unread bob` | messages that bob has not read, and the first of them |
+/// | `sender m1`, `status m1` | the sender or `-`; how many have read it, of how many |
 /// | `ack bob m1 m2 [note hello]` | per message `ok`, or why not |
 /// | `read bob [m1]` | what was acknowledged with it, and through which message, if anything was noted |
 /// | `receipt m1` | `none`, `processing`, `done`, `expired` |
-/// | `records m1` | in the page's order: `bob` gave way, `bob@1000`, `(bob@1000)` while hidden, `bob@1000=hello` with a note |
+/// | `records m1` | in the page's order: `bob` gave way, `bob@1000`, `(bob@1000)` while hidden, `bob@1000=hello` with a note, `*` somebody erased |
 /// | `oldest m1` | the oldest kept time, or `-` |
-/// | `page m1`, `pages` | writes the page of a message's receipt; all pages |
+/// | `mark bob m3` | marks unread |
+/// | `page m1`, `head`, `pages` | writes the page of a message's receipt, the head page; all pages |
 /// | `recover` | goes on from pages and log, read in several orders that all have to come to the same |
 final class ReceiptShard {
   private(set) var state = ShardState(id: ShardID(0))
@@ -82,6 +87,46 @@ final class ReceiptShard {
     case "delete":
       let id = Array(words.first!.utf8)
       try decide { _ = try state.decideDelete(slot, id: id.span.bytes, at: $0, into: &$1) }
+    case "truncate":
+      let id = Array((words.first ?? "").utf8)
+      do {
+        try decide { try state.decideTruncate(slot, before: id.span.bytes, at: $0, into: &$1) }
+      } catch let refusal as Refusal {
+        return "\(refusal)"
+      }
+    case "mark":
+      let (user, id) = (Array(words.first!.utf8), Array(words.last!.utf8))
+      try decide {
+        _ = try state.decideUnread(
+          slot,
+          user: user.span.bytes,
+          message: id.span.bytes,
+          epoch: nil,
+          into: &$1
+        )
+      }
+    case "erase":
+      var wasKnown = false
+      try decide { wasKnown = state.decideErase(slot, member: words.first!, at: $0, into: &$1) }
+      return wasKnown ? "erased" : "unknown"
+    case "trace": return trace(words.first!)
+    case "unread":
+      guard let row = state[slot].row(of: words.first!) else { return "notAMember" }
+      let own = state.ownRow(slot, row).own!
+      return "\(own.unreadMessages)"
+        + (own.firstUnread == .zero ? "" : " from \(state[slot].messages.text(own.firstUnread))")
+    case "sender":
+      let sender = state[slot].users.text(state[slot].messages.sender(try sequence(words.first!)))
+      return sender.isEmpty ? "-" : sender
+    case "status":
+      let id = Array(words.first!.utf8)
+      state.refresh(slot)
+      do throws(Refusal) {
+        let status = try state.status(slot, message: id.span.bytes)
+        return "\(status.readCount) of \(status.memberCount)"
+      } catch {
+        return "\(error)"
+      }
     case "ack":
       let note = Self.take("note", from: &words) ?? ""
       let user = words.removeFirst()
@@ -90,6 +135,7 @@ final class ReceiptShard {
     case "receipt": return "\(state[slot].receiptStatus(try sequence(words.first!), at: now))"
     case "records": return records(of: try sequence(words.first!))
     case "page": write(.receipts(try sequence(words.first!)))
+    case "head": write(.head)
     case "pages": for page in pageIDs { write(page) }
     case "recover": try recover()
     default: throw Fault(text: "no such verb")
@@ -170,6 +216,13 @@ final class ReceiptShard {
     .joined(separator: " ")
   }
 
+  /// Where an id still is; what was written before is looked at as it would be written now.
+  private func trace(_ user: String) -> String {
+    let found = pageIDs.filter { "\(state.effects(of: $0, in: slot))".contains("\"\(user)\"") }
+    return ((state[slot].users.find(user) == nil ? [] : ["memory"]) + found.map { "\($0)" })
+      .joined(separator: " ")
+  }
+
   private func setOptions(_ words: ArraySlice<String>) throws {
     var patch = OptionPatch()
     for word in words {
@@ -191,7 +244,8 @@ final class ReceiptShard {
 
   private func records(of sequence: SequenceNumber) -> String {
     state[slot].receipts.acknowledgements(of: sequence).map { record in
-      let user = state[slot].users.text(state[slot].rows.user(record.row))
+      let name = state[slot].users.text(state[slot].rows.user(record.row))
+      let user = name.isEmpty ? "*" : name
       let at = record.at == .none ? "" : "@\(record.at.milliseconds)"
       let text = "\(user)\(at)\(record.note.isEmpty ? "" : "=\(record.note)")"
       return record.isHidden ? "(\(text))" : text

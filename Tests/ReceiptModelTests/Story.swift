@@ -237,6 +237,8 @@ struct Story {
       )
     case .type(let version, let settings):
       return Answer(word: moved, facts: settings.merging(["version": "\(version)"]) { $1 })
+    case .done(let isDone): return Answer(word: isDone ? "done" : "nothing")
+    case .marked(let cids): return Answer(word: cids.joined(separator: " "))
     }
   }
 

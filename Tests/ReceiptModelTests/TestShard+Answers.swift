@@ -19,8 +19,10 @@ extension TestShard {
   func status(_ cid: String, _ id: String, _ viewer: Viewer = .server) -> StatusResult {
     let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
     do throws(Refusal) {
-      let viewer = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
-      return .status(StatusView(try state.status(slot, message: id.span.bytes, viewer: viewer)))
+      let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
+      let place = state.place(of: id.span.bytes, in: slot)
+      let viewer = state.viewer(asker, in: place)
+      return .status(StatusView(try state.status(place, message: id.span.bytes, viewer: viewer)))
     } catch {
       return .refused(error.wireName)
     }
@@ -62,7 +64,9 @@ extension TestShard {
     let cursor = Array((cursor ?? "").utf8)
     let query = ShardState.ListQuery(MemberList(list), order == .joined ? .joined : .time, limit: limit)
     do throws(Refusal) {
-      let viewer = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
+      let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
+      let slot = state.place(of: id.span.bytes, in: slot)
+      let viewer = state.viewer(asker, in: slot)
       var times = MemberTimes(now: state.time)
       while true {
         var scan = try state.beginList(
@@ -88,7 +92,9 @@ extension TestShard {
   {
     let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
     do throws(Refusal) {
-      let viewer = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
+      let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
+      let slot = state.place(of: id.span.bytes, in: slot)
+      let viewer = state.viewer(asker, in: slot)
       let message = try state.shownMessage(id.span.bytes, in: slot)
       return .success(users.map { memberStatus(slot, viewer, message, $0) })
     } catch {
@@ -244,11 +250,17 @@ struct ShardDigest: Equatable {
     var receipts: [Effect]
     /// Rows that were left, as a page would write them.
     var rows: [Effect]
+    /// By parent.
+    var threads: [[Effect]]
+    /// Of a user's index of channels.
+    var memberships: [Effect]
   }
 
   var nextChannel: ChannelNumber
   var types: [String: ChannelTypeRecord]
   var users: [UserSettings]
+  /// Changes of memberships on their way, and how far they are sent and taken.
+  var outbox: [Effect]
   var channels: [ChannelNumber: Channel] = [:]
 
   init(_ state: borrowing ShardState, _ slots: [ChannelNumber: ChannelSlot]) {
@@ -256,6 +268,8 @@ struct ShardDigest: Equatable {
     let set = state.types.filter { $0.version > 0 }
     types = Dictionary(uniqueKeysWithValues: set.map { ($0.name, $0) })
     users = (0..<UInt32(state.settings.count)).map { state.settings[$0] }
+    let outboxPages = min(PageID.outboxPages, state.outbox.last / PageID.changesPerOutboxPage + 1)
+    outbox = (0..<UInt32(outboxPages)).flatMap { state.outboxEffects($0) } + state.indexEffects
     for (number, slot) in slots { channels[number] = Channel(state, slot) }
   }
 
@@ -264,6 +278,7 @@ struct ShardDigest: Equatable {
     if a == b { return nil }
     if a.nextChannel != b.nextChannel { return "next channel: \(a.nextChannel), \(b.nextChannel)" }
     if a.users != b.users { return "users: \(a.users), \(b.users)" }
+    if a.outbox != b.outbox { return "outbox: \(a.outbox), \(b.outbox)" }
     if a.types != b.types { return "types: \(a.types), \(b.types)" }
     for (number, channel) in a.channels.sorted(by: { $0.key < $1.key }) {
       guard let other = b.channels[number] else { return "channel \(channel.cid) is not in both" }
@@ -275,14 +290,24 @@ struct ShardDigest: Equatable {
     return "different channels"
   }
 
+  /// Of lists, only what differs first.
   private static func zip3(_ a: Mirror, _ b: Mirror) -> [(String, String, String)] {
-    zip(a.children, b.children).map { ($0.label ?? "", String(describing: $0.value), "\($1.value)") }
+    zip(a.children, b.children).flatMap { a, b -> [(String, String, String)] in
+      let name = a.label ?? ""
+      let (list, otherList) = (Mirror(reflecting: a.value), Mirror(reflecting: b.value))
+      guard list.displayStyle == .collection else { return [(name, "\(a.value)", "\(b.value)")] }
+      return [("count of \(name)", "\(list.children.count)", "\(otherList.children.count)")]
+        + zip(list.children, otherList.children).enumerated().map { place, pair in
+          ("\(name) \(place)", "\(pair.0.value)", "\(pair.1.value)")
+        }
+    }
   }
 }
 
 extension ShardDigest.Channel {
   init(_ state: borrowing ShardState, _ slot: ChannelSlot) {
-    let options = state.options(slot)
+    // A user's index is of no type.
+    let options = state[slot].isIndex ? ChannelTypeOptions() : state.options(slot)
     cid = String(decoding: state[slot].cid, as: UTF8.self)
     created = state[slot].created
     own = state[slot].ownOptions
@@ -297,6 +322,10 @@ extension ShardDigest.Channel {
     messages = []
     receipts = []
     rows = []
+    threads = state.threadContents(slot)
+    memberships = (0..<state[slot].memberships.pageCount).flatMap {
+      state.effects(of: .memberships($0), in: slot)
+    }
     for position in 0..<rowCount {
       let row = MemberOrdinal(UInt32(position))
       roles.append(state[slot].rows.roles[row.rawValue] ?? "")
@@ -400,7 +429,9 @@ extension UserView {
       hidesDelivered: settings.hidesDelivered,
       readShownSince: Int(settings.readShownSince.milliseconds),
       deliveredShownSince: Int(settings.deliveredShownSince.milliseconds),
-      revokedBefore: Int(settings.tokensRevokedBefore.milliseconds)
+      revokedBefore: Int(settings.tokensRevokedBefore.milliseconds),
+      isErasing: settings.isErasing,
+      isErased: settings.isErased
     )
   }
 }
@@ -414,7 +445,8 @@ extension UserSettings {
       hidesDelivered: view.hidesDelivered,
       readShownSince: Timestamp(milliseconds: Int64(view.readShownSince)),
       deliveredShownSince: Timestamp(milliseconds: Int64(view.deliveredShownSince)),
-      tokensRevokedBefore: Timestamp(milliseconds: Int64(view.revokedBefore))
+      tokensRevokedBefore: Timestamp(milliseconds: Int64(view.revokedBefore)),
+      isErasing: view.isErasing
     )
   }
 }
@@ -447,6 +479,8 @@ extension Refusal {
     case .receiptExpired: "receipt_expired"
     case .notExpected: "not_expected"
     case .invalidCursor: "invalid_cursor"
+    case .userErased: "user_erased"
+    case .nestedReply: "invalid_field"
     }
   }
 }
@@ -511,4 +545,8 @@ extension ChannelTypeOptions {
       "counts_visible_to": "\(countsVisibleTo)", "status_rule": statusRule.name, "kept_steps": "\(keptSteps)",
     ]
   }
+}
+
+extension MembershipTable {
+  var pageCount: UInt32 { (placeCount + PageID.membershipsPerPage - 1) / PageID.membershipsPerPage }
 }

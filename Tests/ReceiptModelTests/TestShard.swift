@@ -21,7 +21,7 @@ final class TestShard {
     var page: PageID
   }
 
-  private(set) var state = ShardState(id: ShardID(3))
+  var state: ShardState
   private(set) var slots: [ChannelNumber: ChannelSlot] = [:]
   private(set) var log: [Batch] = []
   private(set) var pages: [PageKey: StoredPage] = [:]
@@ -32,7 +32,9 @@ final class TestShard {
   /// How many effects the last command left.
   private(set) var lastEffectCount = 0
   /// Broken promises that no answer shows: invariants, effects of a refused command.
-  private(set) var faults: [String] = []
+  var faults: [String] = []
+  /// Times in threads that were dropped since they were taken (`TestShard+Histories.swift`).
+  var forgotten: [ForgottenTimes] = []
   /// Whether everything is checked after each command, or only what the command touched.
   var checksEverything = false
 
@@ -44,9 +46,17 @@ final class TestShard {
     return slot
   }
 
+  let shardCount: Int
+
+  init(id: ShardID = ShardID(3), shardCount: Int = 1) {
+    self.shardCount = shardCount
+    state = ShardState(id: id, shardCount: shardCount)
+  }
+
   // MARK: Commands
 
   func perform(_ command: Command, clock: Int) -> Outcome {
+    if let outcome = performBeyond(command, clock: clock) { return outcome }
     let time = state.advance(clock: Timestamp(milliseconds: Int64(clock)))
     var effects: [Effect] = []
     do throws(Refusal) {
@@ -81,6 +91,8 @@ final class TestShard {
         let decided = try decideInChannel(command, time, &effects)
         apply(effects)
         return finish(decided)
+      case .inThread, .truncate, .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll:
+        preconditionFailure("performed above")
       }
     } catch {
       if !effects.isEmpty { faults.append("refused with \(error), but left \(effects.count) effects") }
@@ -205,7 +217,7 @@ final class TestShard {
       case .created(let sequence):
         return .message(slot, sequence, isNew: true)
       case .known(let sequence):
-        return .message(slot, sequence, isNew: false)
+        return .message(state.place(of: id.span.bytes, in: slot), sequence, isNew: false)
       }
     case .delete(let cid, let id):
       let id = Array(id.utf8)
@@ -242,13 +254,15 @@ final class TestShard {
         into: &effects
       )
       return .row(slot, row)
-    case .put, .change, .patchType, .assignType, .patchUser, .assignUser, .acknowledge:
+    case .put, .change, .patchType, .assignType, .patchUser, .assignUser, .acknowledge, .inThread, .truncate,
+      .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll:
       preconditionFailure("not a command within a channel")
     }
   }
 
-  private func apply(_ effects: [Effect]) {
+  func apply(_ effects: [Effect]) {
     for effect in effects {
+      noteForgotten(effect)
       state.assign(addressed: effect, slots: &slots)
       check(touchedBy: effect)
     }
@@ -261,8 +275,8 @@ final class TestShard {
 
   private func check(touchedBy effect: Effect) {
     #if DEBUG
-      guard let number = effect.channel else { return }
-      if let fault = state[slots[number]!].checkInvariants(touchedBy: effect) {
+      guard let number = effect.channel, let slot = slots[number] else { return }
+      if let fault = state[slot].checkInvariants(touchedBy: effect) {
         faults.append("after \(effect): \(fault)")
       }
     #endif
@@ -294,6 +308,8 @@ final class TestShard {
       + (0..<rowPages).map { PageKey(channel: number, page: .rows(UInt32($0))) }
       + (0..<segments).map { PageKey(channel: number, page: .segment(UInt32($0))) }
       + acknowledged(slot).map { PageKey(channel: number, page: .receipts($0)) }
+      + threadPages(slot).map { PageKey(channel: number, page: $0) }
+      + (0..<state[slot].memberships.pageCount).map { PageKey(channel: number, page: .memberships($0)) }
   }
 
   /// Messages with acknowledgements.
@@ -361,6 +377,14 @@ final class TestShard {
     for page in 0..<(UInt32(state.settings.count) + PageID.usersPerPage - 1) / PageID.usersPerPage {
       shardPages[.users(page)] = StoredPage(index: index, effects: state.userEffects(page))
     }
+    for page in outboxPages {
+      shardPages[.outbox(page)] = StoredPage(index: index, effects: state.outboxEffects(page))
+    }
+    shardPages[.index] = StoredPage(index: index, effects: state.indexEffects)
+  }
+
+  private var outboxPages: Range<UInt32> {
+    0..<UInt32(min(PageID.outboxPages, state.outbox.last / PageID.changesPerOutboxPage + 1))
   }
 
   /// Another shard, made from what is stored of this one.
@@ -373,7 +397,7 @@ final class TestShard {
 
   /// A fresh shard to which every logged effect was assigned in order.
   func replayed() -> Copy {
-    var fresh = ShardState(id: state.id)
+    var fresh = ShardState(id: state.id, shardCount: shardCount)
     var slots: [ChannelNumber: ChannelSlot] = [:]
     for batch in log {
       fresh.assign(time: batch.time)
@@ -391,10 +415,11 @@ final class TestShard {
   /// - Parameter shuffle: puts the row pages in any order; segments have to rise.
   func recovered(shuffle: ([PageID]) -> [PageID] = { $0 }) -> Copy {
     precondition(isSealed, "what is not in the log is lost")
-    var fresh = ShardState(id: state.id)
+    var fresh = ShardState(id: state.id, shardCount: shardCount)
     var slots: [ChannelNumber: ChannelSlot] = [:]
     var tails: [PageKey: [Effect]] = [:]
     var numbers: Set<ChannelNumber> = Set(pages.keys.map(\.channel))
+    var deleted: Set<ChannelNumber> = []
     for (_, page) in shardPages.sorted(by: { $0.key.order < $1.key.order }) {
       for effect in page.effects { fresh.assign(effect) }
     }
@@ -405,13 +430,14 @@ final class TestShard {
           if batch.index > shardPages[effect.page]?.index ?? .zero { fresh.assign(effect) }
           continue
         }
+        if case .channelDeleted = effect { deleted.insert(channel) }
         let key = PageKey(channel: channel, page: effect.page)
         numbers.insert(channel)
         if batch.index > pages[key]?.index ?? .zero { tails[key, default: []].append(effect) }
       }
     }
     let keys = Set(tails.keys).union(pages.keys)
-    for number in numbers.sorted() {
+    for number in numbers.subtracting(deleted).sorted() {
       let own = keys.filter { $0.channel == number }.map(\.page)
       let rowPages = shuffle(own.filter(\.isRows).sorted { $0.order < $1.order })
       let segments = own.filter { !$0.isRows && $0 != .head }.sorted { $0.order < $1.order }
@@ -465,9 +491,12 @@ extension PageID {
   /// Within pages of one kind.
   var order: UInt32 {
     switch self {
-    case .rows(let number), .segment(let number), .users(let number), .steps(_, let number): number
+    case .rows(let number), .segment(let number), .users(let number), .steps(_, let number),
+      .memberships(let number), .outbox(let number), .threadRows(_, let number),
+      .threadSegment(_, let number):
+      number
     case .receipts(let sequence): sequence.rawValue
-    case .head, .types, .shardHead: 0
+    case .head, .types, .shardHead, .index: 0
     }
   }
 }
@@ -476,7 +505,9 @@ extension ShardState {
   /// Assigns an effect to whatever it is addressed to; a channel that is not in memory is put there by its head.
   mutating func assign(addressed effect: Effect, slots: inout [ChannelNumber: ChannelSlot]) {
     guard let number = effect.channel else { return assign(effect) }
-    if case .channelAssigned(_, let cid, let created, let own) = effect, slots[number] == nil {
+    if case .channelDeleted = effect {
+      assign(effect, to: slots.removeValue(forKey: number)!)
+    } else if case .channelAssigned(_, let cid, let created, let own) = effect, slots[number] == nil {
       slots[number] = insert(number, cid: cid, created: created, own: own)
     } else {
       assign(effect, to: slots[number]!)

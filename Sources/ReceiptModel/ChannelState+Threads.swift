@@ -1,0 +1,99 @@
+/// A channel's threads (R15).
+extension ChannelState {
+  /// Whether this is a thread within a channel.
+  package var isThread: Bool { parent != .zero }
+
+  /// Whether a thread's parent is deleted: then its replies are too, and none can be added.
+  func isClosed(_ place: Int) -> Bool { messages.flags(threads[place].parent).contains(.deleted) }
+
+  /// Assigns an effect to a thread, which is made with the first one.
+  mutating func assign(_ effect: Effect, inThread parent: SequenceNumber) {
+    threads.assign(effect, at: threads.place(of: parent) ?? makeThread(parent))
+  }
+
+  private mutating func makeThread(_ parent: SequenceNumber) -> Int {
+    var thread = ChannelState(
+      number: number,
+      cid: cid,
+      created: .none,
+      ownOptions: OptionPatch(),
+      type: type,
+      parent: parent
+    )
+    thread.settingsSeen = settingsSeen
+    return threads.insert(thread)
+  }
+
+  /// The effects that make a page of a thread.
+  func effects(of page: PageID, inThread parent: SequenceNumber) -> [Effect] {
+    guard let place = threads.place(of: parent) else { return [] }
+    return threads[place].effects(of: page).map { .inThread(parent, $0) }
+  }
+
+  /// Whoever leaves the channel leaves its threads.
+  func decideLeaveThreads(_ row: MemberOrdinal, at time: Timestamp, into effects: inout [Effect]) {
+    if threads.isEmpty { return }
+    let user = users.id(rows.user(row))
+    for place in threads.places(of: user) {
+      guard let row = threads[place].row(of: user) else { continue }
+      let start = effects.count
+      effects.append(.rowLeft(number, row, at: time))
+      effects.putInThread(threads[place].parent, from: start)
+    }
+  }
+
+  /// Who asks about this channel, as who asks about one of its threads.
+  func viewer(_ viewer: ChannelViewer, inThread place: Int) -> ChannelViewer {
+    let user = users.id(viewer.user)
+    return ChannelViewer(
+      row: threads[place].row(of: user),
+      // Nobody would see everything where a server asks.
+      user: threads[place].users.find(user) ?? .stranger,
+      isServer: viewer.isServer,
+      channelRow: viewer.channelRow
+    )
+  }
+
+  /// Threads with unread replies, among those where this member has a row; of a deleted parent there are none.
+  func unreadThreads(_ row: MemberOrdinal) -> UInt32 {
+    if threads.isEmpty { return 0 }
+    let user = users.id(rows.user(row))
+    var count: UInt32 = 0
+    for place in threads.places(of: user) where !isClosed(place) {
+      guard let row = threads[place].row(of: user) else { continue }
+      if threads[place].unreadMessages(row) > 0 { count += 1 }
+    }
+    return count
+  }
+}
+
+#if DEBUG
+  extension ChannelState {
+    /// The threads, and that whoever has a row in one is a member of the channel.
+    func checkThreads() -> String? {
+      if let fault = threads.checkInvariants(newest: messages.newest) { return fault }
+      for place in 0..<threads.count {
+        for position in 0..<threads[place].rows.rowCount {
+          let row = MemberOrdinal(UInt32(position))
+          guard threads[place].rows.isActive(row) else { continue }
+          if self.row(of: threads[place].users.id(threads[place].rows.user(row))) == nil {
+            return "thread of \(threads[place].parent.rawValue), row \(position): of no member of the channel"
+          }
+        }
+        for number in 0..<threads[place].messages.newest.rawValue
+        where threads[place].messages.withID(SequenceNumber(number + 1), { messages.find($0) }) != nil {
+          return "thread of \(threads[place].parent.rawValue): reply \(number + 1) has a message's id"
+        }
+      }
+      return nil
+    }
+
+    /// What an effect on a thread touched.
+    func checkThread(_ parent: SequenceNumber, touchedBy effect: Effect) -> String? {
+      guard parent > .zero, parent <= messages.newest, let place = threads.place(of: parent) else {
+        return "thread of \(parent.rawValue): not there"
+      }
+      return threads[place].checkInvariants(touchedBy: effect).map { "thread of \(parent.rawValue): \($0)" }
+    }
+  }
+#endif

@@ -1,0 +1,380 @@
+/// Threads (R15): a thread is a channel within its channel, and a slot that names one leads to its rows and messages. What is decided about a thread is
+/// decided as in a channel, then wrapped (`putInThread`).
+extension ShardState {
+  // MARK: Slots
+
+  /// The thread under a message, by the message's id; its rows have taken over their users' settings. Nil where there is no reply yet.
+  package mutating func thread(of parent: RawSpan, in slot: ChannelSlot) throws(Refusal) -> ChannelSlot? {
+    let sequence = try self.parent(parent, in: slot)
+    guard let place = self[slot].threads.place(of: sequence) else { return nil }
+    let thread = slot.thread(place)
+    refresh(thread)
+    return thread
+  }
+
+  /// The thread that a reply is in, by the reply's id. Nil where there is no such reply.
+  package mutating func thread(withReply id: RawSpan, in slot: ChannelSlot) -> ChannelSlot? {
+    guard let place = self[slot].threads.place(ofReply: id) else { return nil }
+    let thread = slot.thread(place)
+    refresh(thread)
+    return thread
+  }
+
+  /// Where a message is: the channel's slot, or that of a thread where it is a reply. The channel's where there is no such message.
+  package mutating func place(of message: RawSpan, in slot: ChannelSlot) -> ChannelSlot {
+    if self[slot].threads.isEmpty || self[slot].messages.find(message) != nil { return slot }
+    return thread(withReply: message, in: slot) ?? slot
+  }
+
+  /// A message that can have a thread: of the channel itself, and not deleted.
+  private func parent(_ id: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber {
+    guard let sequence = self[slot].messages.find(id) else {
+      throw self[slot].threads.place(ofReply: id) == nil ? .messageNotFound : .nestedReply
+    }
+    guard !self[slot].messages.flags(sequence).contains(.deleted) else { throw .messageDeleted }
+    return sequence
+  }
+
+  /// Whether a message has no status any more: it was deleted, or the parent of its thread was.
+  func isDeleted(_ sequence: SequenceNumber, in slot: ChannelSlot) -> Bool {
+    if self[slot].messages.flags(sequence).contains(.deleted) { return true }
+    return slot.isThread && isClosed(slot)
+  }
+
+  private func isClosed(_ thread: ChannelSlot) -> Bool {
+    self[thread.channel].isClosed(Int(thread.thread) - 1)
+  }
+
+  // MARK: Positions
+
+  /// Mark-read in a thread, to a reply, or to the newest where `message` is empty. A member of the channel who has no row in the thread joins it, read up to
+  /// the newest.
+  ///
+  /// - Parameter thread: from ``thread(of:in:)`` or ``thread(withReply:in:)``.
+  package func decideRead(
+    inThread thread: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan,
+    epoch: UInt32?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    let start = effects.count
+    _ = try member(user, in: thread.channel)
+    guard !isClosed(thread) else { throw .messageDeleted }
+    if self[thread].row(of: user) == nil {
+      _ = try position(message, in: thread)
+      effects.append(try joining(thread, user: Self.text(user), byReading: true, at: time))
+    } else {
+      _ = try decideRead(thread, user: user, message: message, epoch: epoch, at: time, into: &effects)
+    }
+    effects.putInThread(self[thread].parent, from: start)
+  }
+
+  /// Mark-delivered in a thread. A member of the channel who has no row in the thread changes nothing.
+  package func decideDelivered(
+    inThread thread: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    let start = effects.count
+    _ = try member(user, in: thread.channel)
+    guard !isClosed(thread) else { throw .messageDeleted }
+    guard self[thread].row(of: user) != nil else {
+      _ = try position(message, in: thread)
+      return
+    }
+    _ = try decideDelivered(thread, user: user, message: message, at: time, into: &effects)
+    effects.putInThread(self[thread].parent, from: start)
+  }
+
+  /// Mark-unread in a thread from a reply on, or of the whole thread where `message` is empty.
+  package func decideUnread(
+    inThread thread: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan,
+    epoch: UInt32?,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    let start = effects.count
+    _ = try member(user, in: thread.channel)
+    guard options(thread).markUnread != .off else { throw .markUnreadOff }
+    guard !isClosed(thread) else { throw .messageDeleted }
+    let row = try member(user, in: thread)
+    let sequence = message.isEmpty ? SequenceNumber(1) : try position(message, in: thread)
+    self[thread].decideUnread(row, from: sequence, epoch: epoch, into: &effects)
+    effects.putInThread(self[thread].parent, from: start)
+  }
+
+  /// A mark under a message that has no replies yet: it changes nothing, if it may be made at all.
+  ///
+  /// - Parameter isUnread: it is mark-unread.
+  package func checkMark(
+    withoutThread slot: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan,
+    isUnread: Bool
+  ) throws(Refusal) {
+    _ = try member(user, in: slot)
+    if isUnread, options(slot).markUnread == .off { throw .markUnreadOff }
+    // There is no reply that it could name.
+    guard message.isEmpty else { throw .messageNotFound }
+  }
+
+  /// A new row of a thread, read up to its newest reply (R6).
+  ///
+  /// - Parameter byReading: they have marked it read; whoever replies is in it for all to see.
+  private func joining(
+    _ thread: ChannelSlot,
+    user: String,
+    byReading: Bool,
+    at time: Timestamp
+  ) throws(Refusal) -> Effect {
+    let next = self[thread].rows.rowCount
+    guard next < ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
+    let newest = self[thread].messages.newest
+    let record = RowRecord(
+      user: user,
+      joined: newest,
+      joinedAt: time,
+      read: newest,
+      joinedByReading: byReading
+    )
+    return .rowAssigned(self[thread].number, MemberOrdinal(UInt32(next)), record)
+  }
+
+  // MARK: Replies
+
+  /// Registers a reply. With the first one the thread begins: the parent's sender is in it from its start, whoever replies from their first reply on, as far as
+  /// they are members of the channel. An id that the channel or one of its threads knows changes nothing.
+  ///
+  /// - Parameter wantsReceipt: it asks for a receipt, which no reply gets.
+  /// - Returns: with the reply's number in its thread.
+  package func decideReply(
+    _ slot: ChannelSlot,
+    to parent: RawSpan,
+    id: RawSpan,
+    sender: RawSpan,
+    created: Timestamp,
+    isSilent: Bool,
+    wantsReceipt: Bool = false,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> Registration {
+    if let known = self[slot].messages.find(id) {
+      guard !self[slot].messages.flags(known).contains(.deleted) else { throw .messageDeleted }
+      return .known(known)
+    }
+    if let known = try knownReply(id, in: slot) { return .known(known) }
+    if isErasing(sender) { throw .userErased }
+    let parent = try self.parent(parent, in: slot)
+    var record = MessageRecord(
+      id: Self.text(id),
+      sender: Self.text(sender),
+      flags: isSilent ? .silent : [],
+      registeredAt: time,
+      createdAt: created
+    )
+    if wantsReceipt { record.flags.insert(.receiptNotAllowed) }
+    let start = effects.count
+    let sequence: SequenceNumber
+    let thread = self[slot].threads.place(of: parent).map { slot.thread($0) }
+    if let thread {
+      sequence = try decideFurther(thread, record, sender: sender, into: &effects)
+    } else {
+      guard self[slot].threads.hasRoom else { throw .limitReached(.threadsPerChannel) }
+      sequence = decideFirst(slot, parent, record, sender: sender, into: &effects)
+    }
+    effects.putInThread(parent, from: start)
+    decideSender(sender, in: thread ?? slot, into: &effects)
+    return .created(sequence)
+  }
+
+  /// A reply that is not a thread's first.
+  private func decideFurther(
+    _ thread: ChannelSlot,
+    _ record: MessageRecord,
+    sender: RawSpan,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> SequenceNumber {
+    guard self[thread].messages.hasRoom else { throw .limitReached(.messagesPerChannel) }
+    let number = self[thread].number
+    let sequence = self[thread].messages.newest.next
+    guard let member = self[thread.channel].row(of: sender) else {
+      effects.append(.messageAssigned(number, sequence, record))
+      return sequence
+    }
+    let known = self[thread].row(of: sender)
+    if let row = known, !self[thread].rows.joinedByReading(row) {
+      effects.append(.messageAssigned(number, sequence, record))
+      decideSeal(thread, row, .read, to: sequence, into: &effects)
+      decideSent(thread, row, of: member, sequence, at: record.registeredAt, into: &effects)
+    } else {
+      let row = MemberOrdinal(UInt32(self[thread].rows.rowCount))
+      let joining = try joining(thread, user: record.sender, byReading: false, at: record.registeredAt)
+      // Who has only read it so far is in it anew, for all to see.
+      if let known { effects.append(.rowLeft(number, known, at: record.registeredAt)) }
+      effects.append(joining)
+      effects.append(.messageAssigned(number, sequence, record))
+      if self[thread].isTailFull(row) { effects.append(droppingSteps(thread, row)) }
+      decideSent(thread, row, of: member, sequence, at: record.registeredAt, into: &effects)
+    }
+    return sequence
+  }
+
+  /// A thread's first reply.
+  private func decideFirst(
+    _ slot: ChannelSlot,
+    _ parent: SequenceNumber,
+    _ record: MessageRecord,
+    sender: RawSpan,
+    into effects: inout [Effect]
+  ) -> SequenceNumber {
+    let number = self[slot].number
+    let sequence = SequenceNumber(1)
+    let author = self[slot].rows.row(of: self[slot].messages.sender(parent))
+    let replier = self[slot].row(of: sender)
+    var row = MemberOrdinal(0)
+    if let author {
+      let user = self[slot].users.text(self[slot].rows.user(author))
+      let joined = RowRecord(user: user, joined: .zero, joinedAt: record.registeredAt)
+      effects.append(.rowAssigned(number, row, joined))
+    }
+    if let replier, replier != author {
+      if author != nil { row = MemberOrdinal(1) }
+      let joined = RowRecord(user: record.sender, joined: .zero, joinedAt: record.registeredAt)
+      effects.append(.rowAssigned(number, row, joined))
+    }
+    effects.append(.messageAssigned(number, sequence, record))
+    if let replier {
+      decideSent(slot, row, of: replier, sequence, at: record.registeredAt, into: &effects)
+    }
+    return sequence
+  }
+
+  /// Sending's part for the sender's row in a thread (R5).
+  ///
+  /// - Parameters:
+  ///   - thread: the thread, or its channel where it is not there yet.
+  ///   - row: in the thread; it may be new.
+  ///   - member: their row in the channel: what they hide there, they hide in its threads.
+  private func decideSent(
+    _ thread: ChannelSlot,
+    _ row: MemberOrdinal,
+    of member: MemberOrdinal,
+    _ sequence: SequenceNumber,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    let channel = thread.channel
+    let number = self[channel].number
+    let hidesRead = self[channel].rows.hidesRead(member)
+    let hidesDelivered = self[channel].rows.hidesDelivered(member)
+    effects.append(.readMoved(number, row, to: sequence, at: time, isHidden: hidesRead))
+    effects.append(.deliveredMoved(number, row, to: sequence, at: time, isHidden: hidesDelivered))
+    guard thread.isThread, Int(row.rawValue) < self[thread].rows.rowCount else { return }
+    if self[thread].rows.marker(row) != nil {
+      let epoch = self[thread].rows.epochs[Int(row.rawValue)]
+      effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch))
+    }
+  }
+
+  /// A thread's steps are never sealed: a tail that is full is dropped.
+  func droppingSteps(_ slot: ChannelSlot, _ row: MemberOrdinal) -> Effect {
+    let rowPage = row.rawValue / PageID.rowsPerPage
+    let next = self[slot].steps.segments(rowPage).upperBound
+    return .stepsTrimmed(self[slot].number, rowPage: rowPage, first: next + 1)
+  }
+
+  /// A reply that is known, by its id; refused where it was deleted, by itself or with its parent.
+  func knownReply(_ id: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber? {
+    guard let place = self[slot].threads.place(ofReply: id),
+      let sequence = self[slot].threads[place].messages.find(id)
+    else { return nil }
+    guard !isDeleted(sequence, in: slot.thread(place)) else { throw .messageDeleted }
+    return sequence
+  }
+
+  /// Deletes a reply (R16); nil where there is no such reply. In a thread that is closed it is deleted already.
+  func decideDelete(
+    reply id: RawSpan,
+    in slot: ChannelSlot,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) -> SequenceNumber? {
+    guard let place = self[slot].threads.place(ofReply: id),
+      let sequence = self[slot].threads[place].messages.find(id)
+    else { return nil }
+    guard !isDeleted(sequence, in: slot.thread(place)) else { return sequence }
+    let start = effects.count
+    effects.append(.messageDeleted(self[slot].number, sequence, at: time))
+    effects.putInThread(self[slot].threads[place].parent, from: start)
+    return sequence
+  }
+
+  // MARK: Queries
+
+  /// Who asks about a channel, as who asks about one of its threads; the channel's own stays what it is.
+  ///
+  /// - Parameter viewer: from ``viewer(_:isServer:in:)`` with the channel's slot.
+  package func viewer(_ viewer: ChannelViewer, in slot: ChannelSlot) -> ChannelViewer {
+    guard slot.isThread, viewer.user != .nobody else { return viewer }
+    return self[slot.channel].viewer(viewer, inThread: Int(slot.thread) - 1)
+  }
+
+  /// What a user has of a reply who has no row in its thread: nothing, and nothing is expected of them.
+  func refusalOfStranger(
+    _ thread: ChannelSlot,
+    viewer: ChannelViewer,
+    _ sequence: SequenceNumber,
+    user: RawSpan
+  ) throws(Refusal) -> Refusal {
+    let row = try member(user, in: thread.channel)
+    let isOwn = row == viewer.channelRow
+    return isOwn || self[thread].showsCounts(of: sequence, to: viewer, options(thread))
+      ? .notExpected : .countsNotVisible
+  }
+
+  /// Rows that counting one of several messages looks at for it alone; 0 where they are counted together.
+  package func rowsCounted(_ slot: ChannelSlot, for asked: StatusAnswer) -> Int {
+    if asked.thread > 0 { return max(1, self[slot].threads[Int(asked.thread) - 1].rows.rowCount) }
+    return hasReceipt(slot, asked.sequence) ? self[slot].rows.rowCount : 0
+  }
+
+  /// What a member has unread: messages of the channel, and threads with unread replies (R14).
+  package func unread(_ slot: ChannelSlot, _ row: MemberOrdinal) -> (messages: UInt32, threads: UInt32) {
+    (self[slot].unreadMessages(row), self[slot].unreadThreads(row))
+  }
+
+  /// What a user has unread, who is a member now.
+  package func unread(_ slot: ChannelSlot, _ user: RawSpan) throws(Refusal) -> (
+    messages: UInt32, threads: UInt32
+  ) {
+    unread(slot, try member(user, in: slot))
+  }
+}
+
+extension [Effect] {
+  /// The one place where effects that were decided on a thread become effects on its channel.
+  ///
+  /// - Parameter start: how many effects there were before.
+  mutating func putInThread(_ parent: SequenceNumber, from start: Int) {
+    for place in start..<count { self[place] = .inThread(parent, self[place]) }
+  }
+}
+
+#if DEBUG
+  extension ShardState {
+    /// What the rows of a channel's threads hide is what their users hide, as in the channel (R7).
+    func checkThreads(_ slot: ChannelSlot) -> String? {
+      for place in 0..<self[slot].threads.count {
+        if let fault = checkHidden(slot.thread(place)) {
+          return "thread of \(self[slot].threads[place].parent.rawValue): \(fault)"
+        }
+      }
+      return self[slot].checkThreads()
+    }
+  }
+#endif

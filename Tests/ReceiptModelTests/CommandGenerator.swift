@@ -1,0 +1,318 @@
+/// The generator behind every random test: SplitMix64, the same on every machine and in every release.
+struct SplitMix64: RandomNumberGenerator, Sendable {
+  private var state: UInt64
+
+  init(seed: UInt64) { state = seed }
+
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var word = state
+    word = (word ^ (word >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    word = (word ^ (word >> 27)) &* 0x94D0_49BB_1331_11EB
+    return word ^ (word >> 31)
+  }
+
+  /// 0 up to, not including, `limit`.
+  mutating func below(_ limit: Int) -> Int { Int(next() % UInt64(limit)) }
+
+  /// True once in so many times.
+  mutating func oneIn(_ times: Int) -> Bool { below(times) == 0 }
+
+  mutating func pick<Element>(_ elements: [Element]) -> Element { elements[below(elements.count)] }
+
+  /// Not the standard library's, whose way of shuffling may change between releases.
+  mutating func shuffled<Element>(_ elements: [Element]) -> [Element] {
+    var elements = elements
+    for place in stride(from: elements.count - 1, to: 0, by: -1) { elements.swapAt(place, below(place + 1)) }
+    return elements
+  }
+}
+
+/// How large the world of one random history is.
+struct HistoryShape: Sendable {
+  var channels: Int
+  var users: Int
+  /// Of a hundred commands, how many register messages, and how many change members.
+  var posts: Int
+  var memberChanges: Int
+  /// Of a hundred commands, how many register replies.
+  var replies: Int
+  /// Of a thousand commands, how many take away more than a message, or mark all channels.
+  var removals: Int
+  var shards = 1
+
+  /// Small and hot, wide with segments, many rows with an index, several shards, a direct channel, coming and going, busy threads.
+  static let all = [
+    HistoryShape(channels: 2, users: 6, posts: 15, memberChanges: 6, replies: 8, removals: 12),
+    HistoryShape(channels: 1, users: 12, posts: 30, memberChanges: 4, replies: 0, removals: 0),
+    HistoryShape(channels: 1, users: 40, posts: 12, memberChanges: 30, replies: 5, removals: 4),
+    HistoryShape(channels: 4, users: 20, posts: 20, memberChanges: 12, replies: 8, removals: 12, shards: 3),
+    HistoryShape(channels: 1, users: 3, posts: 10, memberChanges: 2, replies: 8, removals: 6),
+    HistoryShape(channels: 6, users: 8, posts: 15, memberChanges: 10, replies: 12, removals: 50, shards: 4),
+    HistoryShape(channels: 1, users: 9, posts: 4, memberChanges: 3, replies: 25, removals: 2),
+  ]
+}
+
+/// Random commands. They depend on the seed, and on what the naive model says there is, so a history replays from its seed.
+struct CommandGenerator: Sendable {
+  var random: SplitMix64
+  let shape: HistoryShape
+  let cids: [String]
+  let users: [String]
+  /// Ten seconds before midnight (UTC): limits by the day come round.
+  private(set) var clock = 3 * 86_400_000 - 10_000
+  private var nextMessage: [String: Int] = [:]
+  private var nextReply: [String: Int] = [:]
+  /// Users who are being erased, the first of them in turn.
+  private var leavers: [String] = []
+
+  init(seed: UInt64) {
+    random = SplitMix64(seed: seed)
+    shape = HistoryShape.all[Int(seed % UInt64(HistoryShape.all.count))]
+    cids = (0..<shape.channels).map { "\($0 % 2 == 0 ? "team" : "dm"):c\($0)" }
+    users = (0..<shape.users).map { "user\($0)" }
+  }
+
+  /// Mostly a little forward, sometimes not at all, sometimes back (R20), sometimes over the expiry of receipts, or into another day.
+  mutating func tick() -> Int {
+    switch random.below(1000) {
+    case 0..<20: clock -= random.below(2000)
+    case 20..<26: clock += random.below(4000)
+    case 26..<28: clock += 20_000_000 + random.below(90_000_000)
+    default: clock += random.below(30)
+    }
+    return clock
+  }
+
+  mutating func next(_ model: NaiveModel) -> Command {
+    // Now and then one that was never put.
+    let cid = random.oneIn(500) ? "team:none" : random.pick(cids)
+    var roll = random.below(100)
+    func isWithin(_ share: Int) -> Bool {
+      roll -= share
+      return roll < 0
+    }
+    if model.channels[cid] == nil, random.oneIn(2) {
+      return .put(cid: cid, settings: settings(isNew: true), members: seats(shape.users))
+    }
+    if isWithin(2) {
+      return .put(cid: cid, settings: settings(isNew: model.channels[cid] == nil), members: seats(3))
+    }
+    if isWithin(shape.memberChanges) {
+      let add = random.oneIn(2) ? seats(3) : []
+      let remove = random.oneIn(2) ? seats(2).map(\.user) : []
+      return .change(cid: cid, add: add, remove: remove)
+    }
+    if isWithin(shape.posts) { return post(cid, model) }
+    if isWithin(shape.replies) { return reply(cid, model) }
+    if random.below(1000) < shape.removals { return removal(cid, model) }
+    if !leavers.isEmpty, random.oneIn(6) { return erase(model) }
+    if isWithin(3) {
+      return .delete(cid: cid, id: random.oneIn(4) ? reply(cid, in: parent(cid, model), model) : message(cid))
+    }
+    if isWithin(1) { return type() }
+    if isWithin(3) { return settingsOf(random.oneIn(30) ? "nobody" : random.pick(users + ["robot"]), model) }
+    // The rest are marks, reads before all.
+    let user = user()
+    if shape.replies > 0, random.oneIn(3) { return markInThread(cid, user, model) }
+    switch random.below(12) {
+    case 0..<4:
+      return .read(
+        cid: cid,
+        user: user,
+        message: random.oneIn(4) ? "" : message(cid),
+        epoch: epoch(cid, user, model)
+      )
+    case 4..<7: return .delivered(cid: cid, user: user, message: random.oneIn(4) ? "" : message(cid))
+    case 7..<9:
+      let count = random.oneIn(3) ? 1 + random.below(8) : 1
+      let ids = (0..<count).map { _ in message(cid) }
+      let note = random.oneIn(2) ? "note \(random.below(1000))" : ""
+      return .acknowledge(cid: cid, user: user, messages: ids, note: note)
+    default: return .unread(cid: cid, user: user, message: message(cid), epoch: epoch(cid, user, model))
+    }
+  }
+
+  private mutating func post(_ cid: String, _ model: NaiveModel) -> Command {
+    var id = message(cid)
+    if !random.oneIn(6) {
+      id = "m\(nextMessage[cid, default: 1])"
+      nextMessage[cid, default: 1] += 1
+    }
+    let sender = random.oneIn(12) ? "" : random.oneIn(12) ? "robot" : user()
+    return .post(
+      cid: cid,
+      id: id,
+      sender: sender,
+      created: random.oneIn(4) ? 1 + random.below(clock) : 0,
+      isSilent: random.oneIn(10),
+      wantsReceipt: random.oneIn(2)
+    )
+  }
+
+  // MARK: Threads
+
+  /// Mostly one that has replies, sometimes any message, now and then a reply.
+  private mutating func parent(_ cid: String, _ model: NaiveModel) -> String {
+    guard let channel = model.channels[cid], !channel.threads.isEmpty, !random.oneIn(6) else {
+      return message(cid)
+    }
+    if random.oneIn(30) { return "r\(random.below(nextReply[cid, default: 1] + 1))" }
+    let newest = channel.threads.suffix(random.oneIn(4) ? channel.threads.count : 3)
+    return channel.main.messages[random.pick(Array(newest)).parent!].id
+  }
+
+  /// Mostly one of the newest of that thread, sometimes any, now and then none.
+  private mutating func reply(_ cid: String, in parent: String, _ model: NaiveModel) -> String {
+    guard let channel = model.channels[cid], let place = channel.main.places[parent],
+      let thread = channel.threads.first(where: { $0.parent == place }), !random.oneIn(20)
+    else { return "r\(random.below(nextReply[cid, default: 1] + 1))" }
+    return random.pick(Array(thread.messages.suffix(random.oneIn(4) ? 1000 : 5))).id
+  }
+
+  private mutating func reply(_ cid: String, _ model: NaiveModel) -> Command {
+    let parent = parent(cid, model)
+    var id = random.oneIn(3) ? message(cid) : reply(cid, in: parent, model)
+    if !random.oneIn(8) {
+      id = "r\(nextReply[cid, default: 1])"
+      nextReply[cid, default: 1] += 1
+    }
+    let sender = random.oneIn(15) ? "" : random.oneIn(15) ? "robot" : user()
+    return .inThread(
+      parent,
+      .post(
+        cid: cid,
+        id: id,
+        sender: sender,
+        created: 0,
+        isSilent: random.oneIn(10),
+        wantsReceipt: random.oneIn(8)
+      )
+    )
+  }
+
+  /// With the thread named, or by a reply's id alone.
+  private mutating func markInThread(_ cid: String, _ user: String, _ model: NaiveModel) -> Command {
+    let parent = parent(cid, model)
+    let isNamed = !random.oneIn(4)
+    var message = reply(cid, in: parent, model)
+    if isNamed, random.oneIn(3) { message = "" }
+    if random.oneIn(40) { message = self.message(cid) }
+    let epoch = random.oneIn(3) ? random.below(3) : nil
+    let mark: Command
+    switch random.below(8) {
+    case 0..<3: mark = .read(cid: cid, user: user, message: message, epoch: epoch)
+    case 3..<5: mark = .delivered(cid: cid, user: user, message: message)
+    default: mark = .unread(cid: cid, user: user, message: message, epoch: epoch)
+    }
+    return isNamed ? .inThread(parent, mark) : mark
+  }
+
+  // MARK: Removal
+
+  private mutating func removal(_ cid: String, _ model: NaiveModel) -> Command {
+    let user = random.oneIn(8) ? random.pick(["robot", "nobody"]) : random.pick(users)
+    switch random.below(12) {
+    case 0..<3: return .truncate(cid: cid, before: random.oneIn(3) ? "" : message(cid))
+    case 3: return .deleteChannel(cid: cid)
+    case 4..<7: return .eraseMember(cid: cid, user: user)
+    case 7..<9:
+      if !leavers.contains(user) { leavers.append(user) }
+      return .eraseUser(user)
+    default: return .readAll(user)
+    }
+  }
+
+  /// One step of erasing a user, as a gateway does it: out of every channel that knows them, then out of the settings.
+  private mutating func erase(_ model: NaiveModel) -> Command {
+    let user = leavers[0]
+    let left = model.index(of: user)
+    if !left.isEmpty { return .eraseMember(cid: random.pick(left).cid, user: user) }
+    leavers.removeFirst()
+    return .assignErased(user, version: model.settings(of: user).version + 1)
+  }
+
+  private mutating func type() -> Command {
+    let name = random.pick(["team", "dm", "other"])
+    if random.oneIn(3) {
+      return .assignType(name: name, version: 1 + random.below(40), settings: settings(isNew: false))
+    }
+    return .patchType(name: name, settings: settings(isNew: false))
+  }
+
+  /// What a user hides, and when their tokens were revoked.
+  private mutating func settingsOf(_ user: String, _ model: NaiveModel) -> Command {
+    if random.oneIn(5) {
+      // From the user's home shard: versions come late, twice, or not at all.
+      var record = model.settings(of: user)
+      record.version = max(1, model.settings(of: user).version - 1 + random.below(4))
+      // What comes of one who is being erased is from before.
+      if record.isErasing { record.version = max(1, min(record.version, model.settings(of: user).version)) }
+      record.isErasing = false
+      record.isErased = false
+      let (hidRead, hidDelivered) = (record.hidesRead, record.hidesDelivered)
+      record.hidesRead = random.oneIn(2)
+      record.hidesDelivered = random.oneIn(2)
+      if hidRead, !record.hidesRead { record.readShownSince = model.now + random.below(20) }
+      if hidDelivered, !record.hidesDelivered { record.deliveredShownSince = model.now + random.below(20) }
+      if random.oneIn(6) { record.revokedBefore = random.below(clock) }
+      return .assignUser(record)
+    }
+    return .patchUser(
+      user,
+      showsRead: random.oneIn(3) ? nil : random.oneIn(2),
+      showsDelivered: random.oneIn(3) ? nil : random.oneIn(2),
+      revoked: random.oneIn(6) ? random.below(clock) : nil
+    )
+  }
+
+  private mutating func user() -> String { random.oneIn(60) ? "nobody" : random.pick(users) }
+
+  /// Mostly one of the last twenty, sometimes any, sometimes one that may not be there.
+  private mutating func message(_ cid: String) -> String {
+    let newest = nextMessage[cid, default: 1]
+    if random.oneIn(30) { return "odd\(random.below(4))" }
+    let reach = random.oneIn(4) ? newest : min(newest, 20)
+    return "m\(newest - random.below(reach + 1))"
+  }
+
+  /// None, the one in force, an older or a newer one.
+  private mutating func epoch(_ cid: String, _ user: String, _ model: NaiveModel) -> Int? {
+    if random.oneIn(3) { return nil }
+    let current = model.epoch(cid, user)
+    switch random.below(6) {
+    case 0: return max(0, current - 1)
+    case 1: return random.below(current + 1)
+    case 2: return current + 1
+    default: return current
+    }
+  }
+
+  private mutating func seats(_ most: Int) -> [Seat] {
+    (0..<random.below(most + 1)).map { _ in
+      Seat(user: random.pick(users), role: random.oneIn(3) ? random.pick(["admin", "guest"]) : "")
+    }
+  }
+
+  /// - Parameter isNew: for a channel that is to be created. Only there `kept_steps` is drawn: what was kept under a higher number may be gone
+  ///   or not when it is raised again, which is no rule but a matter of storage.
+  private mutating func settings(isNew: Bool) -> Settings {
+    var settings: Settings = [:]
+    func draw(_ name: String, _ random: inout SplitMix64, _ values: [String]) {
+      if random.oneIn(isNew ? 2 : 6) { settings[name] = random.pick(values) }
+    }
+    draw("read_events", &random, ["true", "true", "true", "false"])
+    draw("delivery_events", &random, ["true", "true", "true", "false"])
+    draw("mark_unread", &random, ["private", "private", "public", "public", "off"])
+    draw("history", &random, ["visible", "hidden"])
+    draw("read_acks_receipts", &random, ["direct", "always", "never"])
+    draw("receipt_ttl", &random, ["null", "1", "2", "3", "60"])
+    draw("receipt_max_members", &random, ["null", "0", "1", "2", "3"])
+    draw("receipt_daily_limit", &random, ["null", "null", "0", "5", "50"])
+    draw("receipt_request_roles", &random, ["null", "null", "", "admin", "admin,guest"])
+    draw("counts_visible_to", &random, ["members", "members", "sender"])
+    draw("status_rule", &random, ["any", "all", "1", "2", "5", "1%", "34%", "50%", "100%"])
+    if isNew { draw("kept_steps", &random, ["0", "1", "2", "3", "7", "4096"]) }
+    return settings
+  }
+}

@@ -1,0 +1,247 @@
+/// Messages, marks and acknowledgements, in a channel or in a thread (R2 to R5, R9, R15).
+extension NaiveModel {
+  /// - Parameter thread: the parent message that the caller named; nil: none.
+  mutating func performInRoom(_ command: Command, thread: String?) -> Outcome {
+    switch command {
+    case .post(let cid, let id, let sender, let created, let isSilent, let wantsReceipt):
+      return post(cid, thread, id, sender, created, isSilent, wantsReceipt)
+    case .read(let cid, let user, let message, let epoch):
+      let isHidden = hidesRead(user)
+      return act(cid, thread, user, message, empty: .newest, others: .join) {
+        .read(to: $0, epoch: epoch, at: $1, isHidden: isHidden)
+      }
+    case .delivered(let cid, let user, let message):
+      let isHidden = hidesDelivered(user)
+      return act(cid, thread, user, message, empty: .newest, others: .ignore) {
+        .delivered(to: $0, at: $1, isHidden: isHidden)
+      }
+    case .unread(let cid, let user, let message, let epoch):
+      let isOff = channels[cid] != nil && settings(cid)["mark_unread"] == "off"
+      return act(cid, thread, user, message, empty: .firstReply, others: .refuse, isOff: isOff) { n, _ in
+        .unread(from: n, epoch: epoch)
+      }
+    default: preconditionFailure("not in a thread: \(command)")
+    }
+  }
+
+  private mutating func post(
+    _ cid: String,
+    _ thread: String?,
+    _ id: String,
+    _ sender: String,
+    _ created: Int,
+    _ isSilent: Bool,
+    _ wantsReceipt: Bool
+  ) -> Outcome {
+    guard channels[cid] != nil else { return .refused("channel_not_found") }
+    if let known = find(cid, id) {
+      if isGone(known.spot, known.place) { return .refused("message_deleted") }
+      let refusal = self[known.spot].messages[known.place].receiptRefusal
+      return .message(sequence: known.place + 1, isNew: false, refusal: refusal)
+    }
+    if isErasing(sender) { return .refused("user_erased") }
+    var spot = Spot(cid: cid)
+    if let thread {
+      guard let parent = find(cid, thread) else { return .refused("message_not_found") }
+      if parent.spot.thread != nil { return .refused("invalid_field") }
+      if isGone(parent.spot, parent.place) { return .refused("message_deleted") }
+      spot = openThread(cid, parent.place)
+      // Who has only read it so far is in it anew.
+      if let row = self[spot].membership(sender), self[spot].memberships[row].isByReading {
+        self[spot].memberships[row].hasLeft = true
+      }
+      if membership(cid, sender) != nil, self[spot].membership(sender) == nil {
+        join(spot, sender, after: self[spot].messages.count)
+      }
+    }
+    var message = Message(
+      id: id,
+      sender: sender,
+      isSilent: isSilent,
+      registeredAt: now,
+      createdAt: created == 0 ? now : created
+    )
+    if wantsReceipt {
+      message.receiptRefusal = thread != nil ? "receipt_not_allowed" : receiptRefusal(cid, sender)
+      message.hasReceipt = message.receiptRefusal.isEmpty
+      if message.hasReceipt, let ttl = number("receipt_ttl", cid) { message.expiresAt = now + ttl * 1000 }
+    }
+    self[spot].places[id] = self[spot].messages.count
+    self[spot].messages.append(message)
+    let sequence = self[spot].messages.count
+    if let row = self[spot].membership(sender) {
+      self[spot].memberships[row].acts.append(
+        .posted(
+          sequence,
+          at: now,
+          hidesRead: hidesRead(sender),
+          hidesDelivered: hidesDelivered(sender)
+        )
+      )
+    }
+    return .message(sequence: sequence, isNew: true, refusal: message.receiptRefusal)
+  }
+
+  /// The thread of a parent message; the first reply begins it, with the parent's sender, who has read nothing of it (R15).
+  private mutating func openThread(_ cid: String, _ parent: Int) -> Spot {
+    if let thread = thread(cid, of: parent) { return thread }
+    channels[cid]!.threads.append(Room(parent: parent))
+    let spot = Spot(cid: cid, thread: channels[cid]!.threads.count - 1)
+    let sender = channels[cid]!.main.messages[parent].sender
+    if membership(cid, sender) != nil { join(spot, sender, after: 0) }
+    return spot
+  }
+
+  /// R9: why this sender may not ask for a receipt now.
+  private func receiptRefusal(_ cid: String, _ sender: String) -> String {
+    if let roles = roles("receipt_request_roles", cid) {
+      let role = membership(cid, sender).map { channels[cid]!.main.memberships[$0].role } ?? ""
+      if !roles.contains(role) { return "receipt_not_allowed" }
+    }
+    if let limit = number("receipt_daily_limit", cid) {
+      let today = channels[cid]!.main.messages.filter {
+        $0.hasReceipt && $0.registeredAt / 86_400_000 == now / 86_400_000
+      }
+      if today.count >= limit { return "receipt_limit_reached" }
+    }
+    return ""
+  }
+
+  /// What a mark that names no message is meant to reach.
+  private enum Empty { case newest, firstReply }
+
+  /// What a mark does for a member of the channel who is not in the thread.
+  private enum Others { case join, ignore, refuse }
+
+  private mutating func act(
+    _ cid: String,
+    _ thread: String?,
+    _ user: String,
+    _ message: String,
+    empty: Empty,
+    others: Others,
+    isOff: Bool = false,
+    _ make: (Int, Int) -> Act
+  ) -> Outcome {
+    guard channels[cid] != nil else { return .refused("channel_not_found") }
+    guard membership(cid, user) != nil else { return .refused("not_a_member") }
+    var spot = Spot(cid: cid)
+    if let thread {
+      guard let parent = find(cid, thread) else { return .refused("message_not_found") }
+      if parent.spot.thread != nil { return .refused("invalid_field") }
+      if isGone(parent.spot, parent.place) { return .refused("message_deleted") }
+      guard let found = self.thread(cid, of: parent.place) else {
+        if isOff { return .refused("mark_unread_off") }
+        return message.isEmpty ? .row(.zeros(user)) : .refused("message_not_found")
+      }
+      spot = found
+    } else if others == .join, let found = find(cid, message) {
+      // Read up to a reply: its id says by itself which thread is meant.
+      spot = found.spot
+    }
+    if isOff { return .refused("mark_unread_off") }
+    if isClosed(spot) { return .refused("message_deleted") }
+    if others == .refuse, self[spot].membership(user) == nil { return .refused("not_a_member") }
+    var sequence: Int
+    if let place = self[spot].places[message] {
+      sequence = place + 1
+    } else if message.isEmpty, empty == .newest {
+      sequence = self[spot].messages.count
+    } else if message.isEmpty, spot.thread != nil {
+      sequence = 1
+    } else {
+      return .refused("message_not_found")
+    }
+    if self[spot].membership(user) == nil {
+      switch others {
+      case .join: join(spot, user, after: self[spot].messages.count, byReading: true)
+      case .ignore: return .row(.zeros(user))
+      case .refuse: return .refused("not_a_member")
+      }
+    }
+    let row = self[spot].membership(user)!
+    let act = make(sequence, now)
+    self[spot].memberships[row].acts.append(act)
+    if case .read = act, spot.thread == nil, readAcknowledges(cid) {
+      // Each one as by hand; what may not be acknowledged is not.
+      for message in channels[cid]!.main.messages[..<sequence] where message.hasReceipt {
+        _ = acknowledge(cid, row, message.id, "")
+      }
+    }
+    return .row(answers(spot).ownRow(user)!)
+  }
+
+  /// Every channel that they are a member of, up to its newest (R13).
+  mutating func readAll(_ user: String) -> Outcome {
+    let cids = channels.keys.sorted().filter { membership($0, user) != nil }
+    for cid in cids {
+      _ = performInRoom(.read(cid: cid, user: user, message: "", epoch: nil), thread: nil)
+    }
+    return .marked(cids)
+  }
+
+  /// The times of the moves so far of some of a thread's rows are gone, by a limit of storage that is no rule: it comes from the real shard.
+  mutating func forgetTimes(_ cid: String, thread parent: Int, rows: Range<Int>) {
+    guard let spot = thread(cid, of: parent - 1) else { return }
+    for row in rows.clamped(to: self[spot].memberships.indices) {
+      self[spot].memberships[row].actsForgotten = self[spot].memberships[row].acts.count
+    }
+  }
+
+  // MARK: Receipts
+
+  /// R9, `read_acks_receipts`.
+  private func readAcknowledges(_ cid: String) -> Bool {
+    switch settings(cid)["read_acks_receipts"]! {
+    case "always": true
+    case "direct": memberCount(cid) == 2
+    default: false
+    }
+  }
+
+  /// R9: `ok`, or why not.
+  mutating func acknowledge(_ cid: String, _ row: Int, _ id: String, _ note: String) -> String {
+    let member = channels[cid]!.main.memberships[row]
+    guard let (spot, place) = find(cid, id) else { return "message_not_found" }
+    let message = self[spot].messages[place]
+    if isGone(spot, place) { return "message_deleted" }
+    // Replies have none (R15).
+    if !message.hasReceipt { return "receipt_not_requested" }
+    if message.sender == member.user { return "own_message" }
+    if message.acknowledgements.contains(where: { $0.membership == row }) { return "ok" }
+    if let expires = message.expiresAt, now >= expires { return "receipt_expired" }
+    // Neither expected nor a reader (R6).
+    if member.joinedAfter > place { return "ok" }
+    let isHidden = hidesRead(member.user)
+    let most = number("receipt_max_members", cid)
+    channels[cid]!.main.messages[place].acknowledgements.append(
+      Acknowledgement(membership: row, at: now, isHidden: isHidden, note: most == 0 ? "" : note)
+    )
+    // Hidden ones do not count, do not displace, and do not give way: nobody can see from the others that somebody hidden acknowledged.
+    guard let most, !isHidden else { return "ok" }
+    while true {
+      let kept = channels[cid]!.main.messages[place].acknowledgements.indices.filter {
+        let other = channels[cid]!.main.messages[place].acknowledgements[$0]
+        return !other.isHidden && !other.isForgotten
+      }
+      guard kept.count > most else { return "ok" }
+      channels[cid]!.main.messages[place].acknowledgements[kept[0]].isForgotten = true
+    }
+  }
+}
+
+extension RowView {
+  /// Of a member of the channel who is not in the thread.
+  static func zeros(_ user: String) -> RowView {
+    RowView(
+      user: user,
+      lastReadAt: 0,
+      lastRead: 0,
+      lastReadID: "",
+      lastDeliveredAt: 0,
+      lastDelivered: 0,
+      lastDeliveredID: "",
+      own: OwnView(unread: 0, firstUnreadID: "", epoch: 0)
+    )
+  }
+}

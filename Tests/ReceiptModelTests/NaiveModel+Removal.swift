@@ -1,0 +1,94 @@
+/// What is taken away (R16).
+extension NaiveModel {
+  mutating func delete(_ cid: String, _ id: String) -> Outcome {
+    guard channels[cid] != nil else { return .refused("channel_not_found") }
+    guard let (spot, place) = find(cid, id) else { return .refused("message_not_found") }
+    self[spot].messages[place].isDeleted = true
+    return .position(place + 1)
+  }
+
+  /// Those before a message, or all: they are deleted, one by one.
+  mutating func truncate(_ cid: String, _ before: String) -> Outcome {
+    guard channels[cid] != nil else { return .refused("channel_not_found") }
+    var count = channels[cid]!.main.messages.count
+    if !before.isEmpty {
+      guard let place = channels[cid]!.main.places[before] else { return .refused("message_not_found") }
+      count = place
+    }
+    for place in 0..<count { channels[cid]!.main.messages[place].isDeleted = true }
+    return .channel(isNew: false, members: memberCount(cid), newest: channels[cid]!.main.messages.count)
+  }
+
+  /// Every trace of a user's id in one channel and its threads.
+  mutating func eraseMember(_ cid: String, _ user: String) -> Outcome {
+    guard channels[cid] != nil, knows(cid, user) else { return .done(false) }
+    for spot in spots(cid) {
+      let rows = Set(self[spot].memberships.indices.filter { self[spot].memberships[$0].user == user })
+      for row in rows {
+        self[spot].memberships[row].user = ""
+        self[spot].memberships[row].role = ""
+        self[spot].memberships[row].hasLeft = true
+      }
+      for place in self[spot].messages.indices {
+        if self[spot].messages[place].sender == user { self[spot].messages[place].sender = "" }
+        for number in self[spot].messages[place].acknowledgements.indices
+        where rows.contains(self[spot].messages[place].acknowledgements[number].membership) {
+          self[spot].messages[place].acknowledgements[number].isForgotten = true
+        }
+      }
+    }
+    return .done(true)
+  }
+
+  /// Whether a user's id stands anywhere in a channel: as a member's, also one who left, or as a sender's.
+  func knows(_ cid: String, _ user: String) -> Bool {
+    spots(cid).contains { spot in
+      self[spot].memberships.contains { $0.user == user }
+        || self[spot].messages.contains { $0.sender == user }
+    }
+  }
+
+  // MARK: Erasing a user
+
+  /// Nothing new is made in their name.
+  func isErasing(_ user: String) -> Bool { users[user]?.isErasing ?? false }
+
+  mutating func eraseUser(_ user: String) -> Outcome {
+    if !isErasing(user) {
+      var record = settings(of: user)
+      record.version += 1
+      record.isErasing = true
+      record.isErased = false
+      keep(record)
+    }
+    return .user(settings(of: user))
+  }
+
+  /// The end of it.
+  mutating func assignErased(_ user: String, _ version: Int) -> Outcome {
+    if version > settings(of: user).version {
+      takePlace(user)
+      users[user] = nil
+      erased[user] = (version, now)
+    }
+    return .user(settings(of: user))
+  }
+
+  mutating func keep(_ record: UserView) {
+    takePlace(record.user)
+    erased[record.user] = nil
+    users[record.user] = record
+  }
+
+  /// What is kept of an erased user goes after a day, as soon as somebody else needs a place: the oldest's first, and of several the first one's.
+  private mutating func takePlace(_ user: String) {
+    guard places[user] == nil else { return }
+    let oldest = erased.min { ($0.value.at, places[$0.key]!) < ($1.value.at, places[$1.key]!) }
+    guard let oldest, now - oldest.value.at >= 86_400_000 else {
+      places[user] = places.count
+      return
+    }
+    erased[oldest.key] = nil
+    places[user] = places.removeValue(forKey: oldest.key)
+  }
+}

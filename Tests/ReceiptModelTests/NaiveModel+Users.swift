@@ -1,0 +1,37 @@
+/// A user over all their channels (R13, R14).
+extension NaiveModel {
+  /// Every channel that knows a user's id, in the order of their names.
+  func index(of user: String) -> [MembershipView] {
+    channels.keys.sorted().filter { knows($0, user) }.map { cid in
+      let rows = channels[cid]!.main.memberships
+      let last = rows.lastIndex { $0.user == user }
+      return MembershipView(
+        cid: cid,
+        row: last,
+        isMember: last.map { !rows[$0].hasLeft } ?? false,
+        joinedAt: last.map { rows[$0].joinedAt } ?? 0
+      )
+    }
+  }
+
+  /// What counts as unread for a member of one channel; nil: they are none.
+  func unread(_ cid: String, _ user: String) -> UnreadView? {
+    guard let own = answers(Spot(cid: cid)).ownRow(user)?.own else { return nil }
+    var unread = UnreadView(messages: own.unread)
+    for spot in spots(cid) where spot.thread != nil && !isClosed(spot) {
+      if let own = answers(spot).ownRow(user)?.own, own.unread > 0 { unread.threads += 1 }
+    }
+    return unread
+  }
+
+  func totals(_ user: String) -> TotalsView {
+    var totals = TotalsView()
+    for cid in channels.keys {
+      guard let unread = unread(cid, user) else { continue }
+      totals.messages += unread.messages
+      totals.channels += unread.messages > 0 ? 1 : 0
+      totals.threads += unread.threads
+    }
+    return totals
+  }
+}

@@ -1,0 +1,294 @@
+import Testing
+
+/// The oracle by itself: threads, removal, and users over all their channels, worked out by hand. Each command comes 100 ms after the one
+/// before, the first at 1100.
+@Suite("The naive model: threads, removal, users")
+struct NaiveRoomTests {
+  // MARK: Threads
+
+  @Test("R15: a thread begins with the parent's sender, who has read nothing; who replies or marks it joins")
+  func threadBegins() {
+    var room = NaiveRoom()
+    _ = room.post("m1", by: "alice")
+    #expect(room.thread("m1") == "none")
+    #expect(room.reply("r1", to: "m1", by: "bob") == .message(sequence: 1, isNew: true))
+    #expect(room.thread("m1") == "alice 0/0 1, bob 1/1 0")
+    #expect(room.reply("r2", to: "m1", by: "alice") == .message(sequence: 2, isNew: true))
+    #expect(room.thread("m1") == "alice 2/2 0, bob 1/1 1")
+    // Carol joins read up to the newest; what comes then is unread for her.
+    #expect(room.readThread("carol", "m1", "r1") == .row(room.row("carol", in: "m1")))
+    #expect(room.thread("m1") == "alice 2/2 0, bob 1/1 1, carol 2/2 0")
+    _ = room.reply("r3", to: "m1", by: "bob")
+    #expect(room.thread("m1") == "alice 2/2 1, bob 3/3 0, carol 2/2 1")
+    // Not in the channel's count, and the channel's numbers go on without them.
+    #expect([room.unread("alice"), room.unread("bob"), room.unread("carol")] == ["0 1", "1 0", "1 1"])
+    #expect(room.post("m2") == .message(sequence: 2, isNew: true))
+  }
+
+  @Test("R15: a sender who is no member of the channel is in no thread; nor is one who left")
+  func outsiders() {
+    var room = NaiveRoom()
+    _ = room.post("m1", by: "robot")
+    _ = room.reply("r1", to: "m1", by: "")
+    _ = room.reply("r2", to: "m1", by: "robot")
+    #expect(room.thread("m1") == "")
+    _ = room.reply("r3", to: "m1", by: "bob")
+    // Joined with what was there before.
+    #expect(room.thread("m1") == "bob 3/3 0")
+    #expect(room.status("r2") == "sent none 0 0 0")
+    #expect(room.readThread("robot", "m1") == .refused("not_a_member"))
+    _ = room.post("m2", by: "alice")
+    room.change(remove: "alice")
+    _ = room.reply("r4", to: "m2", by: "bob")
+    #expect(room.thread("m2") == "bob 1/1 0")
+  }
+
+  @Test("R15: leaving the channel leaves its threads; back again is not in them")
+  func leaving() {
+    var room = NaiveRoom()
+    _ = room.post("m1", by: "alice")
+    _ = room.reply("r1", to: "m1", by: "bob")
+    room.change(remove: "alice")
+    #expect(room.thread("m1") == "bob 1/1 0")
+    #expect(room.status("r1") == "sent none 0 0 0")
+    room.change(add: "alice")
+    _ = room.reply("r2", to: "m1", by: "bob")
+    #expect(room.unread("alice") == "0 0")
+    _ = room.readThread("alice", "m1")
+    #expect(room.thread("m1") == "bob 2/2 0, alice 2/2 0")
+    #expect(room.member("alice", "r2") == "not_expected")
+  }
+
+  @Test("R15: marks in a thread; a reply's id says which one is meant")
+  func marks() {
+    var room = NaiveRoom()
+    _ = room.post("m1", by: "alice")
+    #expect(room.readThread("bob", "m1") == .row(.zeros("bob")))
+    #expect(room.unreadThread("bob", "m1") == .row(.zeros("bob")))
+    #expect(room.thread("m1") == "none")
+    #expect(room.readThread("bob", "m9") == .refused("message_not_found"))
+    for id in ["r1", "r2", "r3"] { _ = room.reply(id, to: "m1", by: "bob") }
+    #expect(room.thread("m1") == "alice 0/0 3, bob 3/3 0")
+    #expect(room.deliverThread("carol", "m1") == .row(.zeros("carol")))
+    #expect(room.unreadThread("carol", "m1") == .refused("not_a_member"))
+    #expect(room.readThread("alice", "m1", "m1") == .refused("message_not_found"))
+    _ = room.deliverThread("alice", "m1", "r2")
+    #expect(room.status("r2") == "delivered none 0 1 1")
+    room.read("alice", "r2")
+    #expect(room.thread("m1") == "alice 2/2 1, bob 3/3 0")
+    #expect(room.list("r2", .readers) == "alice@2200")
+    _ = room.unreadThread("bob", "m1")
+    // His own are no unread ones.
+    #expect(room.thread("m1") == "alice 2/2 1, bob 0/3 0")
+    let unnamed = Command.unread(cid: room.cid, user: "alice", message: "r1", epoch: nil)
+    #expect(room.do(unnamed) == .refused("message_not_found"))
+    _ = room.unreadThread("alice", "m1", "r1")
+    #expect(room.thread("m1") == "alice 0/2 3, bob 0/3 0")
+    #expect(room.unread("alice") == "0 1")
+    #expect(room.status("r2") == "read none 1 1 1")
+  }
+
+  @Test("R15: ids are unique in a channel and its threads; a reply has no replies and no receipt")
+  func ids() {
+    var room = NaiveRoom()
+    _ = room.post("m1", by: "alice")
+    #expect(
+      room.reply("r1", to: "m1", by: "bob", receipt: true)
+        == .message(sequence: 1, isNew: true, refusal: "receipt_not_allowed")
+    )
+    #expect(room.reply("m1", to: "m1") == .message(sequence: 1, isNew: false))
+    _ = room.post("m2")
+    #expect(room.post("r1") == .message(sequence: 1, isNew: false, refusal: "receipt_not_allowed"))
+    #expect(room.reply("r1", to: "m2") == .message(sequence: 1, isNew: false, refusal: "receipt_not_allowed"))
+    #expect(room.reply("r2", to: "r1") == .refused("invalid_field"))
+    #expect(room.reply("r2", to: "m3") == .refused("message_not_found"))
+    #expect(room.acknowledge("alice", "r1") == .acknowledged(["receipt_not_requested"]))
+  }
+
+  @Test("R7, R10 in threads: hidden is unmoved, only the sender of a reply sees its counts")
+  func rules() {
+    var room = NaiveRoom(["counts_visible_to": "sender"])
+    _ = room.post("m1", by: "alice")
+    _ = room.reply("r1", to: "m1", by: "bob")
+    _ = room.readThread("alice", "m1")
+    #expect(room.status("r1", .member("bob")) == "read none 1 1 1")
+    #expect(room.status("r1", .member("alice")) == "sent none 0 0 0")
+    // Not in the thread, but in the channel.
+    #expect(room.status("r1", .member("carol")) == "sent none 0 0 0")
+    #expect(room.status("r1", .member("dave")) == "not_a_member")
+    room.hide("alice", read: true, delivered: true)
+    #expect(room.status("r1", .member("bob")) == "sent none 0 0 1")
+    #expect(room.unread("alice") == "0 0")
+    #expect(room.member("carol", "r1") == "not_expected")
+    #expect(room.member("dave", "r1") == "not_a_member")
+  }
+
+  @Test("R15, R16: a deleted parent takes its thread along")
+  func closed() {
+    var room = NaiveRoom()
+    _ = room.post("m1", by: "alice")
+    _ = room.reply("r1", to: "m1", by: "bob")
+    #expect(room.unread("alice") == "0 1")
+    room.do(.delete(cid: room.cid, id: "m1"))
+    #expect(room.unread("alice") == "0 0")
+    #expect(room.status("r1") == "message_deleted")
+    #expect(room.list("r1", .unread) == "message_deleted")
+    #expect(room.reply("r1", to: "m1", by: "bob") == .refused("message_deleted"))
+    #expect(room.reply("r2", to: "m1", by: "bob") == .refused("message_deleted"))
+    #expect(room.readThread("alice", "m1") == .refused("message_deleted"))
+    #expect(room.unreadThread("alice", "r1") == .refused("invalid_field"))
+    #expect(room.post("r1", by: "bob") == .refused("message_deleted"))
+    #expect(room.do(.delete(cid: room.cid, id: "r1")) == .position(1))
+  }
+
+  @Test("R16: a deleted reply still marks a position in its thread")
+  func deletedReply() {
+    var room = NaiveRoom()
+    _ = room.post("m1", by: "alice")
+    _ = room.reply("r1", to: "m1", by: "bob")
+    _ = room.reply("r2", to: "m1", by: "bob")
+    #expect(room.do(.delete(cid: room.cid, id: "r2")) == .position(2))
+    #expect(room.thread("m1") == "alice 0/0 1, bob 2/2 0")
+    _ = room.readThread("alice", "m1", "r2")
+    #expect(room.thread("m1") == "alice 2/2 0, bob 2/2 0")
+    #expect(room.reply("r2", to: "m1", by: "bob") == .refused("message_deleted"))
+  }
+
+  // MARK: Removal
+
+  @Test("R16: truncation deletes what is before a message, or all; numbers go on")
+  func truncation() {
+    var room = NaiveRoom()
+    for id in ["m1", "m2", "m3"] { _ = room.post(id, by: "alice") }
+    _ = room.reply("r1", to: "m1", by: "bob")
+    _ = room.reply("r3", to: "m3", by: "bob")
+    #expect(room.unread("alice") == "0 2")
+    #expect(room.unread("bob") == "3 0")
+    let truncate = Command.truncate(cid: room.cid, before: "m3")
+    #expect(room.do(truncate) == .channel(isNew: false, members: 3, newest: 3))
+    #expect(room.do(truncate) == .channel(isNew: false, members: 3, newest: 3))
+    #expect([room.status("m1"), room.status("m2")] == ["message_deleted", "message_deleted"])
+    #expect([room.status("m3"), room.status("r1")] == ["sent none 0 0 2", "message_deleted"])
+    #expect([room.unread("alice"), room.unread("bob")] == ["0 1", "1 0"])
+    // Read up to it still works, and the id is not free again.
+    room.read("bob", "m2")
+    #expect(room.model.answers(room.cid).ownRow("bob")!.lastReadID == "m2")
+    #expect(room.post("m1") == .refused("message_deleted"))
+    #expect(room.do(.truncate(cid: room.cid, before: "m9")) == .refused("message_not_found"))
+    #expect(room.do(.truncate(cid: room.cid, before: "r3")) == .refused("message_not_found"))
+    _ = room.do(.truncate(cid: room.cid, before: ""))
+    #expect(room.status("m3") == "message_deleted")
+    #expect(room.unread("bob") == "0 0")
+    #expect(room.post("m4") == .message(sequence: 4, isNew: true))
+  }
+
+  @Test("R16: a deleted channel is gone, twice too, and begins anew")
+  func channels() {
+    var room = NaiveRoom()
+    _ = room.post("m1", receipt: true)
+    #expect(room.do(.deleteChannel(cid: room.cid)) == .done(true))
+    #expect(room.do(.deleteChannel(cid: room.cid)) == .done(false))
+    #expect(room.post("m2") == .refused("channel_not_found"))
+    #expect(room.index("alice") == "")
+    let put = Command.put(cid: room.cid, settings: [:], members: [Seat(user: "bob")])
+    #expect(room.do(put) == .channel(isNew: true, members: 1, newest: 0))
+    #expect(room.index("bob") == "team:room 0 true 1500")
+    #expect(room.post("m1") == .message(sequence: 1, isNew: true))
+  }
+
+  @Test("R16: of an erased member nothing is left but nameless rows and messages; repeats succeed")
+  func erasedMember() {
+    var room = NaiveRoom(["receipt_max_members": "1"])
+    _ = room.post("m1", by: "bob", receipt: true)
+    _ = room.post("m2", by: "alice", receipt: true)
+    _ = room.reply("r1", to: "m1", by: "alice")
+    _ = room.acknowledge("bob", "m2", note: "bob")
+    room.read("carol", "m1")
+    #expect(room.thread("m1") == "bob 0/0 1, alice 1/1 0")
+    #expect(room.do(.eraseMember(cid: room.cid, user: "bob")) == .done(true))
+    #expect(room.do(.eraseMember(cid: room.cid, user: "bob")) == .done(false))
+    #expect(room.do(.eraseMember(cid: room.cid, user: "nobody")) == .done(false))
+    #expect(room.thread("m1") == "alice 1/1 0")
+    #expect(room.status("m2") == "sent processing 0 0 1")
+    #expect(room.list("m1", .readers) == "alice@1200 carol@1500")
+    #expect(room.index("bob") == "")
+    // His record does not take the one place that there is.
+    _ = room.acknowledge("carol", "m2", note: "carol")
+    #expect(room.list("m2", .readers) == "carol@1900carol")
+    // Back again he is somebody else: what he wrote is not his.
+    room.change(add: "bob")
+    room.do(.unread(cid: room.cid, user: "bob", message: "m1", epoch: nil))
+    #expect(room.unread("bob") == "2 0")
+    #expect(room.index("bob") == "team:room 3 true 2000")
+  }
+
+  @Test("R16: who is being erased is named in nothing new; then their settings go, and do not come back")
+  func erasedUser() {
+    var room = NaiveRoom()
+    room.hide("bob", read: true)
+    var record = UserView(user: "bob", version: 2, hidesRead: true, isErasing: true)
+    #expect(room.do(.eraseUser("bob")) == .user(record))
+    #expect(room.do(.eraseUser("bob")) == .user(record))
+    let put = Command.put(cid: "team:other", settings: [:], members: [Seat(user: "bob")])
+    #expect(room.do(put) == .refused("user_erased"))
+    let change = Command.change(cid: room.cid, add: [Seat(user: "bob")], remove: [])
+    #expect(room.do(change) == .refused("user_erased"))
+    #expect(room.post("m1", by: "bob") == .refused("user_erased"))
+    #expect(room.model.channels["team:other"] == nil)
+    // Marks go on.
+    room.read("bob")
+    _ = room.do(.eraseMember(cid: room.cid, user: "bob"))
+    let gone = UserView(user: "bob", version: 3, isErased: true)
+    #expect(room.do(.assignErased("bob", version: 3)) == .user(gone))
+    #expect(!room.model.hidesRead("bob"))
+    // Something from before is still on its way.
+    _ = room.do(.assignUser(record))
+    record.version = 3
+    #expect(room.do(.assignUser(record)) == .user(gone))
+    // They may begin anew.
+    room.change(add: "bob")
+    record = UserView(user: "bob", version: 4, hidesRead: true)
+    #expect(
+      room.do(.patchUser("bob", showsRead: false, showsDelivered: nil, revoked: nil)) == .user(record)
+    )
+    #expect(room.do(.eraseUser("nobody")) == .user(UserView(user: "nobody", version: 1, isErasing: true)))
+  }
+
+  // MARK: Users
+
+  @Test("R13: every channel that knows a user's id is in their index")
+  func index() {
+    var room = NaiveRoom()
+    _ = room.do(.put(cid: "dm:b", settings: [:], members: [Seat(user: "bob"), Seat(user: "carol")]))
+    _ = room.post("m1", by: "robot")
+    #expect(room.index("bob") == "dm:b 0 true 1100, team:room 1 true 1000")
+    #expect(room.index("robot") == "team:room - false 0")
+    #expect(room.index("nobody") == "")
+    room.change(remove: "bob")
+    #expect(room.index("bob") == "dm:b 0 true 1100, team:room 1 false 1000")
+    room.change(add: "bob")
+    #expect(room.index("bob") == "dm:b 0 true 1100, team:room 3 true 1400")
+    room.change(add: "robot")
+    #expect(room.index("robot") == "team:room 4 true 1500")
+  }
+
+  @Test("R13, R14: totals are of all channels; marking all of them leaves threads")
+  func totals() {
+    var room = NaiveRoom()
+    _ = room.do(.put(cid: "dm:b", settings: [:], members: [Seat(user: "bob"), Seat(user: "carol")]))
+    _ = room.do(.post(cid: "dm:b", id: "d1", sender: "carol", created: 0, isSilent: false))
+    _ = room.do(.post(cid: "dm:b", id: "d2", sender: "carol", created: 0, isSilent: true))
+    _ = room.post("m1", by: "bob")
+    _ = room.post("m2", by: "alice")
+    _ = room.post("m3", by: "robot")
+    _ = room.reply("r1", to: "m1", by: "alice")
+    #expect(room.model.totals("bob") == TotalsView(messages: 3, channels: 2, threads: 1))
+    #expect(room.model.totals("alice") == TotalsView(messages: 1, channels: 1, threads: 0))
+    #expect(room.model.totals("robot") == TotalsView())
+    #expect(room.do(.readAll("bob")) == .marked(["dm:b", "team:room"]))
+    #expect(room.model.totals("bob") == TotalsView(messages: 0, channels: 0, threads: 1))
+    #expect(room.do(.readAll("nobody")) == .marked([]))
+    room.change(remove: "bob")
+    #expect(room.model.totals("bob") == TotalsView())
+  }
+}

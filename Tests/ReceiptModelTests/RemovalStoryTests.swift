@@ -1,0 +1,254 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// R16: deleting, truncating, erasing.
+@Suite("Stories of removal")
+struct RemovalStoryTests {
+  @Test("a deleted message takes its acknowledgements with it, whatever page is older")
+  func deletedReceipts() {
+    receiptStory(
+      """
+      join alice bob carol
+      post m1…m2 by alice          -> receipt
+      ack bob m1 m2 note seen      -> ok ok
+      ack carol m1                 -> ok
+      # The page of acknowledgements stays as it is here, written before the deletion.
+      page m1
+      page m2
+      delete m1
+      records m1                   ->
+      records m2                   -> bob@1000=seen
+      recover
+      records m1                   ->
+      # The other way round: the segment is newer than the acknowledgements.
+      pages
+      ack carol m2                 -> ok
+      page m2
+      delete m2
+      recover
+      records m2                   ->
+      delete m2
+      ack bob m2                   -> messageDeleted
+      """
+    )
+  }
+
+  @Test("truncated: messages before one are deleted everywhere, and count nowhere")
+  func truncate() {
+    receiptStory(
+      """
+      join alice bob carol
+      post m1…m600 by alice        -> receipt
+      ack bob m1 m300 m500         -> ok ok ok
+      read carol m2
+      unread bob                   -> 600 from m1
+      unread carol                 -> 598 from m3
+      truncate m400
+      unread bob                   -> 201 from m400
+      unread carol                 -> 201 from m400
+      status m399                  -> messageDeleted
+      status m400                  -> 0 of 2
+      records m300                 ->
+      records m500                 -> bob@1000
+      ack bob m1                   -> messageDeleted
+      ack bob m400                 -> ok
+      # Their ids go on marking positions, and are not used again.
+      read bob m399
+      unread bob                   -> 201 from m400
+      recover
+      unread bob                   -> 201 from m400
+      # Less than before, or as much: nothing.
+      truncate m200
+      truncate m400
+      truncate m401
+      unread bob                   -> 200 from m401
+      records m400                 ->
+      truncate
+      unread bob                   -> 0
+      status m600                  -> messageDeleted
+      post m601 by alice           -> receipt
+      unread bob                   -> 1 from m601
+      recover
+      unread bob                   -> 1 from m601
+      truncate m999                -> messageNotFound
+      """
+    )
+  }
+
+  @Test("truncated: pages of before it are read as it says")
+  func truncateOldPages() {
+    receiptStory(
+      """
+      join alice bob
+      post m1…m300 by alice
+      ack bob m1 m290              -> ok ok
+      pages
+      delete m280
+      truncate m290
+      recover
+      unread bob                   -> 11 from m290
+      records m290                 -> bob@1000
+      # Only the head is written: segments and receipts are still of before.
+      head
+      post m301 by alice
+      recover
+      unread bob                   -> 12 from m290
+      truncate
+      pages
+      recover
+      unread bob                   -> 0
+      """
+    )
+  }
+
+  @Test("a marker keeps its count of own messages through a truncation")
+  func truncateMarked() {
+    receiptStory(
+      """
+      join alice bob
+      post m1…m2 by alice
+      post m3 by bob
+      post m4…m5 by alice
+      post m6…m9 by bob
+      post m10 by alice
+      mark bob m2
+      unread bob                   -> 4 from m2
+      truncate m3
+      unread bob                   -> 3 from m4
+      truncate m5
+      unread bob                   -> 2 from m5
+      truncate m8
+      unread bob                   -> 1 from m10
+      recover
+      unread bob                   -> 1 from m10
+      mark bob m2
+      post m11 by alice
+      post m12 by bob
+      mark bob m9
+      unread bob                   -> 2 from m10
+      truncate
+      unread bob                   -> 0
+      """
+    )
+  }
+
+  @Test("erased in a channel: no row, message, note or time is theirs, and no page names them")
+  func erase() {
+    receiptStory(
+      """
+      join alice bob carol as guest
+      post m1…m2 by alice
+      post m3 by bob
+      post m4 by -                 -> receipt
+      ack bob m1 m4 note by-bob    -> ok ok
+      ack carol m1                 -> ok
+      read bob m2
+      leave bob
+      join bob as admin
+      post m5 by bob
+      post m6 by carol
+      ack bob m6 note again        -> ok
+      status m1                    -> 1 of 1
+      # Written with their name in them.
+      pages
+      trace bob                    -> memory rows(0) segment(0)
+      clock 2000
+      erase bob                    -> erased
+      trace bob                    ->
+      sender m3                    -> -
+      sender m6                    -> carol
+      records m1                   -> * carol@1000
+      records m4                   -> *
+      records m6                   -> *
+      unread bob                   -> notAMember
+      status m3                    -> 1 of 2
+      receipt m6                   -> processing
+      erase bob                    -> unknown
+      recover
+      trace bob                    ->
+      records m1                   -> * carol@1000
+      erase zoe                    -> unknown
+      # Alike: nobody's acknowledgement of nobody's message.
+      erase alice                  -> erased
+      erase carol                  -> erased
+      trace carol                  ->
+      status m1                    -> 0 of 0
+      recover
+      # The name may be somebody's again.
+      join bob
+      post m7 by bob
+      trace bob                    -> memory rows(0) segment(0)
+      recover
+      pages
+      recover
+      erase bob                    -> erased
+      trace bob                    ->
+      """
+    )
+  }
+
+  @Test("erased where pages of many segments name them, some written before, some after")
+  func eraseManyPages() {
+    receiptStory(
+      """
+      join u1…u300
+      post m1…m260 by u299
+      pages
+      post m261…m520 by u299
+      leave u299
+      join u299
+      read u299 m520
+      unread u7                    -> 520 from m1
+      erase u299                   -> erased
+      trace u299                   ->
+      unread u7                    -> 520 from m1
+      page m1
+      recover
+      trace u299                   ->
+      post m521 by u3
+      pages
+      recover
+      trace u299                   ->
+      unread u7                    -> 521 from m1
+      """
+    )
+  }
+
+  @Test("a sender who never was a member is erased too")
+  func eraseSender() {
+    receiptStory(
+      """
+      join alice
+      post m1…m3 by robot
+      trace robot                  -> memory segment(0)
+      erase robot                  -> erased
+      trace robot                  ->
+      unread alice                 -> 3 from m1
+      recover
+      erase robot                  -> unknown
+      """
+    )
+  }
+
+  // MARK: Ids in memory
+
+  @Test("an erased id leaves the table, its number goes to nobody until it is given again")
+  func userTable() {
+    var table = UserTable()
+    let names = (1...2_000).map { "user-\($0)" }
+    for name in names { _ = table.intern(name) }
+    for number in 1...2_000 where number % 3 != 0 { table.erase(UserNumber(UInt32(number))) }
+    table.erase(UserNumber(1))
+    for (offset, name) in names.enumerated() {
+      let number = UserNumber(UInt32(offset) + 1)
+      #expect(table.find(name) == (number.rawValue % 3 == 0 ? number : nil))
+      #expect(table.text(number) == (number.rawValue % 3 == 0 ? name : ""))
+    }
+    table.assign(UserNumber(4), "somebody")
+    #expect(table.find("somebody") == UserNumber(4) && table.text(UserNumber(4)) == "somebody")
+    #expect(table.intern("one more") == UserNumber(2_001))
+    #expect(table.find("") == nil)
+    #expect(table.byteCount < 80_000)
+  }
+}

@@ -1,0 +1,197 @@
+/// What a random history is held against the naive model: one or several shards that together hold everything. The real ones are
+/// ``ShardWorld``; ``NaiveSubject`` is the model itself, to try the history on.
+protocol Subject: AnyObject {
+  init(shards: Int)
+
+  func perform(_ command: Command, clock: Int) -> Outcome
+  /// How many effects the last command left.
+  var lastEffectCount: Int { get }
+  /// Broken promises that no answer shows.
+  var faults: [String] { get }
+
+  // MARK: Queries
+
+  func has(_ cid: String) -> Bool
+  func ownRow(_ cid: String, _ user: String) -> RowView?
+  /// nil: they have none in the thread.
+  func threadRow(_ cid: String, _ parent: String, _ user: String) -> RowView?
+  /// nil: they are no member.
+  func unread(_ cid: String, _ user: String) -> UnreadView?
+  func status(_ cid: String, _ id: String, _ viewer: Viewer) -> StatusResult
+  func statuses(_ cid: String, _ ids: [String], _ viewer: Viewer) -> [StatusResult]
+  func list(
+    _ cid: String,
+    _ id: String,
+    _ viewer: Viewer,
+    _ list: ListName,
+    _ order: OrderName,
+    limit: Int
+  ) -> Result<[[EntryView]], NamedRefusal>
+  func memberStatuses(_ cid: String, _ id: String, _ viewer: Viewer, _ users: [String])
+    -> Result<[MemberStatusResult], NamedRefusal>
+  func readState(_ cid: String, _ viewer: Viewer, limit: Int) -> Result<[[RowView]], NamedRefusal>
+  func stepTime(_ cid: String, _ user: String, isRead: Bool, _ n: Int, seesHidden: Bool) -> NaiveModel.Moment
+  func settings(of user: String) -> UserView
+  func isRevoked(_ user: String, issuedSeconds: Int) -> Bool
+  /// In the order of the channels' names, whatever order the index has.
+  func index(of user: String) -> [MembershipView]
+
+  // MARK: Upkeep
+
+  /// Times in threads that the last command had storage drop.
+  func takeForgotten() -> [ForgottenTimes]
+  /// Ends the batches.
+  func seal()
+  /// Invariants of everything.
+  func checkAll()
+  /// Brings some changes of memberships a step on their way.
+  func deliver(_ random: inout SplitMix64)
+  /// Brings all of them home.
+  func settle()
+  /// Now and then writes pages, lets channels go and loads them, crashes; says what it did.
+  func upkeep(_ random: inout SplitMix64) -> [String: Int]
+  /// The log alone, and pages with the log's tail, come to the same as memory; or what does not.
+  func replayFault(_ random: inout SplitMix64) -> String?
+}
+
+/// The moves so far of some rows of a thread have no times any more (R15).
+struct ForgottenTimes: Hashable, Sendable {
+  var cid: String
+  /// The parent's sequence number.
+  var parent: Int
+  var rows: Range<Int>
+}
+
+extension Subject {
+  /// A user's channels from the index, each asked for what is unread: as a gateway does it.
+  func totals(_ user: String) -> TotalsView {
+    var totals = TotalsView()
+    for entry in index(of: user) where entry.isMember {
+      guard let unread = unread(entry.cid, user) else { continue }
+      totals.messages += unread.messages
+      totals.channels += unread.messages > 0 ? 1 : 0
+      totals.threads += unread.threads
+    }
+    return totals
+  }
+}
+
+/// The naive model against itself: the histories run, come by everything, and notice what is wrong.
+class NaiveSubject: Subject {
+  fileprivate(set) var model = NaiveModel()
+  private(set) var lastEffectCount = 0
+  let faults: [String] = []
+
+  required init(shards: Int) {}
+
+  func perform(_ command: Command, clock: Int) -> Outcome {
+    let outcome = model.perform(command, clock: clock)
+    // Some of one and some of the other, for the tally.
+    lastEffectCount = clock % 2
+    return outcome
+  }
+
+  func has(_ cid: String) -> Bool { model.channels[cid] != nil }
+  func ownRow(_ cid: String, _ user: String) -> RowView? { model.answers(cid).ownRow(user) }
+  func threadRow(_ cid: String, _ parent: String, _ user: String) -> RowView? {
+    model.thread(cid, of: model.channels[cid]!.main.places[parent]!).flatMap {
+      model.answers($0).ownRow(user)
+    }
+  }
+  func unread(_ cid: String, _ user: String) -> UnreadView? { model.unread(cid, user) }
+  func status(_ cid: String, _ id: String, _ viewer: Viewer) -> StatusResult {
+    model.answers(cid).status(id, viewer)
+  }
+  func statuses(_ cid: String, _ ids: [String], _ viewer: Viewer) -> [StatusResult] {
+    ids.map { status(cid, $0, viewer) }
+  }
+  func list(
+    _ cid: String,
+    _ id: String,
+    _ viewer: Viewer,
+    _ list: ListName,
+    _ order: OrderName,
+    limit: Int
+  ) -> Result<[[EntryView]], NamedRefusal> {
+    model.answers(cid).list(id, viewer, list, order).map { Self.pages($0, limit) }
+  }
+  func memberStatuses(_ cid: String, _ id: String, _ viewer: Viewer, _ users: [String])
+    -> Result<[MemberStatusResult], NamedRefusal>
+  {
+    model.answers(cid).memberStatuses(id, viewer, users)
+  }
+  func readState(_ cid: String, _ viewer: Viewer, limit: Int) -> Result<[[RowView]], NamedRefusal> {
+    model.answers(cid).readState(viewer).map { Self.pages($0, limit) }
+  }
+  func stepTime(_ cid: String, _ user: String, isRead: Bool, _ n: Int, seesHidden: Bool) -> NaiveModel.Moment
+  {
+    model.answers(cid).stepTime(user, isRead: isRead, n, seesHidden: seesHidden)!
+  }
+  func settings(of user: String) -> UserView { model.settings(of: user) }
+  func isRevoked(_ user: String, issuedSeconds: Int) -> Bool {
+    model.isRevoked(user, issuedSeconds: issuedSeconds)
+  }
+  func index(of user: String) -> [MembershipView] { model.index(of: user) }
+
+  func takeForgotten() -> [ForgottenTimes] { [] }
+  func seal() {}
+  func checkAll() {}
+  func deliver(_ random: inout SplitMix64) {}
+  func settle() {}
+  func upkeep(_ random: inout SplitMix64) -> [String: Int] { [:] }
+  func replayFault(_ random: inout SplitMix64) -> String? { nil }
+
+  private static func pages<Entry>(_ entries: [Entry], _ limit: Int) -> [[Entry]] {
+    if entries.isEmpty { return [[]] }
+    return stride(from: 0, to: entries.count, by: limit).map {
+      Array(entries[$0..<min($0 + limit, entries.count)])
+    }
+  }
+}
+
+// MARK: Mistakes that a history has to notice
+
+final class WithoutTruncation: NaiveSubject {
+  override func perform(_ command: Command, clock: Int) -> Outcome {
+    guard case .truncate = command else { return super.perform(command, clock: clock) }
+    let before = model
+    let outcome = super.perform(command, clock: clock)
+    model = before
+    model.pass(to: clock)
+    return outcome
+  }
+}
+
+final class LeavingInsteadOfErasing: NaiveSubject {
+  override func perform(_ command: Command, clock: Int) -> Outcome {
+    guard case .eraseMember(let cid, let user) = command, model.channels[cid] != nil else {
+      return super.perform(command, clock: clock)
+    }
+    let isKnown = model.knows(cid, user)
+    _ = super.perform(.change(cid: cid, add: [], remove: [user]), clock: clock)
+    return .done(isKnown)
+  }
+}
+
+final class WithoutFormerMembers: NaiveSubject {
+  override func index(of user: String) -> [MembershipView] { super.index(of: user).filter(\.isMember) }
+}
+
+final class DeliveringByReading: NaiveSubject {
+  override func perform(_ command: Command, clock: Int) -> Outcome {
+    let outcome = super.perform(command, clock: clock)
+    if case .inThread(let parent, .read(let cid, let user, let message, _)) = command {
+      _ = super.perform(
+        .inThread(parent, .delivered(cid: cid, user: user, message: message)),
+        clock: clock
+      )
+    }
+    return outcome
+  }
+}
+
+final class CountingThreadsAsMessages: NaiveSubject {
+  override func unread(_ cid: String, _ user: String) -> UnreadView? {
+    super.unread(cid, user).map { UnreadView(messages: $0.messages + $0.threads, threads: $0.threads) }
+  }
+}

@@ -1,0 +1,174 @@
+@testable import ReceiptModel
+
+/// What random histories ask of the real shards beyond a channel: threads, removal, and the index of users' channels.
+extension TestShard {
+  /// Commands on threads, removal and users; nil: it is none of them.
+  func performBeyond(_ command: Command, clock: Int) -> Outcome? {
+    switch command {
+    case .inThread(let parent, .post(let cid, let id, let sender, _, let isSilent, let wantsReceipt)):
+      return reply(
+        cid,
+        to: parent,
+        id,
+        by: sender,
+        isSilent: isSilent,
+        wantsReceipt: wantsReceipt,
+        clock: clock
+      )
+    case .inThread(let parent, .read(let cid, let user, let message, let epoch)):
+      return mark("read", cid, user, under: parent, message, epoch: epoch, clock: clock)
+    case .inThread(let parent, .delivered(let cid, let user, let message)):
+      return mark("delivered", cid, user, under: parent, message, clock: clock)
+    case .inThread(let parent, .unread(let cid, let user, let message, let epoch)):
+      return mark("unread", cid, user, under: parent, message, epoch: epoch, clock: clock)
+    case .read(let cid, let user, let message, let epoch):
+      guard isReply(cid, message) else { return nil }
+      return mark("read", cid, user, under: nil, message, epoch: epoch, clock: clock)
+    case .truncate(let cid, let before):
+      return deciding(cid, clock) { slot, time, effects throws(Refusal) in
+        let before = Array(before.utf8)
+        try state.decideTruncate(slot, before: before.span.bytes, at: time, into: &effects)
+        apply(effects)
+        let newest = Int(state[slot].messages.newest.rawValue)
+        return .channel(isNew: false, members: state[slot].rows.activeCount, newest: newest)
+      }
+    case .deleteChannel(let cid):
+      guard slot(cid) != nil else { return nothing(clock) }
+      return deciding(cid, clock) { slot, _, effects in
+        state.decideDelete(channel: slot, into: &effects)
+        apply(effects)
+        return .done(true)
+      }
+    case .eraseMember(let cid, let user):
+      guard slot(cid) != nil else { return nothing(clock) }
+      return deciding(cid, clock) { slot, time, effects in
+        let isKnown = state.decideErase(slot, member: user, at: time, into: &effects)
+        apply(effects)
+        return .done(isKnown)
+      }
+    case .eraseUser(let user):
+      pass(to: clock)
+      var effects: [Effect] = []
+      state.decideErasing(user: user, into: &effects)
+      apply(effects)
+      return .user(settings(of: user))
+    case .assignErased(let user, let version):
+      pass(to: clock)
+      var effects: [Effect] = []
+      state.decideErased(user: user, version: UInt64(version), at: state.time, into: &effects)
+      apply(effects)
+      return .user(settings(of: user))
+    case .patchUser(let user, _, _, _):
+      // As a store does before it decides.
+      guard state.isErasing(user) else { return nil }
+      _ = nothing(clock)
+      return .refused("user_erased")
+    case .inThread, .readAll: preconditionFailure("not one shard's: \(command)")
+    default: return nil
+    }
+  }
+
+  private func nothing(_ clock: Int) -> Outcome {
+    pass(to: clock)
+    apply([])
+    return .done(false)
+  }
+
+  private func isReply(_ cid: String, _ message: String) -> Bool {
+    let message = Array(message.utf8)
+    return slot(cid).map { state.thread(withReply: message.span.bytes, in: $0) != nil } ?? false
+  }
+
+  /// In a thread, a segment's worth of steps is dropped at once: which moves have no times any more, only the shard knows.
+  func noteForgotten(_ effect: Effect) {
+    guard case .inThread(let parent, .stepsTrimmed(let number, let rowPage, _)) = effect else { return }
+    let first = Int(rowPage * PageID.rowsPerPage)
+    forgotten.append(
+      ForgottenTimes(
+        cid: String(decoding: state[slots[number]!].cid, as: UTF8.self),
+        parent: Int(parent.rawValue),
+        rows: first..<first + Int(PageID.rowsPerPage)
+      )
+    )
+  }
+
+  func takeForgotten() -> [ForgottenTimes] {
+    defer { forgotten = [] }
+    return forgotten
+  }
+
+  // MARK: Queries
+
+  /// In the order of its places.
+  func index(of user: String) -> [MembershipView] {
+    let user = Array(user.utf8)
+    guard let slot = state.index(of: user.span.bytes) else { return [] }
+    return (0..<state[slot].memberships.placeCount).compactMap { place in
+      state[slot].memberships[place].map { entry in
+        MembershipView(
+          cid: entry.cid,
+          row: entry.row.map { Int($0.rawValue) },
+          isMember: entry.isMember,
+          joinedAt: Int(entry.joinedAt.milliseconds)
+        )
+      }
+    }
+  }
+
+  // MARK: Changes of memberships
+
+  /// Takes changes from another shard as a store does: those that it has not taken, one after the other, and how far that is in the same batch.
+  func take(_ changes: [Outbox.QueuedChange], from source: ShardID) {
+    let new = changes.drop { $0.number <= state.outbox.taken(from: source) }
+    guard let last = new.last else { return }
+    for queued in new {
+      var name = queued.change.user
+      let slot = name.withUTF8 { state.index(of: $0.span.bytes) }
+      var effects: [Effect] = []
+      state.decideTake(queued.change, slot, at: state.time, into: &effects)
+      apply(effects)
+    }
+    apply([.membershipsTaken(from: source, through: last.number)])
+  }
+
+  /// Another shard has taken changes up to here.
+  func sent(to target: ShardID, through number: UInt64) {
+    apply([.membershipsSent(to: target, through: number)])
+  }
+}
+
+extension ShardWorld {
+  func deliver(_ random: inout SplitMix64) {
+    let (source, target) = (random.pick(shards), random.pick(shards))
+    // Acknowledgements are lost: then the same changes come again.
+    deliver(source, target, limit: 1 + random.below(6), isAcknowledged: !random.oneIn(3))
+  }
+
+  func settle() {
+    for source in shards {
+      for target in shards {
+        while source.state.outbox.hasChanges(
+          for: target.state.id,
+          after: source.state.outbox.sent(to: target.state.id)
+        ) {
+          deliver(source, target, limit: 100, isAcknowledged: true)
+        }
+      }
+    }
+  }
+
+  private func deliver(_ source: TestShard, _ target: TestShard, limit: Int, isAcknowledged: Bool) {
+    // Only what is durable leaves, and only what is durable is acknowledged.
+    source.seal()
+    let (from, to) = (source.state.id, target.state.id)
+    let outbox = source.state.outbox.changes(
+      for: to,
+      after: source.state.outbox.sent(to: to),
+      through: .max,
+      limit: limit
+    )
+    target.take(outbox, from: from)
+    target.seal()
+    if isAcknowledged, let last = outbox.last { source.sent(to: to, through: last.number) }
+  }
+}

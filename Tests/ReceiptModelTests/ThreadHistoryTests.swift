@@ -1,0 +1,141 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// Random histories of threads: whatever was done, the log and the pages make the same shard again, and everything that is told of a thread is told of a
+/// channel of its own that went through the same.
+@Suite("Random histories of threads")
+struct ThreadHistoryTests {
+  private static let cid = "team:room"
+  private static let users = (0..<6).map { "u\($0)" }
+
+  @Test("log and pages make the same threads again", arguments: (1...12).map { UInt64($0) })
+  func roundTrip(seed: UInt64) {
+    var random = SplitMix64(seed: seed)
+    let shard = TestShard()
+    _ = shard.perform(
+      .put(cid: Self.cid, settings: [:], members: Self.users.map { Seat(user: $0) }),
+      clock: 1
+    )
+    var ids = 0
+    for step in 1...500 {
+      Self.perform(shard, &random, &ids, clock: step)
+      if step.isMultiple(of: 3) {
+        shard.seal()
+        // Some pages are written now, others are older.
+        for key in shard.allPageKeys where random.below(4) == 0 { shard.checkpoint(key) }
+        shard.checkpointShard()
+      }
+      guard step.isMultiple(of: 25) else { continue }
+      shard.seal()
+      let digest = shard.digest()
+      #expect(ShardDigest.difference(digest, shard.replayed().digest()) == nil, "step \(step)")
+      #expect(ShardDigest.difference(digest, shard.recovered().digest()) == nil, "step \(step)")
+      shard.checkAll()
+      if random.below(2) == 0 { shard.crash() } else { shard.evictAndLoad(ChannelNumber(1)) }
+      #expect(ShardDigest.difference(digest, shard.digest()) == nil, "step \(step)")
+    }
+    #expect(shard.faults == [])
+    #expect(shard.state[shard.slot(Self.cid)!].threads.count > 3)
+  }
+
+  private static func perform(_ shard: TestShard, _ random: inout SplitMix64, _ ids: inout Int, clock: Int) {
+    let user = random.pick(users)
+    let parent = "m\(random.below(9) + 1)"
+    let reply = ids == 0 ? "r1" : "r\(random.below(ids) + 1)"
+    switch random.below(20) {
+    case 0:
+      _ = shard.perform(.post(cid: cid, id: parent, sender: user, created: 0, isSilent: false), clock: clock)
+    case 1: _ = shard.perform(.change(cid: cid, add: [], remove: [user]), clock: clock)
+    case 2, 3: _ = shard.perform(.change(cid: cid, add: [Seat(user: user)], remove: []), clock: clock)
+    case 4:
+      let shows = random.below(2) == 0
+      _ = shard.perform(
+        .patchUser(user, showsRead: shows, showsDelivered: !shows, revoked: nil),
+        clock: clock
+      )
+    case 5: _ = shard.perform(.delete(cid: cid, id: reply), clock: clock)
+    case 6 where random.below(10) == 0: _ = shard.perform(.delete(cid: cid, id: parent), clock: clock)
+    case 7, 8: _ = shard.mark("read", cid, user, under: nil, reply, clock: clock)
+    case 9: _ = shard.mark("read", cid, user, under: parent, clock: clock)
+    case 10: _ = shard.mark("delivered", cid, user, under: parent, reply, clock: clock)
+    case 11: _ = shard.mark("delivered", cid, user, under: parent, clock: clock)
+    case 12: _ = shard.mark("unread", cid, user, under: parent, clock: clock)
+    case 13: _ = shard.mark("unread", cid, user, under: parent, reply, epoch: random.below(3), clock: clock)
+    default:
+      ids += 1
+      let isSilent = random.below(5) == 0
+      _ = shard.reply(cid, to: parent, "r\(ids)", by: user, isSilent: isSilent, clock: clock)
+    }
+  }
+
+  @Test(
+    "a thread answers as a channel would that went through the same",
+    arguments: (1...8).map { UInt64($0) }
+  )
+  func asChannel(seed: UInt64) {
+    var random = SplitMix64(seed: seed)
+    let shard = TestShard()
+    let (cid, twin) = (Self.cid, "team:twin")
+    for name in [cid, twin] { _ = shard.perform(.put(cid: name, settings: [:], members: []), clock: 1) }
+    _ = shard.perform(.change(cid: cid, add: Self.users.map { Seat(user: $0) }, remove: []), clock: 1)
+    _ = shard.perform(.post(cid: cid, id: "m1", sender: "", created: 0, isSilent: false), clock: 1)
+    var count = 0
+    var members: Set<String> = []
+    /// Those who have only read it so far: in it anew once they reply. They do not hide here, for then nobody sees them.
+    var readers: Set<String> = []
+    var hiding: Set<String> = []
+    for clock in 2...300 {
+      let user = random.pick(Self.users)
+      let message = count == 0 ? "" : random.pick(["", "r\(random.below(count) + 1)"])
+      // Whoever acts in the thread for the first time joins; in the twin that is said.
+      func join() {
+        guard members.insert(user).inserted else { return }
+        _ = shard.perform(.change(cid: twin, add: [Seat(user: user)], remove: []), clock: clock)
+      }
+      switch random.below(6) {
+      case 0, 1:
+        count += 1
+        if readers.remove(user) != nil {
+          _ = shard.perform(.change(cid: twin, add: [Seat(user: user)], remove: [user]), clock: clock)
+        }
+        join()
+        let isSilent = random.below(4) == 0
+        _ = shard.reply(cid, to: "m1", "r\(count)", by: user, isSilent: isSilent, clock: clock)
+        _ = shard.perform(
+          .post(cid: twin, id: "r\(count)", sender: user, created: 0, isSilent: isSilent),
+          clock: clock
+        )
+      case 2 where count > 0 && (members.contains(user) || !hiding.contains(user)):
+        if !members.contains(user) { readers.insert(user) }
+        join()
+        _ = shard.mark("read", cid, user, under: "m1", message, clock: clock)
+        _ = shard.perform(.read(cid: twin, user: user, message: message, epoch: nil), clock: clock)
+      case 3 where members.contains(user):
+        _ = shard.mark("delivered", cid, user, under: "m1", message, clock: clock)
+        _ = shard.perform(.delivered(cid: twin, user: user, message: message), clock: clock)
+      case 4 where members.contains(user) && !message.isEmpty:
+        _ = shard.mark("unread", cid, user, under: "m1", message, clock: clock)
+        _ = shard.perform(.unread(cid: twin, user: user, message: message, epoch: nil), clock: clock)
+      case 5:
+        let shows = random.below(2) == 0 || readers.contains(user)
+        if shows { hiding.remove(user) } else { hiding.insert(user) }
+        _ = shard.perform(
+          .patchUser(user, showsRead: shows, showsDelivered: shows, revoked: nil),
+          clock: clock
+        )
+      default: break
+      }
+      for user in members {
+        #expect(shard.threadRow(cid, user, under: "m1") == shard.ownRow(twin, user), "\(clock), \(user)")
+      }
+      guard clock.isMultiple(of: 10), count > 0 else { continue }
+      let ids = (1...count).map { "r\($0)" }
+      #expect(
+        shard.statuses(cid, ids, .server) == shard.statuses(twin, ids, .server),
+        "\(clock)"
+      )
+    }
+    #expect(shard.faults == [] && count > 50)
+  }
+}

@@ -1,0 +1,478 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// R15: threads.
+@Suite("Stories of threads")
+struct ThreadStoryTests {
+  @Test(
+    "the interpreter: wrong expectations are found",
+    arguments: [
+      "reply r2 to m1 by bob -> known seq 2", "reply r2 to m1 by bob -> created seq 3",
+      "row alice in m1 -> unread 0",
+      "row carol in m1 -> row", "total alice -> messages 0 threads 2", "list unread r1 -> nobody",
+      "member carol of r1 -> sent", "status r1 -> read", "nonsense",
+    ]
+  )
+  func wrong(row: String) {
+    var story = ThreadStory()
+    for row in ["join alice bob carol", "post m1 by alice", "reply r1 to m1 by bob -> created seq 1"] {
+      #expect(story.run(row) == nil)
+    }
+    #expect(story.run(row) != nil)
+  }
+
+  @Test("who is in a thread by reading it alone, and hides that, is not seen there; with a reply they are")
+  func unseen() {
+    threadStory(
+      """
+      join alice bob carol
+      post m1 by alice
+      reply r1 to m1 by bob                -> created seq 1
+      hide carol
+      read carol in m1
+      reply r2 to m1 by bob                -> created seq 2
+      # Alice alone is expected, for all that others see.
+      status r2                            -> sent members 1
+      list unread r2                       -> alice
+      total carol                          -> messages 1 threads 1
+      reply r3 to m1 by carol              -> created seq 3
+      reply r4 to m1 by bob                -> created seq 4
+      status r4                            -> sent members 2
+      """
+    )
+  }
+
+  @Test("replies are numbered in their thread, take no number in the channel, and count there only")
+  func numbers() {
+    threadStory(
+      """
+      join alice bob carol
+      post m1 m2 by alice
+      reply r1 to m1 by bob                -> created seq 1
+      reply r2 to m1 by carol              -> created seq 2
+      reply x1 to m2 by bob                -> created seq 1
+      post m3 by alice                     -> created seq 3
+      # The channel's own: nobody has read but alice.
+      total bob                            -> messages 3 threads 1
+      total alice                          -> messages 0 threads 2
+      total carol                          -> messages 3 threads 0
+      total zoe                            -> not_a_member
+      """
+    )
+  }
+
+  @Test("in a thread are the parent's sender from its start, and who replies, from then on")
+  func members() {
+    threadStory(
+      """
+      join alice bob carol
+      post m1 by alice
+      clock 2000
+      reply r1 to m1 by bob                -> created seq 1
+      row alice in m1                      -> seq 0 unread 1 first r1 at 2000
+      row bob in m1                        -> seq 1 unread 0 at 2000 delivered 1 dat 2000
+      row carol in m1                      -> none
+      # Of r1 alice and bob are, carol was not there yet.
+      status r1                            -> sent seq 1 members 1 unread 1
+      clock 3000
+      reply r2 to m1 by carol              -> created seq 2
+      row carol in m1                      -> seq 2 unread 0
+      status r1                            -> sent members 1
+      status r2                            -> sent members 2
+      member carol of r1                   -> not_expected
+      member carol of r2                   -> read
+      member zoe of r2                     -> not_a_member
+      clock 4000
+      read alice in m1                     -> moved seq 2 last r2 unread 0 at 4000
+      status r1                            -> read readers 1 members 1
+      status r2                            -> read readers 1 members 2
+      list readers r1                      -> alice@4000
+      list unread r2                       -> bob
+      """
+    )
+  }
+
+  @Test("a sender who is no member replies, and is in no row; nor is the system")
+  func strangers() {
+    threadStory(
+      """
+      join alice bob
+      post m1 by zoe
+      post m2 by -
+      reply r1 to m1 by bot                -> created seq 1
+      row alice in m1                      -> none
+      status r1                            -> sent members 0
+      reply r2 to m1 by bob                -> created seq 2
+      row bob in m1                        -> seq 2 unread 0
+      reply x1 to m2 by -                  -> created seq 1
+      reply x2 to m2 by alice              -> created seq 2
+      status x2                            -> members 0
+      read bob in m2                       -> moved seq 2
+      # Silent replies do not count as unread.
+      reply x3 to m2 by - silent           -> created seq 3
+      row bob in m2                        -> unread 0
+      reply x4 to m2 by -
+      row bob in m2                        -> unread 1 first x4
+      """
+    )
+  }
+
+  @Test("what cannot have a thread, and what cannot be a reply")
+  func refused() {
+    threadStory(
+      """
+      join alice bob
+      post m1…m3 by alice
+      reply r1 to m9 by bob                -> message_not_found
+      delete m2
+      reply r1 to m2 by bob                -> message_deleted
+      reply r1 to m1 by bob receipt        -> created seq 1 refusal receipt_not_allowed
+      reply r2 to r1 by alice              -> invalid_field
+      read alice in r1                     -> invalid_field
+      read alice in m9                     -> message_not_found
+      read alice in m2                     -> message_deleted
+      read zoe in m1                       -> not_a_member
+      read alice in m1 m1                  -> message_not_found
+      read alice in m1 m3                  -> message_not_found
+      status r1                            -> receipt none
+      """
+    )
+  }
+
+  @Test("an id is known in the channel and in all its threads")
+  func ids() {
+    threadStory(
+      """
+      join alice bob
+      post m1 m2 by alice
+      reply r1 r2 to m1 by bob
+      reply x1 to m2 by bob
+      # The same answer again, whatever it is named under.
+      reply r2 to m1 by bob                -> known seq 2
+      reply r2 to m2 by bob                -> known seq 2
+      reply m2 to m1 by bob                -> known seq 2
+      post r2 by bob                       -> known seq 2
+      post x1 by bob                       -> known seq 1
+      reply r2 to m9 by bob                -> known seq 2
+      delete r2                            -> moved seq 2
+      reply r2 to m1 by bob                -> message_deleted
+      post r2 by bob                       -> message_deleted
+      post m3 by alice                     -> created seq 3
+      """
+    )
+  }
+
+  @Test("R2 in a thread: who marks it read joins it, read up to the newest")
+  func reading() {
+    threadStory(
+      """
+      join alice bob carol
+      post m1 by alice
+      # There is nothing to read yet, and no row.
+      read carol in m1                     -> same seq 0 unread 0
+      read carol in m1 r1                  -> message_not_found
+      clock 2000
+      reply r1 r2 r3 to m1 by bob
+      clock 3000
+      read carol in m1 r1                  -> moved seq 3 last r3 unread 0 at 3000
+      read carol in m1 r9                  -> message_not_found
+      # Of what was before they joined they have no part.
+      list readers r3                      -> nobody
+      reply r4 to m1 by bob
+      row carol in m1                      -> seq 3 unread 1 first r4
+      clock 4000
+      # By a reply's id alone.
+      read carol r4                        -> moved seq 4 unread 0 at 4000
+      read carol r4                        -> same seq 4
+      read carol r9                        -> message_not_found
+      read alice in m1 r2                  -> moved seq 2 unread 2 first r3
+      read alice r1                        -> same seq 2
+      list readers r2                      -> alice@4000
+      list readers r4                      -> carol@4000
+      """
+    )
+  }
+
+  @Test("R3, R4 in a thread: delivered and unread, of those who have a row")
+  func marking() {
+    threadStory(
+      """
+      join alice bob carol
+      post m1 by alice
+      delivered carol in m1                -> same seq 0
+      unread carol in m1                   -> same seq 0
+      reply r1…r4 to m1 by bob
+      clock 2000
+      # Who is not in it changes nothing.
+      delivered carol in m1 r2             -> same seq 0 delivered 0
+      delivered carol in m1 r9             -> message_not_found
+      row carol in m1                      -> none
+      unread carol in m1 r2                -> not_a_member
+      delivered alice in m1 r2             -> moved seq 0 delivered 2 dat 2000
+      status r2                            -> delivered received 1
+      status r3                            -> sent
+      read alice in m1                     -> moved seq 4
+      unread alice in m1 r3                -> moved seq 2 unread 2 first r3 epoch 1
+      total alice                          -> threads 1
+      # The whole thread.
+      unread alice in m1                   -> moved seq 0 unread 4 first r1 epoch 2
+      unread alice in m1                   -> same epoch 2
+      unread alice in m1 r9                -> message_not_found
+      read alice in m1 epoch 1             -> same seq 0
+      read alice in m1                     -> moved seq 4 unread 0
+      # Sending takes the marker away (R5).
+      unread alice in m1 r2                -> moved unread 3
+      reply r5 to m1 by alice
+      row alice in m1                      -> seq 5 unread 0
+      options mark_unread=off
+      unread alice in m1                   -> mark_unread_off
+      """
+    )
+  }
+
+  @Test("leaving the channel leaves its threads; who comes again is in none")
+  func leaving() {
+    threadStory(
+      """
+      join alice bob carol
+      post m1 m2 by alice
+      reply r1 to m1 by bob
+      reply x1 to m2 by bob
+      read carol in m1
+      status r1                            -> members 1
+      leave bob                            -> moved members 2
+      row bob in m1                        -> none
+      row bob in m2                        -> none
+      swap carol                           -> moved members 2
+      row carol in m1                      -> none
+      total carol                          -> messages 0 threads 0
+      read carol in m1                     -> moved seq 1
+      reply r2 to m1 by alice
+      total carol                          -> threads 1
+      join bob
+      reply r3 to m1 by bob                -> created seq 3
+      row bob in m1                        -> seq 3
+      status r2                            -> members 1
+      leave alice bob carol
+      status r3                            -> members 0
+      """
+    )
+  }
+
+  @Test("a deleted parent closes its thread; a deleted reply is a deleted message")
+  func deleted() {
+    threadStory(
+      """
+      join alice bob
+      post m1 m2 by alice
+      reply r1 r2 r3 to m1 by bob
+      reply x1 to m2 by bob
+      row alice in m1                      -> unread 3
+      delete r2                            -> moved seq 2
+      delete r2                            -> same seq 2
+      row alice in m1                      -> unread 2
+      status r2                            -> message_deleted
+      # It still marks a position.
+      read alice in m1 r2                  -> moved seq 2 last r2 unread 1
+      total alice                          -> threads 2
+      delete m1                            -> moved seq 1
+      total alice                          -> threads 1
+      status r1                            -> message_deleted
+      list readers r1                      -> message_deleted
+      member alice of r1                   -> message_deleted
+      reply r4 to m1 by bob                -> message_deleted
+      reply r1 to m1 by bob                -> message_deleted
+      read alice in m1                     -> message_deleted
+      read alice r1                        -> message_deleted
+      delivered alice in m1                -> message_deleted
+      unread alice in m1                   -> message_deleted
+      delete r3                            -> same seq 3
+      delete r9                            -> message_not_found
+      leave alice
+      total bob                            -> threads 0
+      """
+    )
+  }
+
+  @Test("R7: who hides, hides in threads")
+  func hidden() {
+    threadStory(
+      """
+      join alice bob carol
+      post m1 by alice
+      reply r1 to m1 by bob
+      hide alice
+      clock 2000
+      read alice in m1                     -> moved seq 1 at 2000
+      status r1                            -> sent members 1 readers 0
+      shown alice in m1                    -> seq 0
+      # Who joins hidden, and who replies.
+      hide carol
+      reply r2 to m1 by carol
+      reply r3 to m1 by bob
+      read carol in m1
+      list readers r3                      -> nobody
+      shown carol in m1                    -> seq 1
+      clock 5000
+      show alice
+      show carol
+      status r1                            -> read readers 1
+      list readers r3                      -> carol~5000
+      """
+    )
+  }
+
+  @Test(
+    "R10: counts for the sender of a reply only, also where a server asks for somebody outside the thread"
+  )
+  func counts() {
+    threadStory(
+      """
+      join alice bob carol
+      options counts_visible_to=sender
+      post m1 by alice
+      reply r1 to m1 by bob
+      read alice in m1
+      status r1 as bob                     -> read readers 1
+      status r1 as alice                   -> sent readers 0
+      status r1 as carol                   -> sent readers 0
+      status r1                            -> read readers 1
+      status r1 as zoe                     -> not_a_member
+      list readers r1 as carol             -> counts_not_visible
+      list readers r1 as bob               -> alice@1000
+      member alice of r1 as carol          -> counts_not_visible
+      member carol of r1 as carol          -> not_expected
+      member carol of r1 as alice          -> counts_not_visible
+      member alice of r1 as alice          -> read
+      """
+    )
+  }
+
+  @Test("messages and replies are asked for together")
+  func together() {
+    threadStory(
+      """
+      join alice bob
+      post m1…m30 by alice
+      reply r1…r3 to m1 by bob
+      reply x1 to m2 by alice
+      read bob m1
+      clock 2000
+      read alice in m1
+      status r9 m1 r1                      -> read seq 1 readers 1 members 1
+      status m1…m30 x1 r1…r3               -> read seq 3 readers 1
+      status m1…m30 r1 x1                  -> sent seq 1 members 0
+      """
+    )
+  }
+
+  @Test("a thread keeps a tail of steps: times from before it are not exact")
+  func steps() {
+    threadStory(
+      """
+      join alice bob
+      post m1 by bob
+      clock 2000
+      reply r1 to m1 by bob
+      clock 3000
+      reply r2 to m1 by alice
+      list readers r1                      -> nobody
+      read bob in m1
+      list readers r2                      -> bob@3000
+      # Two steps each: more than the tail of one page holds.
+      clock 4000
+      reply s1…s40 to m1 by alice
+      clock 5000
+      list readers r2                      -> bob~3000
+      # What the step before had reached is not known any more.
+      read bob in m1 s40
+      list readers s40                     -> bob~5000
+      reply t1 to m1 by alice
+      clock 6000
+      read bob in m1 t1
+      list readers t1                      -> bob@6000
+      recover
+      list readers t1                      -> bob@6000
+      """
+    )
+  }
+
+  @Test("what was said of threads is there after a crash, and after the channel left memory")
+  func kept() {
+    threadStory(
+      """
+      join alice bob carol
+      post m1 m2 by alice
+      reply r1 r2 to m1 by bob
+      reply x1 to m2 by carol
+      read alice in m1 r1
+      hide bob
+      recover
+      row alice in m1                      -> seq 1 unread 1
+      row bob in m1                        -> seq 2
+      total alice                          -> threads 2
+      reply r2 to m1 by bob                -> known seq 2
+      reply r3 to m1 by carol              -> created seq 3
+      unread alice in m1
+      evict
+      row alice in m1                      -> seq 0 unread 3 epoch 1
+      status r3                            -> sent members 2
+      leave carol
+      evict
+      recover
+      status r3                            -> members 2
+      reply x2 to m2 by bob                -> created seq 2
+      delete m2
+      evict
+      reply x3 to m2 by bob                -> message_deleted
+      """
+    )
+  }
+
+  @Test("a channel has 65,536 threads at most; those that are there go on")
+  func limit() {
+    let shard = TestShard()
+    _ = shard.perform(.put(cid: "team:x", settings: [:], members: [Seat(user: "bob")]), clock: 1)
+    let slot = shard.slot("team:x")!
+    let number = shard.state[slot].number
+    for n in 1...UInt32(ThreadTable.threadsMax + 1) {
+      let message = MessageRecord(id: "m\(n)", sender: "", flags: [], registeredAt: .none)
+      shard.state.assign(.messageAssigned(number, SequenceNumber(n), message), to: slot)
+      guard n < ThreadTable.threadsMax else { continue }
+      let reply = MessageRecord(id: "r\(n)", sender: "", flags: [], registeredAt: .none)
+      let effect = Effect.messageAssigned(number, SequenceNumber(1), reply)
+      shard.state.assign(.inThread(SequenceNumber(n), effect), to: slot)
+    }
+    func reply(_ id: String, to parent: String) -> Outcome {
+      shard.reply("team:x", to: parent, id, by: "bob", clock: 2)
+    }
+    #expect(reply("x1", to: "m65536") == .message(sequence: 1, isNew: true))
+    #expect(reply("x2", to: "m65537") == .refused("limit_reached"))
+    #expect(reply("x2", to: "m65536") == .message(sequence: 2, isNew: true))
+    #expect(shard.faults == [])
+  }
+
+  @Test("many replies and many members: pages of a thread, in and out")
+  func large() {
+    threadStory(
+      """
+      join u1…u600
+      post m1 by u1
+      reply r1…r300 to m1 by u2
+      read u3…u600 r300 in m1
+      reply s1…s300 to m1 by u2
+      read u300…u599 in m1 s10
+      status s10                           -> read readers 300 members 599
+      evict
+      status s10                           -> read readers 300 members 599
+      row u1 in m1                         -> unread 600 first r1
+      recover
+      row u599 in m1                       -> seq 310 unread 290 first s11
+      leave u300…u599
+      recover
+      status s10                           -> sent members 299
+      """
+    )
+  }
+}
