@@ -18,6 +18,12 @@ struct ChannelLoad {
   /// old, and is passed over.
   let ticket: UInt32
   var waiting: [Waiting] = []
+  /// A user's index, for which there are changes.
+  var isForChanges = false
+  /// Read for its name only: what it brings is not taken in.
+  var isForName = false
+  /// Requests for unread counts that wait for it too.
+  var unread: [UnreadRequest.Place] = []
 }
 
 /// What to read from storage, asked of whoever drives the loop.
@@ -68,8 +74,10 @@ struct LogTail: ~Copyable {
 
   func effects(of channel: ChannelNumber) -> [(index: LogIndex, effect: Effect)] { effects[channel] ?? [] }
 
+  func hasEffects(on channel: ChannelNumber) -> Bool { effects[channel] != nil }
+
   mutating func remove(_ channel: ChannelNumber, cid: [UInt8]) {
-    numbers[cid] = nil
+    if numbers[cid] == channel { numbers[cid] = nil }
     effects[channel] = nil
   }
 
@@ -93,7 +101,7 @@ extension ShardEngine {
     }
     let reference = ChannelReference.cid(cid.withUnsafeBytes { Array($0) })
     if loads[reference] == nil {
-      guard loads.count < configuration.loadsMax else {
+      guard loads.count - incoming.loads < configuration.loadsMax else {
         refuseUndecided(header, counter, .busy, 100, "too many channels are being loaded", lane)
         return
       }
@@ -114,9 +122,9 @@ extension ShardEngine {
     )
   }
 
-  private func load(_ channel: ChannelReference, as reference: ChannelReference) {
+  func load(_ channel: ChannelReference, as reference: ChannelReference, isForName: Bool = false) {
     loadTicket &+= 1
-    loads[reference] = ChannelLoad(ticket: loadTicket)
+    loads[reference] = ChannelLoad(ticket: loadTicket, isForName: isForName)
     loop.load(LoadRequest(shard: state.id, channel: channel, ticket: loadTicket), as: reference)
   }
 
@@ -139,7 +147,7 @@ extension ShardEngine {
   }
 
   /// A channel that was created in the log's tail is on storage, if at all, under its number only.
-  private func storageReference(_ reference: ChannelReference) -> ChannelReference {
+  func storageReference(_ reference: ChannelReference) -> ChannelReference {
     if case .cid(let cid) = reference, let number = tail.number(of: cid) { return .number(number) }
     return reference
   }
@@ -159,9 +167,11 @@ extension ShardEngine {
     as reference: ChannelReference,
     _ result: Result<StoredChannel?, StorageError>
   ) {
-    guard awaits(request, as: reference), let load = loads[reference] else { return }
-    loads[reference] = nil
+    guard awaits(request, as: reference), let load = takeLoad(reference) else { return }
+    defer { goOnWithIndexes() }
+    if load.isForName { return nameRead(reference, result) }
     var waiting = load.waiting
+    var unread = load.unread
     do throws(StorageError) {
       let slot: ChannelSlot?
       switch result {
@@ -171,7 +181,12 @@ extension ShardEngine {
       if case .number = reference {
         tailLoads -= 1
         // Requests that wait for it by name go first: those that come in from here on find it in memory.
-        if let slot { waiting = loads.removeValue(forKey: .cid(state[slot].cid))?.waiting ?? [] }
+        if let slot, let named = takeLoad(.cid(state[slot].cid)) {
+          waiting = named.waiting
+          unread = named.unread
+        }
+      } else if load.isForChanges {
+        noteAbsent(reference)
       }
     } catch {
       if case .number(let number) = reference {
@@ -181,6 +196,9 @@ extension ShardEngine {
       }
       loop.reports(error)
       for item in waiting { refuseUnread(item) }
+      for place in unread { unreadLoaded(place, isReadable: false) }
+      if load.isForChanges { indexUnreadable(reference, error, number: (try? result.get())?.number) }
+      rebuildUnreadable(reference, error)
       return
     }
     for item in waiting {
@@ -195,6 +213,14 @@ extension ShardEngine {
         item.lane.fail(error)
       }
     }
+    for place in unread { unreadLoaded(place, isReadable: true) }
+  }
+
+  /// A load that is not under way any more.
+  private func takeLoad(_ reference: ChannelReference) -> ChannelLoad? {
+    guard let load = loads.removeValue(forKey: reference) else { return nil }
+    if load.isForChanges { incoming.loads -= 1 }
+    return load
   }
 
   private func refuseUnread(_ item: ChannelLoad.Waiting) {
@@ -247,11 +273,12 @@ extension ShardEngine {
     if case .cid(let asked) = reference, asked != cid {
       throw .corrupt("\(place): was found under another cid than its own")
     }
-    guard state.slot(of: cid.span.bytes) == nil else { return nil }
+    guard state.slot(named: cid) == nil else { return nil }
     let content = try LoadedContent(number, pages, tail.effects(of: number), place)
     let slot = state.insert(number, cid: head.cid, created: head.created, own: head.own)
     dirty.insert(slot)
     clock.insert(slot)
+    peekWatches.entered(cid)
     tail.remove(number, cid: cid)
     for effect in content.effects { state.assign(effect, to: slot) }
     for (page, index) in content.newer {
@@ -271,6 +298,11 @@ private struct LoadedContent {
   private var newest: UInt32 = 0
   /// The highest position that a row names.
   private var named: UInt32 = 0
+  private var threads = ThreadContents()
+  /// The messages up to here are gone.
+  private var truncated: UInt32 = 0
+  /// Pages of a user's index: there is none without those before it.
+  private var membershipPages: UInt32 = 0
 
   /// Throws where the effects cannot follow each other: assigning them would trap.
   init(
@@ -285,6 +317,12 @@ private struct LoadedContent {
     for (page, content) in pages { contents[page] = content }
     for page in Set(contents.keys).union(tails.keys).sorted(by: { $0.sortKey < $1.sortKey }) {
       let included = contents[page]?.index ?? .zero
+      if case .memberships(let number) = page {
+        guard number == membershipPages else {
+          throw .corrupt("\(place), page \(page): the one before it is missing")
+        }
+        membershipPages += 1
+      }
       for effect in contents[page]?.effects ?? [] {
         guard effect.channel == number, effect.page == page, follows(effect) else {
           throw .corrupt("\(place), page \(page): an effect that has no place there")
@@ -298,18 +336,53 @@ private struct LoadedContent {
         effects.append(effect)
         newer.append((page, index))
       }
+      // A segment may have been written and its channel's head not yet.
+      for (index, effect) in tails[page] ?? [] where effect.changesMessageCounts {
+        if index > contents[.head]?.index ?? .zero { newer.append((.head, index)) }
+      }
+    }
+    for (index, effect) in tail { noteEmptied(by: effect, at: index, contents) }
+    guard truncated <= newest else {
+      throw .corrupt("\(place): truncated up to message \(truncated), there are \(newest)")
     }
     guard named <= newest else {
       throw .corrupt("\(place): a row names message \(named), there are \(newest)")
+    }
+    if let parent = threads.firstBroken {
+      throw .corrupt("\(place), thread of message \(parent.rawValue): a row names a reply that is not there")
+    }
+  }
+
+  /// A message that is gone takes its acknowledgements with it: their page may be older than the one that says so, and has to be written again.
+  private mutating func noteEmptied(by effect: Effect, at index: LogIndex, _ contents: [PageID: Page]) {
+    func isStale(_ page: PageID) -> Bool {
+      contents[page].map { $0.index < index && !$0.effects.isEmpty } ?? false
+    }
+    switch effect {
+    case .messageDeleted(_, let sequence, _):
+      if isStale(.receipts(sequence)) { newer.append((.receipts(sequence), index)) }
+    case .truncated(_, let through, _):
+      for page in contents.keys.sorted(by: { $0.sortKey < $1.sortKey }) where isStale(page) {
+        if case .receipts(let sequence) = page, sequence <= through { newer.append((page, index)) }
+      }
+    default: break
     }
   }
 
   private mutating func follows(_ effect: Effect) -> Bool {
     switch effect {
-    case .channelAssigned:
+    case .channelAssigned, .messageCountsAssigned:
       return true
+    case .truncated(_, let through, _):
+      // The segments come later.
+      truncated = max(truncated, through.rawValue)
+      return true
+    case .rowErased(_, let row, _):
+      return row.rawValue < rows
+    case .senderErased(_, let sequence):
+      return sequence.rawValue <= newest
     case .rowAssigned(_, let row, let record):
-      guard row.rawValue <= rows else { return false }
+      guard row.rawValue <= rows, record.hasLeft || !record.user.isEmpty else { return false }
       rows = max(rows, row.rawValue + 1)
       named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
       named = max(named, record.marker?.rawValue ?? 0)
@@ -343,15 +416,23 @@ private struct LoadedContent {
     case .stepsSealed(_, let rowPage, let segment, let bytes):
       return rowPage * PageID.rowsPerPage < rows && segment < StepTable.segmentsMax
         && StepBytes.areWhole(bytes)
-    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .countersAssigned,
-      .sessionAssigned:
+    case .inThread(let parent, let effect):
+      return parent.rawValue <= newest && threads.follows(effect, parent)
+    case .membershipAssigned(_, let place, let membership):
+      return place < MembershipTable.placesMax && membership.cid.utf8.count <= Identifier.cidLengthMax
+        && (membership.row != nil || !membership.isMember)
+    case .membershipRemoved(_, let place):
+      return place < MembershipTable.placesMax
+    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
+      .sessionAssigned, .channelDeleted, .membershipQueued, .membershipsSent, .membershipsTaken,
+      .indexEpochAssigned:
       return false
     }
   }
 }
 
 extension PageID {
-  /// Head, rows, segments, receipts, steps, each in rising order: the order of the keys on storage, and of assignment.
+  /// Head, rows, segments, receipts, memberships, threads, steps, each in rising order: the order of the keys on storage, and of assignment.
   package var sortKey: UInt64 {
     switch self {
     case .head: 0
@@ -361,10 +442,22 @@ extension PageID {
     case .shardHead: 4 << 32
     case .receipts(let sequence): 5 << 32 | UInt64(sequence.rawValue)
     case .users(let number): 7 << 32 | UInt64(number)
+    case .outbox(let number): 8 << 32 | UInt64(number)
+    case .index: 9 << 32
+    case .memberships(let number): 10 << 32 | UInt64(number)
+    // A thread's pages are together, rows first.
+    case .threadRows(let parent, let number): 1 << 56 | UInt64(parent.rawValue) << 24 | UInt64(number)
+    case .threadSegment(let parent, let number):
+      1 << 56 | UInt64(parent.rawValue) << 24 | Self.threadSegmentBit | UInt64(number)
     // Behind all pages that are read with a channel.
-    case .steps(let rowPage, let segment): 6 << 48 | UInt64(rowPage) << 32 | UInt64(segment)
+    case .steps(let rowPage, let segment): 2 << 56 | UInt64(rowPage) << 32 | UInt64(segment)
     }
   }
+
+  private static let threadSegmentBit: UInt64 = 1 << 23
+
+  /// The keys of all threads' pages.
+  package static let threadSortKeys: Range<UInt64> = 1 << 56..<2 << 56
 
   /// Whether it is a segment of steps, which is not read with its channel.
   package var isOfSteps: Bool {
@@ -372,9 +465,33 @@ extension PageID {
     return false
   }
 
+  /// Whether it is one of the shard's own, not a channel's.
+  package var isOfShard: Bool {
+    switch self {
+    case .types, .shardHead, .users, .index: true
+    case .outbox(let number): UInt64(number) < Self.outboxPages
+    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: false
+    }
+  }
+  /// Whether it is a page of a thread.
+  package var isOfThread: Bool { Self.threadSortKeys.contains(sortKey) }
+
   /// The page of a key made with ``sortKey``.
   package init?(sortKey: UInt64) {
     let number = UInt32(truncatingIfNeeded: sortKey)
+    switch sortKey >> 56 {
+    case 0: break
+    case 1:
+      let parent = SequenceNumber(UInt32(truncatingIfNeeded: sortKey >> 24))
+      let page = number & UInt32(Self.threadSegmentBit - 1)
+      self =
+        sortKey & Self.threadSegmentBit == 0 ? .threadRows(parent, page) : .threadSegment(parent, page)
+      return
+    case 2 where sortKey >> 48 & 0xFF == 0:
+      self = .steps(UInt32(sortKey >> 32 & 0xFFFF), number)
+      return
+    default: return nil
+    }
     switch sortKey >> 32 {
     case 0 where number == 0: self = .head
     case 1: self = .rows(number)
@@ -383,7 +500,9 @@ extension PageID {
     case 4 where number == 0: self = .shardHead
     case 5: self = .receipts(SequenceNumber(number))
     case 7: self = .users(number)
-    case let tag where tag >> 16 == 6: self = .steps(UInt32(tag & 0xFFFF), number)
+    case 8: self = .outbox(number)
+    case 9 where number == 0: self = .index
+    case 10: self = .memberships(number)
     default: return nil
     }
   }

@@ -12,6 +12,8 @@ struct DirtyPages {
     /// When that was, in the loop's elapsed milliseconds, and how many bytes the shard had logged: a page is written after a time or an amount.
     var elapsed: Int64
     var loggedBytes: UInt64
+    /// Of the channel in the slot: one that was deleted since has no pages.
+    var generation: UInt32 = 0
   }
 
   /// What is known of one loaded channel's pages: the log index since which each is dirty, 0 for clean.
@@ -19,18 +21,22 @@ struct DirtyPages {
     var head: UInt64 = 0
     var rows: [UInt64] = []
     var segments: [UInt64] = []
-    /// Receipts and segments of steps: few are dirty at a time.
+    /// Receipts, segments of steps, threads and memberships: few are dirty at a time.
     var others: [PageID: UInt64] = [:]
     /// The last effect of all.
     var last: UInt64 = 0
     /// How many of its pages are dirty.
     var dirtyCount = 0
+    /// Rises with every channel that is in the slot.
+    var generation: UInt32 = 0
   }
 
   private var trackers: [Tracker] = []
   private var shardHead: UInt64 = 0
   private var types: UInt64 = 0
   private var users: [UInt64] = []
+  private var outbox: [UInt64] = []
+  private var index: UInt64 = 0
   private(set) var typesLast = LogIndex.zero
   /// The last effect on users' settings.
   private(set) var usersLast = LogIndex.zero
@@ -58,7 +64,17 @@ struct DirtyPages {
 
   mutating func insert(_ slot: ChannelSlot) {
     while trackers.count <= Int(slot.rawValue) { trackers.append(Tracker()) }
-    trackers[Int(slot.rawValue)] = Tracker()
+    forget(slot)
+  }
+
+  /// The channel in this slot is gone: none of its pages is written any more.
+  mutating func forget(_ slot: ChannelSlot) {
+    let generation = trackers[Int(slot.rawValue)].generation
+    trackers[Int(slot.rawValue)] = Tracker(generation: generation &+ 1)
+  }
+
+  private func isForgotten(_ entry: Entry) -> Bool {
+    entry.slot.map { trackers[Int($0.rawValue)].generation != entry.generation } ?? false
   }
 
   /// Notes an effect on a page.
@@ -78,7 +94,7 @@ struct DirtyPages {
       isNew = Self.mark(&trackers[Int(slot!.rawValue)].segments, Int(number), index)
     case .head:
       isNew = Self.mark(&trackers[Int(slot!.rawValue)].head, index)
-    case .receipts, .steps:
+    case .receipts, .steps, .threadRows, .threadSegment, .memberships:
       isNew = trackers[Int(slot!.rawValue)].others.updateValue(index.rawValue, forKey: page) == nil
     case .types:
       isNew = Self.mark(&types, index)
@@ -88,16 +104,25 @@ struct DirtyPages {
       usersLast = max(usersLast, index)
     case .shardHead:
       isNew = Self.mark(&shardHead, index)
+    case .outbox(let number):
+      isNew = Self.mark(&outbox, Int(number), index)
+    case .index:
+      isNew = Self.mark(&self.index, index)
     }
     if let slot { trackers[Int(slot.rawValue)].last = max(trackers[Int(slot.rawValue)].last, index.rawValue) }
     guard isNew else { return }
     if let slot { trackers[Int(slot.rawValue)].dirtyCount += 1 }
-    let entry = Entry(slot: slot, page: page, since: index, elapsed: elapsed, loggedBytes: loggedBytes)
+    var entry = Entry(slot: slot, page: page, since: index, elapsed: elapsed, loggedBytes: loggedBytes)
+    if let slot { entry.generation = trackers[Int(slot.rawValue)].generation }
     if isRecovered { recovered.append(entry) } else { queue.append(entry) }
   }
 
   /// The next page to write, if `isDue` says so of it; it counts as clean from here on.
   mutating func popDue(_ isDue: (Entry) -> Bool) -> Entry? {
+    while let first = recovered.first, isForgotten(first) { recovered.removeFirst() }
+    if recovered.isEmpty {
+      while let first = queue.first, isForgotten(first) { queue.removeFirst() }
+    }
     let entry: Entry
     if let first = recovered.first {
       entry = first
@@ -113,10 +138,13 @@ struct DirtyPages {
     case .rows(let number): trackers[Int(entry.slot!.rawValue)].rows[Int(number)] = 0
     case .segment(let number): trackers[Int(entry.slot!.rawValue)].segments[Int(number)] = 0
     case .head: trackers[Int(entry.slot!.rawValue)].head = 0
-    case .receipts, .steps: trackers[Int(entry.slot!.rawValue)].others[entry.page] = nil
+    case .receipts, .steps, .threadRows, .threadSegment, .memberships:
+      trackers[Int(entry.slot!.rawValue)].others[entry.page] = nil
     case .types: types = 0
     case .users(let number): users[Int(number)] = 0
     case .shardHead: shardHead = 0
+    case .outbox(let number): outbox[Int(number)] = 0
+    case .index: index = 0
     }
     return entry
   }

@@ -112,7 +112,7 @@ extension ShardEngine {
       left -= 1
       looks -= 1
       guard let slot = clock.advance(slotCount: slotCount), slot != clock.last, state.isLoaded(slot),
-        dirty.isClean(slot), dirty.last(slot) <= durable, !isSliced(slot)
+        dirty.isClean(slot), dirty.last(slot) <= durable, !isSliced(slot), rebuild?.slot != slot
       else { continue }
       state.remove(slot)
       evictedCount += 1

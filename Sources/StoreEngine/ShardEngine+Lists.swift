@@ -28,13 +28,16 @@ extension ShardEngine {
     if case .list(let scan)? = progress { going = scan }
     progress = nil
     do throws(Refusal) {
-      let viewer = try state.viewer(fields.viewer, isServer: fields.viewerFlags == 1, in: slot)
+      let asker = try state.viewer(fields.viewer, isServer: fields.viewerFlags == 1, in: slot)
+      // A reply's readers are its thread's.
+      let place = state.place(of: fields.message, in: slot)
+      let viewer = state.viewer(asker, in: place)
       var scan: MemberListScan
       if let known = going.take() {
         scan = known
       } else {
         scan = try state.beginList(
-          slot,
+          place,
           viewer: viewer,
           message: fields.message,
           ShardState.ListQuery(list, order, limit: Int(fields.limit)),
@@ -44,7 +47,7 @@ extension ShardEngine {
       }
       var isDone = false
       try withRows { rows throws(Refusal) in
-        isDone = try state.advance(&scan, slot, viewer: viewer, budget: &rows)
+        isDone = try state.advance(&scan, place, viewer: viewer, budget: &rows)
       }
       guard isDone else { return goesOn(header, reader, slot, lane, .list(scan)) }
       guard scan.times.missing.isEmpty else {
@@ -53,7 +56,7 @@ extension ShardEngine {
       reply(header, departure(slot), lane) { buffer in
         buffer.writeVarint(scan.page.count)
         for entry in scan.page {
-          state.withUser(slot, entry.row) { buffer.writeListEntry(user: $0, entry) }
+          state.withUser(place, entry.row) { buffer.writeListEntry(user: $0, entry) }
         }
         buffer.writeField(scan.next?.text ?? "")
       }
@@ -82,14 +85,16 @@ extension ShardEngine {
     guard !isRevoked(fields.viewer) else { return refuse(header, .tokenRevoked, slot, lane) }
     var times = MemberTimes(now: state.advance(clock: loop.clock), segments: readSegments)
     do throws(Refusal) {
-      let viewer = try state.viewer(fields.viewer, isServer: fields.viewerFlags == 1, in: slot)
-      let message = try state.shownMessage(fields.message, in: slot)
+      let asker = try state.viewer(fields.viewer, isServer: fields.viewerFlags == 1, in: slot)
+      let place = state.place(of: fields.message, in: slot)
+      let viewer = state.viewer(asker, in: place)
+      let message = try state.shownMessage(fields.message, in: place)
       var asked = users
       answers.reserveCapacity(fields.userCount)
       for _ in 0..<fields.userCount {
         guard let user = try? asked.string() else { break }
         do throws(Refusal) {
-          let status = try state.memberStatus(slot, viewer: viewer, message, user: user, times: &times)
+          let status = try state.memberStatus(place, viewer: viewer, message, user: user, times: &times)
           answers.append(.success(status))
         } catch {
           answers.append(.failure(error))

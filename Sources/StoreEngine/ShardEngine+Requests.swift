@@ -7,11 +7,22 @@ extension ShardEngine {
   /// A request has come in. Throws where its payload does not parse: the connection ends.
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
     let fields = try takeIssued(header, payload)
+    guard !header.flags.contains(.thread) || header.kind.takesThread else {
+      throw .badFlags(header.flags.rawValue)
+    }
     switch header.kind {
     case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes:
       try performType(header, payload.extracting(first: fields), lane)
     case .patchUser, .assignUser, .getUser, .settle, .listUnsettled:
       try performSettings(header, payload.extracting(first: fields), lane)
+    case .purge:
+      try performPurge(header, payload.extracting(first: fields), lane)
+    case .listChannels:
+      try listChannels(header, payload, lane)
+    case .rebuildIndex:
+      try rebuildIndex(header, payload.extracting(first: fields), lane)
+    case .unreadCounts:
+      try unreadCounts(header, payload.extracting(first: fields), lane)
     default:
       var reader = FieldReader(payload.extracting(first: fields))
       let cid = try reader.string()
@@ -26,6 +37,8 @@ extension ShardEngine {
         )
       } else if ShardID.owning(cid, count: shardCount) != state.id {
         refuse(header, .wrongShard, "the cid is of another shard", lane)
+      } else if isDeleted(cid) {
+        try perform(header, payload, lane)
       } else {
         try wait(header, payload, cid: cid, lane: lane)
       }
@@ -34,15 +47,18 @@ extension ShardEngine {
 
   /// A request whose channel was looked for: it is in memory, or there is none.
   func perform(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
+    if header.kind == .listChannels { return try listChannels(header, payload, lane, isLookedFor: true) }
     var reader = FieldReader(payload.extracting(first: try takeIssued(header, payload)))
     let cid = try reader.string()
     if let slot = state.slot(of: cid) {
       try perform(header, &reader, slot, lane)
     } else if header.kind == .putChannel {
       try putChannel(header, &reader, cid: cid, nil, lane)
+    } else if header.kind == .deleteChannel || header.kind == .eraseMember {
+      try performAbsent(header, &reader, cid: cid, lane)
     } else {
       if header.kind.isCommand { noteRefused(takeUp(try Self.counter(&reader), lane)) }
-      refuse(header, .channelNotFound, "", lane)
+      refuse(header, .channelNotFound, "", lane, departure(absent: cid))
     }
   }
 
@@ -59,6 +75,9 @@ extension ShardEngine {
     case .registerMessage: try register(header, &reader, slot, lane)
     case .acknowledge: try acknowledge(header, &reader, slot, lane)
     case .deleteMessage: try deleteMessage(header, &reader, slot, lane)
+    case .truncateChannel: try truncateChannel(header, &reader, slot, lane)
+    case .deleteChannel: try deleteChannel(header, &reader, slot, lane)
+    case .eraseMember: try eraseMember(header, &reader, slot, lane)
     case .putChannel: try putChannel(header, &reader, cid: RawSpan(), slot, lane)
     case .changeMembers: try changeMembers(header, &reader, slot, lane)
     case .getChannel:
@@ -84,9 +103,13 @@ extension ShardEngine {
     let user = try reader.string()
     let message = try reader.string()
     let epoch = header.kind == .markDelivered ? nil : try reader.optional32()
+    let thread = try Self.thread(header, &reader)
     try reader.end()
     let command = takeUp(counter, lane)
     guard !isRevoked(user) else { return refuse(header, .tokenRevoked, slot, lane, command) }
+    guard thread.isEmpty else {
+      return mark(header, slot, lane, command, under: thread, user: user, message: message, epoch: epoch)
+    }
     let row: MemberOrdinal
     do throws(Refusal) {
       let time = state.advance(clock: loop.clock)
@@ -106,6 +129,11 @@ extension ShardEngine {
         row = try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
       }
     } catch {
+      if error == .messageNotFound, header.kind == .markRead,
+        let thread = state.thread(withReply: message, in: slot)
+      {
+        return mark(header, slot, lane, command, in: thread, user: user, message: message, epoch: epoch)
+      }
       return refuse(header, error, slot, lane, command)
     }
     finish(slot, command)
@@ -125,6 +153,7 @@ extension ShardEngine {
     let sender = try reader.string()
     let created = try reader.time()
     let flags = try reader.varint()
+    let thread = try Self.thread(header, &reader)
     try reader.end()
     let command = takeUp(counter, lane)
     guard Identifier.isMessage(id) else {
@@ -145,17 +174,35 @@ extension ShardEngine {
       return refuse(header, .notImplemented, "flags: 1 (silent), 2 (receipt) and their sum only", lane)
     }
     let registration: ShardState.Registration
-    do {
-      registration = try state.decideRegister(
-        slot,
-        id: id,
-        sender: sender,
-        created: created,
-        isSilent: flags & 1 != 0,
-        wantsReceipt: flags & 2 != 0,
-        at: state.advance(clock: loop.clock),
-        into: &effects
-      )
+    guard
+      command.isCovered || !state.outbox.isFull || !state.isNew(sender, in: slot)
+    else { return refuseFull(header, command, lane) }
+    let time = state.advance(clock: loop.clock)
+    do throws(Refusal) {
+      if thread.isEmpty {
+        registration = try state.decideRegister(
+          slot,
+          id: id,
+          sender: sender,
+          created: created,
+          isSilent: flags & 1 != 0,
+          wantsReceipt: flags & 2 != 0,
+          at: time,
+          into: &effects
+        )
+      } else {
+        registration = try state.decideReply(
+          slot,
+          to: thread,
+          id: id,
+          sender: sender,
+          created: created,
+          isSilent: flags & 1 != 0,
+          wantsReceipt: flags & 2 != 0,
+          at: time,
+          into: &effects
+        )
+      }
     } catch {
       return refuse(header, error, slot, lane, command)
     }
@@ -166,14 +213,16 @@ extension ShardEngine {
       // Its session says that it was applied, and it was not: a gateway that gives counters twice, or has more refusals open than are kept.
       return refuse(header, .outcomeUnknown, "the command's counter was taken up before", lane)
     }
+    let place = state.place(of: id, in: slot)
     // Nobody but its sender can have read or received a message that is new.
     let status =
-      isNew ? .sent : state.status(slot, registration.sequence, viewer: state.sender(sender, in: slot)).status
-    reply(header, departure(slot), lane) { buffer in
+      isNew
+      ? .sent : state.status(place, registration.sequence, viewer: state.sender(sender, in: place)).status
+    replyIndexed(header, slot, lane) { buffer in
       buffer.writeInteger(UInt8(isNew ? 1 : 0))
       buffer.writeSequence(registration.sequence)
       buffer.writeInteger(status.rawValue)
-      buffer.writeInteger(state.receiptRefusal(slot, registration.sequence).rawValue)
+      buffer.writeInteger(state.receiptRefusal(place, registration.sequence).rawValue)
     }
   }
 
@@ -215,6 +264,9 @@ extension ShardEngine {
       noteRefused(command)
       return refuse(header, .invalidField, invalid, lane)
     }
+    guard command.isCovered || members.isEmpty || !state.outbox.isFull else {
+      return refuseFull(header, command, lane)
+    }
     let time = state.advance(clock: loop.clock)
     var slot = slot
     let isNew = slot == nil
@@ -233,7 +285,7 @@ extension ShardEngine {
     }
     slot = finish(slot, command)
     guard let slot else { preconditionFailure("a created channel has a slot") }
-    reply(header, departure(slot), lane) { buffer in
+    replyIndexed(header, slot, lane) { buffer in
       buffer.writeInteger(UInt8(isNew ? 1 : 0))
       buffer.writeChannel(slot, in: state)
     }
@@ -255,6 +307,7 @@ extension ShardEngine {
       noteRefused(command)
       return refuse(header, .invalidField, invalid, lane)
     }
+    guard command.isCovered || !state.outbox.isFull else { return refuseFull(header, command, lane) }
     do {
       try state.decideMembers(
         slot,
@@ -267,7 +320,7 @@ extension ShardEngine {
       return refuse(header, error, slot, lane, command)
     }
     finish(slot, command)
-    reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
+    replyIndexed(header, slot, lane) { $0.writeChannel(slot, in: state) }
   }
 
   private func newMembers(_ reader: inout FieldReader) throws(WireError) -> [ShardState.NewMember] {
@@ -393,6 +446,7 @@ extension ShardEngine {
 
   func takeUp(_ counter: UInt64, _ lane: ReplyLane) -> CommandPlace {
     effects.removeAll(keepingCapacity: true)
+    outgoing.before = state.outbox.last
     let session = sessionPosition(lane)
     return CommandPlace(
       counter: counter,
@@ -438,9 +492,10 @@ extension ShardEngine {
     _ code: ErrorCode,
     retryAfterMilliseconds: UInt32 = 0,
     _ detail: String,
-    _ lane: ReplyLane
+    _ lane: ReplyLane,
+    _ departure: ReplyLane.Departure = .now
   ) {
-    let isFirst = lane.add(.now) { buffer in
+    let isFirst = lane.add(departure) { buffer in
       buffer.writeError(
         code,
         shard: header.shard,
@@ -449,7 +504,7 @@ extension ShardEngine {
         detail: detail
       )
     }
-    if isFirst { loop.note(lane, .now) }
+    if isFirst { loop.note(lane, departure) }
   }
 
   /// A refusal is an answer from the state too, and leaves when that state is durable.
@@ -463,7 +518,9 @@ extension ShardEngine {
     if let command { noteRefused(command) }
     var detail = ""
     if case .limitReached(let limit) = refusal { detail = limit.rawValue }
-    let departure = slot.map { self.departure($0) } ?? departure(max(dirty.typesLast, dirty.usersLast))
+    if refusal == .nestedReply { detail = "parent_id: a reply has no replies" }
+    let departure =
+      slot.map { self.departure($0) } ?? departure(max(dirty.typesLast, dirty.usersLast, deletions.last))
     let isFirst = lane.add(departure) { buffer in
       buffer.writeError(
         Self.code(refusal),
@@ -491,13 +548,15 @@ extension ShardEngine {
     case .receiptExpired: .receiptExpired
     case .notExpected: .notExpected
     case .invalidCursor: .invalidCursor
+    case .userErased: .userErased
+    case .nestedReply: .invalidField
     }
   }
 }
 
 extension ByteBuffer {
   /// *row* of Proto/frames.md, in one stretch: the answer to every mark is one of these.
-  fileprivate mutating func writeRow(_ row: RowAnswer, _ slot: ChannelSlot, in state: borrowing ShardState) {
+  mutating func writeRow(_ row: RowAnswer, _ slot: ChannelSlot, in state: borrowing ShardState) {
     writeFields(byteCountMax: RowFields.byteCountMax) { fields in
       state.withUser(slot, row.row) { fields.string($0) }
       fields.time(row.lastRead)
@@ -515,7 +574,7 @@ extension ByteBuffer {
   }
 
   /// *channel* of Proto/frames.md.
-  fileprivate mutating func writeChannel(_ slot: ChannelSlot, in state: borrowing ShardState) {
+  mutating func writeChannel(_ slot: ChannelSlot, in state: borrowing ShardState) {
     let newest = state[slot].messages.newest
     ChannelFields(
       cid: String(decoding: state[slot].cid, as: UTF8.self),

@@ -111,8 +111,9 @@ extension ShardEngine {
     var fault: String?
     if !Identifier.isUser(name) {
       fault = Self.userRange
-    } else if given > 7 {
-      fault = "given: 1 (read receipts), 2 (delivery receipts), 4 (tokens revoked before) and their sums"
+    } else if given > 8 {
+      fault =
+        "given: 1 (read receipts), 2 (delivery receipts), 4 (tokens revoked before) and their sums, or 8 (erase)"
     } else if values & ~(given & 3) != 0 {
       fault = "values: 1 and 2, of what is given"
     } else if given & 4 == 0, revoked != .none {
@@ -122,6 +123,14 @@ extension ShardEngine {
     guard isHome(name) else { return refuseElsewhere(header, lane, command) }
     guard !isRevoked(name) else { return refuse(header, .tokenRevoked, nil, lane, command) }
     let user = Self.text(name)
+    guard given != 8 else {
+      _ = state.advance(clock: loop.clock)
+      state.decideErasing(user: user, into: &effects)
+      finish(nil, command)
+      noteUnsettled(user)
+      return replyErasing(header, user, lane)
+    }
+    guard !state.isErasing(name) else { return refuse(header, .userErased, nil, lane, command) }
     let patch = UserSettingsPatch(
       showsRead: given & 1 == 0 ? nil : values & 1 != 0,
       showsDelivered: given & 2 == 0 ? nil : values & 2 != 0,
@@ -152,11 +161,20 @@ extension ShardEngine {
       fault = Self.userRange
     } else if version > Self.versionMax {
       fault = "version: at most \(Self.versionMax)"
-    } else if flags > 3 {
-      fault = "flags: 1 (hides read receipts), 2 (hides delivery receipts) and their sum"
+    } else if flags > 8 {
+      fault =
+        "flags: 1 (hides read receipts), 2 (hides delivery receipts), 4 (is being erased) and their sums, or 8 (is erased)"
     }
     if let fault { return refuseField(header, fault, lane, command) }
     let user = Self.text(name)
+    let time = state.advance(clock: loop.clock)
+    guard flags != 8 else {
+      let number = state.settings.find(user)
+      state.decideErased(user: user, version: version, at: time, into: &effects)
+      finish(nil, command)
+      if let number, state.settings.isNameless(number) { unsettledUsers.remove(number) }
+      return replySettings(header, user, lane)
+    }
     let settings = UserSettings(
       user: user,
       version: version,
@@ -164,12 +182,13 @@ extension ShardEngine {
       hidesDelivered: flags & 2 != 0,
       readShownSince: readShownSince,
       deliveredShownSince: deliveredShownSince,
-      tokensRevokedBefore: revoked
+      tokensRevokedBefore: revoked,
+      isErasing: flags & 4 != 0
     )
     state.decideAssign(user: settings, into: &effects)
     finish(nil, command)
     if isHome(name) { noteUnsettled(user) }
-    replySettings(header, user, lane)
+    if state.isErasing(name) { replyErasing(header, user, lane) } else { replySettings(header, user, lane) }
   }
 
   private func getUser(
@@ -181,7 +200,13 @@ extension ShardEngine {
     try reader.end()
     guard Identifier.isUser(name) else { return refuse(header, .invalidField, Self.userRange, lane) }
     guard !isRevoked(name) else { return refuse(header, .tokenRevoked, nil, lane) }
-    replySettings(header, Self.text(name), lane)
+    let user = Self.text(name)
+    if state.isErasing(name) { replyErasing(header, user, lane) } else { replySettings(header, user, lane) }
+  }
+
+  /// That a user is being erased is told when their index has all channels that they came to know before: those are to forget them.
+  private func replyErasing(_ header: FrameHeader, _ user: String, _ lane: ReplyLane) {
+    replyWhenTaken(header, dirty.usersLast, lane) { $0.writeUserSettings(state.userSettings(user)) }
   }
 
   private func replySettings(_ header: FrameHeader, _ user: String, _ lane: ReplyLane) {
@@ -265,7 +290,7 @@ extension ShardEngine {
 
   // MARK: Details
 
-  private func isHome(_ name: RawSpan) -> Bool { ShardID.owning(name, count: shardCount) == state.id }
+  func isHome(_ name: RawSpan) -> Bool { ShardID.owning(name, count: shardCount) == state.id }
 
   private func refuseField(
     _ header: FrameHeader,
@@ -282,7 +307,7 @@ extension ShardEngine {
     refuse(header, .wrongShard, "another shard is the home", lane)
   }
 
-  private static let userRange = "user: 1 to 128 of A-Z a-z 0-9 @ _ . -"
+  static let userRange = "user: 1 to 128 of A-Z a-z 0-9 @ _ . -"
 
   /// Of an identifier that was checked.
   private static func text(_ name: RawSpan) -> String {

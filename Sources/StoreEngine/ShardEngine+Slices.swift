@@ -27,7 +27,7 @@ struct SlicedQuery {
 
 extension ShardEngine {
   /// Whether a query about this channel goes on.
-  func isSliced(_ slot: ChannelSlot) -> Bool { slicedQueries.contains { $0.slot == slot } }
+  func isSliced(_ slot: ChannelSlot) -> Bool { slicedQueries.contains { $0.slot.rawValue == slot.rawValue } }
 
   /// Lets the query at hand look at rows, as many as this turn has left.
   ///
@@ -93,7 +93,8 @@ extension ShardEngine {
 
   // MARK: Statuses
 
-  /// Counts the messages of a statuses query. They are counted together, but each with a receipt takes a pass of its own over who has acknowledged it.
+  /// Counts the messages of a statuses query. They are counted together, but each with a receipt takes a pass of its own over who has acknowledged it, and each reply one over
+  /// its thread.
   ///
   /// - Returns: false where the query goes on later.
   func fillStatuses(
@@ -118,10 +119,11 @@ extension ShardEngine {
     var left = granted - rows
     var end = done
     while end < answers.count {
-      if case .success(let asked) = answers[end], state.hasReceipt(slot, asked.sequence) {
+      if case .success(let asked) = answers[end] {
+        let own = state.rowsCounted(slot, for: asked)
         // Each slice gets on by one at least.
-        if left < rows, end > done { break }
-        left -= rows
+        if left < own, end > done { break }
+        left -= own
       }
       end += 1
     }

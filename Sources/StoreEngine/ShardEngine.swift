@@ -72,6 +72,27 @@ final class ShardEngine {
   /// Segments of steps in the commit that is under way.
   private var segmentsInFlight: [(slot: ChannelSlot, channel: ChannelNumber, page: PageID)] = []
 
+  // Removal
+  var deletions = Deletions()
+  var purge = Purge.none
+  /// The last batch that took something away which may not be found afterwards.
+  var lastRemoval = LogIndex.zero
+  // The index of users' channels
+  var outgoing = OutgoingChanges()
+  var incoming = IncomingChanges()
+  var rebuild: IndexRebuild?
+  /// The last part of a rebuild that came to its end since the start.
+  var rebuilt: RebuildFields?
+  /// The loop knows that there is more to do for the indexes.
+  var isWorking = false
+  // Unread counts
+  /// Requests that wait for channels which are not in memory, by their tickets.
+  var unreadRequests: [UInt32: UnreadRequest] = [:]
+  /// Of the last of them.
+  var unreadTicket: UInt32 = 0
+  /// Channels that are being peeked at.
+  var peekWatches = PeekWatches()
+
   /// Effects of the command at hand; kept for its capacity.
   var effects: [Effect] = []
 
@@ -83,7 +104,7 @@ final class ShardEngine {
     loop: StoreLoop,
     stored: StoredShard
   ) throws(StorageError) {
-    self.state = ShardState(id: id)
+    self.state = ShardState(id: id, shardCount: shardCount)
     self.shardCount = shardCount
     self.position = position
     self.configuration = configuration
@@ -93,6 +114,7 @@ final class ShardEngine {
     self.cut = .zero
     try recover(stored)
     findUnsettled()
+    outgoing.recovered(through: state.outbox.last)
   }
 
   /// The index of the batch that gathers.
@@ -101,6 +123,8 @@ final class ShardEngine {
   /// Whether requests wait for channels.
   var hasWaiting: Bool {
     loads.values.contains { !$0.waiting.isEmpty } || stepReads.values.contains { $0.isForRequest }
+      || !outgoing.held.isEmpty
+      || !unreadRequests.isEmpty
   }
 
   // MARK: Carrying out
@@ -113,14 +137,25 @@ final class ShardEngine {
     var slot = slot
     let index = gatheringIndex
     var cutPage: UInt32?
+    var changesMessageCounts = false
     for effect in effects {
       switch effect {
       case .stepTailCut(_, let rowPage, _): cutPage = rowPage
       case .stepsTrimmed(let number, let rowPage, let first):
         noteTrim(slot!, number, rowPage, before: first, at: index)
+      case .messageDeleted, .truncated:
+        changesMessageCounts = true
+        for sequence in state[slot!].receiptsEmptied(by: effect) { touch(slot, .receipts(sequence), index) }
+      case .messageAssigned: changesMessageCounts = true
+      case .rowErased, .senderErased, .userErased, .channelDeleted, .inThread, .membershipQueued:
+        if effect.isErasure { lastRemoval = index }
+      case .membershipsSent(let target, let number): touchTaken(target, number, index)
       default: break
       }
-      if effect.channel == nil {
+      if case .channelDeleted(let number, let cid) = effect {
+        end(slot!, number, cid, at: index)
+        slot = nil
+      } else if effect.channel == nil {
         state.assign(effect)
         touch(nil, effect.page, index)
       } else {
@@ -128,6 +163,8 @@ final class ShardEngine {
           slot = state.insert(number, cid: cid, created: created, own: own)
           dirty.insert(slot!)
           clock.insert(slot!)
+          deletions.isBack(cid)
+          peekWatches.entered(state[slot!].cid)
         } else {
           state.assign(effect, to: slot!)
           #if DEBUG
@@ -138,6 +175,7 @@ final class ShardEngine {
       }
       effectBytes.writeEffect(effect)
     }
+    if changesMessageCounts { touch(slot, .head, index) }
     if effectCount == 0 { loop.gathers(self) }
     effectCount += effects.count
     if let session { sessions.touch(session) }
@@ -149,9 +187,19 @@ final class ShardEngine {
     dirty.touch(slot, page, at: index, elapsed: loop.elapsedMilliseconds, loggedBytes: loggedBytes)
   }
 
+  /// Changes that were taken are on their way no more: their pages are written without them.
+  private func touchTaken(_ target: ShardID, _ number: UInt64, _ index: LogIndex) {
+    for page in state.outbox.pages(for: target, through: number) { touch(nil, .outbox(page), index) }
+  }
+
+  /// The last effect that an answer about this channel tells of: on it, on its type, or on what its members hide.
+  func lastEffect(_ slot: ChannelSlot) -> LogIndex {
+    max(dirty.last(slot), dirty.typesLast, dirty.usersLast)
+  }
+
   /// When an answer about this channel may leave: when the last effect on it, on its type, or on what its members hide is durable.
   func departure(_ slot: ChannelSlot) -> ReplyLane.Departure {
-    departure(max(dirty.last(slot), dirty.typesLast, dirty.usersLast))
+    departure(lastEffect(slot))
   }
 
   func departure(_ last: LogIndex) -> ReplyLane.Departure {
@@ -179,6 +227,8 @@ final class ShardEngine {
     closed = index
     closedTime = state.time
     loggedBytes += UInt64(bytes.readableBytes)
+    outgoing.closed = state.outbox.last
+    incoming.closeBatch()
     // The head page keeps the sessions and the last index: it has to be written before the log can be cut behind this batch.
     touch(nil, .shardHead, index)
     return CommitGroup.Batch(shard: state.id, index: index, bytes: bytes)
@@ -188,6 +238,7 @@ final class ShardEngine {
   func committed() {
     durable = closed
     durableTime = closedTime
+    memberChangesDurable()
   }
 
   /// Segments before one are trimmed by the batch that gathers: deleted when that is durable. Where there were none nothing is.
@@ -235,7 +286,7 @@ final class ShardEngine {
       let entry = dirty.popDue { entry in
         loop.elapsedMilliseconds - entry.elapsed >= configuration.checkpointAgeMilliseconds
           || loggedBytes - entry.loggedBytes >= configuration.checkpointLogBytes
-          || loop.memory.isPressed
+          || loop.memory.isPressed || purge.isDue(entry.since)
       }
       guard let entry else { break }
       guard let write = encode(entry) else { continue }
@@ -248,8 +299,9 @@ final class ShardEngine {
   /// The cut that has become possible, if it is worth its write.
   func takeCut(batchesMin: UInt64) -> CommitGroup.Cut? {
     guard !dirty.hasRecovered, tail.isEmpty else { return nil }
-    let oldest = dirty.oldest ?? durable.next
+    let oldest = min(dirty.oldest ?? durable.next, deletions.oldest ?? durable.next)
     let possible = LogIndex(min(oldest.rawValue - 1, durable.rawValue))
+    let batchesMin = purge.isUnderWay ? 1 : batchesMin
     guard possible > cut, possible.rawValue - cut.rawValue >= batchesMin else { return nil }
     cut = possible
     return CommitGroup.Cut(shard: state.id, through: possible)
@@ -273,6 +325,10 @@ final class ShardEngine {
       effects = state.typeEffects
     } else if case .users(let page) = entry.page {
       effects = state.userEffects(page)
+    } else if case .outbox(let page) = entry.page {
+      effects = state.outboxEffects(page)
+    } else if entry.page == .index {
+      effects = state.indexEffects
     } else {
       let kept = sessions.records(
         elapsed: loop.elapsedMilliseconds,
@@ -293,24 +349,15 @@ final class ShardEngine {
   /// Takes over the shard's own pages and indexes the log's tail by channel; channels' pages are read when they are asked for.
   private func recover(_ stored: StoredShard) throws(StorageError) {
     let id = state.id
-    var headIndex = LogIndex.zero
-    var typesIndex = LogIndex.zero
-    if let bytes = stored.head {
-      let page = try Self.page(bytes, "shard \(id.rawValue), head page")
-      headIndex = page.index
-      try assign(page.effects, of: .shardHead, "shard \(id.rawValue), head page")
+    var included: [PageID: LogIndex] = [:]
+    for (number, bytes) in stored.pages {
+      let place = "shard \(id.rawValue), \(Self.name(number))"
+      let page = try Self.page(bytes, place)
+      included[number] = page.index
+      try assign(page.effects, of: number, place)
     }
-    if let bytes = stored.types {
-      let page = try Self.page(bytes, "shard \(id.rawValue), types page")
-      typesIndex = page.index
-      try assign(page.effects, of: .types, "shard \(id.rawValue), types page")
-    }
-    var usersIndexes: [UInt32: LogIndex] = [:]
-    for (number, bytes) in stored.users {
-      let page = try Self.page(bytes, "shard \(id.rawValue), users page \(number)")
-      usersIndexes[number] = page.index
-      try assign(page.effects, of: .users(number), "shard \(id.rawValue), users page \(number)")
-    }
+    let headIndex = included[.shardHead] ?? .zero
+    let pagesIndex = included.values.max() ?? .zero
     var last: LogIndex?
     for (index, bytes) in stored.log {
       let place = "shard \(id.rawValue), log index \(index.rawValue)"
@@ -326,27 +373,23 @@ final class ShardEngine {
       last = index
       state.assign(time: batch.time)
       if index > headIndex { for session in batch.sessions { sessions.assign(session) } }
-      func included(_ page: PageID) -> LogIndex {
-        switch page {
-        case .types: typesIndex
-        case .users(let number): usersIndexes[number] ?? .zero
-        default: headIndex
-        }
-      }
       for effect in batch.effects {
-        if effect.channel != nil {
+        if case .channelDeleted(let number, let cid) = effect {
+          endInTail(number, cid, at: index)
+        } else if effect.channel != nil {
+          if case .channelAssigned(_, let cid, _, _) = effect { deletions.isBack(cid) }
           tail.append(effect, at: index)
-        } else if index > included(effect.page) {
+        } else if index > included[effect.page] ?? .zero {
           try checkFollows(effect, place)
           assignToShard(effect)
           dirty.touch(nil, effect.page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
         }
       }
     }
-    if let last, max(headIndex, typesIndex, usersIndexes.values.max() ?? .zero) > last {
+    if let last, pagesIndex > last {
       throw .corrupt("shard \(id.rawValue): its pages are ahead of its log, which ends at \(last.rawValue)")
     }
-    durable = max(last ?? .zero, headIndex, typesIndex, usersIndexes.values.max() ?? .zero)
+    durable = max(last ?? .zero, pagesIndex)
     closed = durable
     durableTime = state.time
     closedTime = state.time
@@ -366,22 +409,41 @@ final class ShardEngine {
     }
   }
 
+  /// A page of the shard's own, in words.
+  private static func name(_ page: PageID) -> String {
+    switch page {
+    case .shardHead: "head page"
+    case .types: "types page"
+    case .users(let number): "users page \(number)"
+    case .outbox(let number): "outbox page \(number)"
+    case .index: "index page"
+    default: "page \(page)"
+    }
+  }
+
   /// Throws where assigning would trap: users are numbered in the order in which they come.
   private func checkFollows(_ effect: Effect, _ place: String) throws(StorageError) {
     let follows =
       switch effect {
       case .userAssigned(let number, let settings):
-        number < state.settings.count
-          ? state.settings[number].user == settings.user
-          : Int(number) == state.settings.count && state.settings.find(settings.user) == nil
+        !settings.user.isEmpty
+          && (number < state.settings.count && !state.settings.isNameless(number)
+            ? state.settings[number].user == settings.user
+            : number <= state.settings.count && state.settings.find(settings.user) == nil)
+      case .userErased(let number, _, _, _): number <= state.settings.count
       case .userSettled(let number, _): Int(number) < state.settings.count
       default: true
       }
     guard follows else { throw .corrupt("\(place): a user's settings are out of their order") }
+    guard canBeOnItsWay(effect) else { throw .corrupt("\(place): a change of a membership that cannot be") }
   }
 
   private func assignToShard(_ effect: Effect) {
-    if case .sessionAssigned(let record) = effect { sessions.assign(record) } else { state.assign(effect) }
+    switch effect {
+    case .sessionAssigned(let record): sessions.assign(record)
+    case .membershipQueued, .membershipsSent: recoverChange(effect)
+    default: state.assign(effect)
+    }
   }
 
   static func page(_ bytes: ByteBuffer, _ place: @autoclosure () -> String) throws(StorageError) -> Page {

@@ -16,6 +16,15 @@ package protocol StorageEngine: Sendable {
   /// A channel's pages as they are on storage, by name or by number; nil where there is none.
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel?
 
+  /// Some of a channel's pages as they are on storage, those that are there, in the order asked for; nil where there is no channel of that name.
+  ///
+  /// Each is read for itself: where the channel is in memory, and written, meanwhile, they need not be of one state.
+  func readPages(
+    _ shard: ShardID,
+    _ channel: ChannelReference,
+    _ selection: PageSelection
+  ) throws(StorageError) -> StoredChannel?
+
   /// Those of a row page's segments of steps that are on storage, in rising order.
   func readSteps(
     _ shard: ShardID,
@@ -23,6 +32,10 @@ package protocol StorageEngine: Sendable {
     rowPage: UInt32,
     segments: Range<UInt32>
   ) throws(StorageError) -> [StoredSegment]
+
+  /// Leaves nothing behind of what commits before this call have cut off the log, where it was written as it came: in write-ahead files, and in what was
+  /// overwritten of the log (R16). What pages hold now stays. Other calls may be under way.
+  func purge() throws(StorageError)
 
   /// A shard's own pages and its log, as they are on storage.
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard
@@ -52,6 +65,14 @@ extension ReopenableStorage {
 package enum ChannelReference: Hashable, Sendable {
   case cid([UInt8])
   case number(ChannelNumber)
+}
+
+/// Which pages of a channel are read.
+package enum PageSelection: Hashable, Sendable {
+  /// These: a look-up each.
+  case pages([PageID])
+  /// Those of its threads, in the order of their keys, at most so many.
+  case threads(pagesMax: Int)
 }
 
 /// A page's place on storage.
@@ -106,7 +127,22 @@ package struct CommitGroup: Sendable {
     }
   }
 
+  /// A channel that was deleted: all its pages go, and its cid leads nowhere, unless it leads to another channel by now. Before the pages of the group
+  /// that it is in, whatever they are of.
+  package struct Drop: Hashable, Sendable {
+    package var shard: ShardID
+    package var channel: ChannelNumber
+    package var cid: [UInt8]
+
+    package init(shard: ShardID, channel: ChannelNumber, cid: [UInt8]) {
+      self.shard = shard
+      self.channel = channel
+      self.cid = cid
+    }
+  }
+
   package var batches: [Batch] = []
+  package var drops: [Drop] = []
   package var pages: [PageWrite] = []
   package var cuts: [Cut] = []
   package var trims: [Trim] = []
@@ -116,7 +152,9 @@ package struct CommitGroup: Sendable {
   /// Bytes of all batches.
   package var logBytes: Int { batches.reduce(0) { $0 + $1.bytes.readableBytes } }
 
-  package var isEmpty: Bool { batches.isEmpty && pages.isEmpty && cuts.isEmpty && trims.isEmpty }
+  package var isEmpty: Bool {
+    batches.isEmpty && drops.isEmpty && pages.isEmpty && cuts.isEmpty && trims.isEmpty
+  }
 }
 
 /// A channel as it stands on storage.
@@ -146,24 +184,31 @@ package struct StoredSegment: Sendable {
 
 /// What a shard starts from.
 package struct StoredShard: Sendable {
-  package var head: ByteBuffer?
-  package var types: ByteBuffer?
-  /// The pages of users' settings, in rising order.
-  package var users: [(page: UInt32, bytes: ByteBuffer)]
+  /// The shard's own pages, in the order of their keys.
+  package var pages: [(page: PageID, bytes: ByteBuffer)]
   /// Batches in rising order of index.
   package var log: [(index: LogIndex, bytes: ByteBuffer)]
 
   package init(
-    head: ByteBuffer?,
-    types: ByteBuffer?,
-    users: [(page: UInt32, bytes: ByteBuffer)] = [],
+    pages: [(page: PageID, bytes: ByteBuffer)],
     log: [(index: LogIndex, bytes: ByteBuffer)]
   ) {
-    self.head = head
-    self.types = types
-    self.users = users
+    self.pages = pages
     self.log = log
   }
+
+  package var head: ByteBuffer? { self[.shardHead] }
+  package var types: ByteBuffer? { self[.types] }
+  /// The pages of users' settings, in rising order.
+  package var users: [(page: UInt32, bytes: ByteBuffer)] {
+    pages.compactMap { page, bytes in
+      guard case .users(let number) = page else { return nil }
+      return (number, bytes)
+    }
+  }
+
+  /// A page; nil where it was never written.
+  package subscript(page: PageID) -> ByteBuffer? { pages.first { $0.page == page }?.bytes }
 }
 
 /// What storage can fail with.

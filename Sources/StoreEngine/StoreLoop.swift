@@ -35,8 +35,28 @@ package struct StoreLoopConfiguration: Sendable {
   package var heldStepsMax = 4 * ReadSegments.stepsMax
   /// Row pages whose steps are read at once, per shard, to be written as fewer segments.
   package var stepTrimsMax = 2
+  /// Requests for unread counts that may wait for channels on storage, per shard; one more is `busy`.
+  package var unreadRequestsMax = 64
+  /// Channels that one of them has loaded at once, where it cannot be peeked at.
+  package var unreadLoadsMax = 8
   /// A channel of the log's tail that could not be read is tried again this long after.
   package var tailRetryMilliseconds: Int64 = 10_000
+  /// Changes of memberships that one shard may have under way to another one.
+  package var changesUnderWayMax = 4_096
+  /// Users' indexes that are read at once, per shard, for the changes that come next.
+  package var indexLoadsMax = 64
+  /// Changes that are taken into indexes in one turn, and queued or looked at by a rebuild: some 500 µs.
+  package var changesPerTurn = 1_024
+  /// Changes that are not acknowledged this long after they were sent are sent again; an index that could not be read is read again.
+  package var changesRetryMilliseconds: Int64 = 1_000
+  /// How often it is logged what was acknowledged, at most.
+  package var changesLoggedMilliseconds: Int64 = 1_000
+  /// A reply waits at most so long for its changes of memberships to be in the index; 0: it does not wait.
+  package var heldMilliseconds: Int64 = 1_000
+  /// A reply that may not leave before them is `busy` after so long.
+  package var heldStrictlyMilliseconds: Int64 = 4_000
+  /// Replies that may wait so, per shard; one more does not.
+  package var heldMax = 4_096
 
   package init() {}
 }
@@ -49,6 +69,14 @@ package protocol StoreLoopDriver: AnyObject {
   func load(_ request: LoadRequest, as reference: ChannelReference)
   /// Read these steps, then call ``StoreLoop/stepsRead(_:_:)``.
   func readSteps(_ request: StepRequest)
+  /// Have the storage purge itself (``StorageEngine/purge()``), then call ``StoreLoop/purged(_:)``.
+  func purge()
+  /// Hand these to ``StoreLoop/take(_:)`` of the loops that own the shards they are for, each shard's in this order. They may be lost.
+  func deliver(_ deliveries: [MembershipDelivery])
+  /// Hand these to ``StoreLoop/acknowledged(_:)`` of the loops that own the shards they are for. They may be lost.
+  func acknowledge(_ acknowledgements: [MembershipAcknowledgement])
+  /// Perform this on a thread that may block, then call ``StoreLoop/peeked(_:_:)``.
+  func peek(_ request: PeekRequest)
   /// Call ``StoreLoop/slice()`` soon, but only after what has come in meanwhile was handed in: a long query goes on.
   func sliceLater()
   /// Something on storage cannot be read; the rest goes on.
@@ -82,6 +110,13 @@ package final class StoreLoop {
   /// Those with queries that go on, the one whose turn is next first.
   private var slicingShards: Deque<ShardEngine> = []
   private var isSliceAsked = false
+  /// Those with more to do for users' indexes than one turn has room for.
+  private var workingShards: Deque<ShardEngine> = []
+  /// Changes that may still be taken into indexes in this turn.
+  var changesLeft: Int
+  /// What leaves when the turn ends.
+  private var deliveries: [MembershipDelivery] = []
+  private var acknowledgements: [MembershipAcknowledgement] = []
   /// Rows that long queries may still look at in this turn.
   var rowsLeft: Int
   private var gatheringShards: [ShardEngine] = []
@@ -89,7 +124,13 @@ package final class StoreLoop {
   /// Those with segments of steps in the commit that is under way, and those with some to be deleted.
   private var segmentShards: [ShardEngine] = []
   private var trimmingShards: [ShardEngine] = []
-  private var isCommitting = false
+  /// Those with deleted channels whose pages are to be dropped, or are being dropped.
+  private var droppingShards: [ShardEngine] = []
+  /// Those whose log has to be cut for a purge, those that wait for the storage to purge itself, and those for which it does.
+  private var purgingShards: [ShardEngine] = []
+  private var purgeableShards: [ShardEngine] = []
+  private var purgedShards: [ShardEngine] = []
+  private(set) var isCommitting = false
   /// The connections that are open for requests.
   private var lanes: [SessionID: ReplyLane] = [:]
   private var nowLanes: [ReplyLane] = []
@@ -109,10 +150,12 @@ package final class StoreLoop {
     package var channelsLoaded: UInt64 = 0
     package var channelsEvicted: UInt64 = 0
     package var loadsDelayed: UInt64 = 0
+    /// Entries of users' indexes that were assigned or removed.
+    package var indexEntries: UInt64 = 0
 
     package init() {}
   }
-  package private(set) var counters = Counters()
+  package internal(set) var counters = Counters()
   private(set) var memory: MemoryPressure
   /// The shard that is asked first to let channels go.
   private var evictionPosition = 0
@@ -135,6 +178,7 @@ package final class StoreLoop {
     self.configuration = configuration
     self.driver = driver
     self.rowsLeft = configuration.sliceRows
+    self.changesLeft = configuration.changesPerTurn
     self.memory = MemoryPressure(budget: configuration.residentBytesMax)
     self.positions = Array(repeating: -1, count: shardCount)
     for (shard, state) in stored {
@@ -165,6 +209,8 @@ package final class StoreLoop {
     package var dirtyPages = 0
     /// Channels of the log's tail that are not in memory yet.
     package var tailChannels = 0
+    /// Changes of memberships that are not known to be in the index.
+    package var changesPending = 0
 
     package init() {}
   }
@@ -176,6 +222,7 @@ package final class StoreLoop {
       sum.settingsBytes += shard.state.settings.byteCount
       sum.dirtyPages += shard.dirty.count
       sum.tailChannels += shard.tail.count
+      sum.changesPending += shard.state.outbox.count
     }
   }
 
@@ -236,12 +283,15 @@ package final class StoreLoop {
   package func endTurn() {
     guard !isHalted else { return }
     rowsLeft = configuration.sliceRows
+    changesLeft = configuration.changesPerTurn
     guard !isDelivering else {
       endsTurnAgain = true
       return
     }
     keepToBudget()
-    if !gatheringShards.isEmpty || memory.isPressed { startCommit() }
+    if !gatheringShards.isEmpty || memory.isPressed || !purgingShards.isEmpty { startCommit() }
+    startPurge()
+    post()
     swap(&nowLanes, &deliveringLanes)
     deliver { $0.deliverNow() }
   }
@@ -263,7 +313,60 @@ package final class StoreLoop {
     for shard in shards { shard.drainTail(inFlightMax: memory.isPressed ? 1 : configuration.tailLoadsMax) }
     keepToBudget()
     for shard in shards { shard.clock.tick() }
+    changesLeft = configuration.changesPerTurn
+    for shard in shards { shard.tickIndexes() }
     startCommit(isTick: true)
+    post()
+    swap(&nowLanes, &deliveringLanes)
+    deliver { $0.deliverNow() }
+  }
+
+  // MARK: The index of users' channels
+
+  /// Takes changes of memberships for shards of this loop.
+  package func take(_ deliveries: [MembershipDelivery]) {
+    guard !isHalted else { return }
+    for delivery in deliveries { shard(delivery.to)?.take(delivery) }
+    endTurn()
+  }
+
+  /// Changes of shards of this loop are in the index.
+  package func acknowledged(_ acknowledgements: [MembershipAcknowledgement]) {
+    guard !isHalted else { return }
+    for acknowledgement in acknowledgements { shard(acknowledgement.to)?.acknowledged(acknowledgement) }
+    endTurn()
+  }
+
+  private func shard(_ id: ShardID) -> ShardEngine? {
+    let position = Int(id.rawValue) < positions.count ? Int(positions[Int(id.rawValue)]) : -1
+    return position < 0 ? nil : shards[position]
+  }
+
+  func deliver(_ delivery: MembershipDelivery) { deliveries.append(delivery) }
+
+  func acknowledge(_ acknowledgement: MembershipAcknowledgement) { acknowledgements.append(acknowledgement) }
+
+  /// Hands over what gathered in this turn: one call for all shards.
+  private func post() {
+    guard !isHalted else { return }
+    if !deliveries.isEmpty {
+      let leaving = deliveries
+      deliveries = []
+      driver.deliver(leaving)
+    }
+    if !acknowledgements.isEmpty {
+      let leaving = acknowledgements
+      acknowledgements = []
+      driver.acknowledge(leaving)
+    }
+  }
+
+  /// A shard has more to do for indexes, in a later turn.
+  func works(_ shard: ShardEngine) {
+    guard !shard.isWorking else { return }
+    shard.isWorking = true
+    workingShards.append(shard)
+    askForSlice()
   }
 
   // MARK: Group commit
@@ -277,6 +380,7 @@ package final class StoreLoop {
         group.cuts.append(cut)
       }
     }
+    for shard in droppingShards { shard.takeDrops(into: &group) }
     for shard in trimmingShards { shard.takeTrims(into: &group) }
     trimmingShards.removeAll { !$0.hasTrims }
     for shard in gatheringShards { group.batches.append(shard.closeBatch()) }
@@ -310,12 +414,17 @@ package final class StoreLoop {
     for shard in segmentShards { shard.segmentsWritten() }
     segmentShards.removeAll(keepingCapacity: true)
     inFlightShards.removeAll(keepingCapacity: true)
+    for shard in droppingShards { shard.dropsCommitted() }
+    droppingShards.removeAll { $0.deletions.isEmpty }
+    advancePurges()
     swap(&inFlightLanes, &deliveringLanes)
     deliver { $0.deliverInFlight() }
     guard !isHalted else { return }
     keepToBudget()
     // Without requests too: while pages are due, one slice of them follows the other.
     startCommit()
+    startPurge()
+    post()
   }
 
   /// What waits is dropped, never answered: whether the append is on storage is not known (DESIGN.md section 3).
@@ -343,8 +452,16 @@ package final class StoreLoop {
     inFlightShards = []
     segmentShards = []
     trimmingShards = []
+    droppingShards = []
+    purgingShards = []
+    purgeableShards = []
+    purgedShards = []
     for shard in slicingShards { shard.slicedQueries = [] }
     slicingShards = []
+    workingShards = []
+    deliveries = []
+    acknowledgements = []
+    for shard in shards { shard.outgoing.held = [] }
   }
 
   // MARK: Memory
@@ -406,6 +523,13 @@ package final class StoreLoop {
     endTurn()
   }
 
+  /// Channels were peeked at. What waited for nothing else is answered in this turn.
+  package func peeked(_ request: PeekRequest, _ results: [Peeked]) {
+    guard !isHalted else { return }
+    shards[Int(positions[Int(request.shard.rawValue)])].peeked(request, results)
+    endTurn()
+  }
+
   /// Goes on with a long query, one slice of it, in a turn of its own: what came in meanwhile has had its turn, and what comes in now is next.
   package func slice() {
     guard !isHalted else { return }
@@ -414,12 +538,16 @@ package final class StoreLoop {
       shard.goOn()
       if !shard.slicedQueries.isEmpty { slicingShards.append(shard) }
     }
+    if let shard = workingShards.popFirst() {
+      shard.isWorking = false
+      shard.goOnWithIndexes()
+    }
     askForSlice()
     endTurn()
   }
 
   private func askForSlice() {
-    guard !slicingShards.isEmpty, !isSliceAsked else { return }
+    guard !slicingShards.isEmpty || !workingShards.isEmpty, !isSliceAsked else { return }
     isSliceAsked = true
     driver.sliceLater()
   }
@@ -434,11 +562,53 @@ package final class StoreLoop {
 
   func readSteps(_ request: StepRequest) { driver.readSteps(request) }
 
+  func peek(_ request: PeekRequest) { driver.peek(request) }
+
   func writesSegments(_ shard: ShardEngine) { segmentShards.append(shard) }
 
   func trims(_ shard: ShardEngine) { trimmingShards.append(shard) }
 
+  func drops(_ shard: ShardEngine) { droppingShards.append(shard) }
+
   func gathers(_ shard: ShardEngine) { gatheringShards.append(shard) }
+
+  // MARK: Purge
+
+  /// A shard's log has to be cut, and the storage to purge itself.
+  func purges(_ shard: ShardEngine) {
+    purgingShards.append(shard)
+    advancePurges()
+  }
+
+  /// Those whose log is cut far enough wait for the storage. Only while no commit is under way: the cuts in it are not made yet.
+  private func advancePurges() {
+    guard !isCommitting, !purgingShards.isEmpty else { return }
+    for shard in purgingShards where shard.isCutForPurge {
+      shard.purgeIsStoring()
+      purgeableShards.append(shard)
+    }
+    purgingShards.removeAll { $0.isCutForPurge }
+  }
+
+  /// One purge of the storage is for all shards that wait for it.
+  private func startPurge() {
+    guard !purgeableShards.isEmpty, purgedShards.isEmpty else { return }
+    swap(&purgeableShards, &purgedShards)
+    driver.purge()
+  }
+
+  /// The storage has purged itself, or could not: then whoever asks again has it begun anew.
+  package func purged(_ result: Result<Void, StorageError>) {
+    guard !isHalted else { return }
+    var isDone = true
+    if case .failure(let error) = result {
+      isDone = false
+      driver.reports(error)
+    }
+    for shard in purgedShards { shard.purgeEnded(isDone: isDone) }
+    purgedShards.removeAll(keepingCapacity: true)
+    endTurn()
+  }
 
   func note(_ lane: ReplyLane, _ departure: ReplyLane.Departure) {
     switch departure {

@@ -42,6 +42,8 @@ enum Ask {
   case read(cid: String, user: String, message: String, epoch: UInt32?)
   case unread(cid: String, user: String, message: String, epoch: UInt32?)
   case delivered(cid: String, user: String, message: String)
+  /// One of the four that may have the flag `thread`, with the thread's parent message.
+  indirect case inThread(String, Ask)
   case patchType(String, OptionChange)
   case assignType(String, version: UInt64, OptionChange)
   /// nil leaves what is there.
@@ -64,6 +66,7 @@ enum Ask {
       .readState(let cid, _, _, _, _), .statuses(let cid, _), .acknowledge(let cid, _, _, _),
       .malformed(let cid):
       cid
+    case .inThread(_, let ask): ask.cid
     case .patchType, .assignType, .getType, .listTypes, .patchUser, .assignUser, .getUser:
       nil
     }
@@ -78,6 +81,10 @@ enum Ask {
     }
   }
 
+  /// Set in its frame's header.
+  var flags: FrameHeader.Flags { if case .inThread = self { .thread } else { [] } }
+  var withoutThread: Ask { if case .inThread(_, let ask) = self { ask } else { self } }
+
   var isCommand: Bool { kind.isCommand }
   var isPut: Bool { kind == .putChannel }
 
@@ -91,6 +98,7 @@ enum Ask {
     case .read: .markRead
     case .unread: .markUnread
     case .delivered: .markDelivered
+    case .inThread(_, let ask): ask.kind
     case .patchType: .patchChannelType
     case .assignType: .assignChannelType
     case .patchUser: .patchUser
@@ -106,6 +114,11 @@ enum Ask {
 
   /// The payload (Proto/frames.md, "Requests").
   func write(counter: UInt64, into buffer: inout ByteBuffer) {
+    if case .inThread(let parent, let ask) = self {
+      ask.write(counter: counter, into: &buffer)
+      buffer.writeField(parent)
+      return
+    }
     if let cid { buffer.writeField(cid) }
     switch self {
     case .patchType(let name, _), .assignType(let name, _, _), .getType(let name): buffer.writeField(name)
@@ -166,7 +179,7 @@ enum Ask {
       buffer.writeTime(Timestamp(milliseconds: settings.readShownSince))
       buffer.writeTime(Timestamp(milliseconds: settings.deliveredShownSince))
       buffer.writeTime(.none)
-    case .getChannel, .getType, .listTypes, .getUser:
+    case .getChannel, .getType, .listTypes, .getUser, .inThread:
       break
     }
   }

@@ -5,6 +5,8 @@ struct NaiveShard {
     var user: String
     var role: String
     var hasLeft = false
+    /// Of a thread: by marking it read.
+    var isByReading = false
     var hidesHistory: Bool
     var joined: Int
     var joinedAt: Int64
@@ -35,9 +37,13 @@ struct NaiveShard {
     var acknowledged: Set<Int> = []
   }
 
+  /// A channel, or one of its threads (R15): the same without options of its own.
   struct Channel {
     var created: Int64
     var own: OptionChange
+    /// Of a thread: where its parent message stands.
+    var parent: Int?
+    var threads: [Channel] = []
     var rows: [Row] = []
     /// Rows of those who are members now.
     var seats: [String: Int] = [:]
@@ -45,7 +51,13 @@ struct NaiveShard {
     var places: [String: Int] = [:]
   }
 
-  private(set) var channels: [String: Channel] = [:]
+  /// A channel itself, or one of its threads.
+  struct Spot {
+    var cid: String
+    var thread: Int?
+  }
+
+  var channels: [String: Channel] = [:]
   private(set) var types: [String: TypeView] = [:]
   private(set) var users: [String: SettingsView] = [:]
 
@@ -68,6 +80,17 @@ struct NaiveShard {
     static let ownMessage: UInt64 = 41
   }
 
+  subscript(at: Spot) -> Channel {
+    get { at.thread.map { channels[at.cid]!.threads[$0] } ?? channels[at.cid]! }
+    set {
+      if let thread = at.thread {
+        channels[at.cid]!.threads[thread] = newValue
+      } else {
+        channels[at.cid] = newValue
+      }
+    }
+  }
+
   // MARK: Commands
 
   /// - Parameter isCovered: it was applied before; it is only answered.
@@ -76,7 +99,12 @@ struct NaiveShard {
     // On a copy: the answer is that of the state as it is.
     switch ask {
     case .read(let cid, let user, let message, _):
+      if isReply(cid, message) { return answerInThread(ask, user, at: time) }
       return answer(cid, user, message, emptyIsNewest: true)
+    case .inThread(_, .register): return perform(ask.withoutThread, at: time, isCovered: true)
+    case .inThread(_, .read(_, let user, _, _)), .inThread(_, .delivered(_, let user, _)),
+      .inThread(_, .unread(_, let user, _, _)):
+      return answerInThread(ask, user, at: time)
     case .delivered(let cid, let user, let message):
       return answer(cid, user, message, emptyIsNewest: true)
     case .unread(let cid, let user, let message, _):
@@ -87,13 +115,13 @@ struct NaiveShard {
       let outcome = copy.acknowledge(cid, user, ids)
       return outcome.hasChanged ? .refused(23) : outcome
     case .register(let cid, let id, _, _, _, _):
-      guard let channel = channels[cid] else { return .refused(Code.channelNotFound) }
-      guard let place = channel.places[id] else { return .refused(23) }
-      if channel.messages[place].isDeleted { return .refused(Code.messageDeleted) }
-      return Outcome(answer: registered(cid, place, isNew: false))
+      if channels[cid] == nil { return .refused(Code.channelNotFound) }
+      guard let (at, place) = find(cid, id) else { return .refused(23) }
+      if isGone(at, place) { return .refused(Code.messageDeleted) }
+      return Outcome(answer: registered(at, place, isNew: false))
     case .delete(let cid, let id):
-      guard let channel = channels[cid] else { return .refused(Code.channelNotFound) }
-      guard let place = channel.places[id] else { return .refused(Code.messageNotFound) }
+      if channels[cid] == nil { return .refused(Code.channelNotFound) }
+      guard let (_, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
       return Outcome(answer: .sequence(place + 1))
     case .put(let cid, _, _):
       return Outcome(
@@ -127,7 +155,7 @@ struct NaiveShard {
     return Outcome(answer: .settings(after), hasChanged: true)
   }
 
-  private mutating func perform(_ ask: Ask, at time: Int64) -> Outcome {
+  mutating func perform(_ ask: Ask, at time: Int64) -> Outcome {
     if let cid = ask.cid, channels[cid] == nil, !ask.isPut {
       return .refused(Code.channelNotFound)
     }
@@ -135,16 +163,23 @@ struct NaiveShard {
     case .put(let cid, let options, let seats): return put(cid, options, seats, time)
     case .change(let cid, let add, let remove): return change(cid, add, remove, time)
     case .register(let cid, let id, let sender, let created, let isSilent, let wantsReceipt):
-      return register(cid, id, sender, created, isSilent, wantsReceipt, time)
+      return register(Spot(cid: cid), id, sender, created, isSilent, wantsReceipt, time)
     case .acknowledge(let cid, let user, _, let ids): return acknowledge(cid, user, ids)
     case .delete(let cid, let id):
-      guard let place = channels[cid]!.places[id] else { return .refused(Code.messageNotFound) }
-      let hasChanged = !channels[cid]!.messages[place].isDeleted
-      channels[cid]!.messages[place].isDeleted = true
+      guard let (at, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
+      // Where the parent is gone, its replies are: nothing is noted of them any more.
+      let hasChanged = !isGone(at, place)
+      if hasChanged { self[at].messages[place].isDeleted = true }
       return Outcome(answer: .sequence(place + 1), hasChanged: hasChanged)
-    case .read(let cid, let user, let message, let epoch): return read(cid, user, message, epoch, time)
-    case .delivered(let cid, let user, let message): return delivered(cid, user, message, time)
-    case .unread(let cid, let user, let message, let epoch): return unread(cid, user, message, epoch)
+    case .read(let cid, let user, let message, let epoch):
+      if channels[cid]!.seats[user] != nil, let (at, _) = find(cid, message), at.thread != nil {
+        return markInThread(ask, at, user, message, time)
+      }
+      return read(Spot(cid: cid), user, message, epoch, time)
+    case .delivered(let cid, let user, let message): return delivered(Spot(cid: cid), user, message, time)
+    case .unread(let cid, let user, let message, let epoch):
+      return unread(Spot(cid: cid), user, message, epoch)
+    case .inThread(let parent, let ask): return inThread(parent, ask, time)
     case .patchType(let name, let options):
       var type = type(name)
       let changed = type.options.changed(by: options)
@@ -192,6 +227,10 @@ struct NaiveShard {
     for user in remove {
       guard let row = channels[cid]!.seats.removeValue(forKey: user) else { continue }
       channels[cid]!.rows[row].hasLeft = true
+      for thread in channels[cid]!.threads.indices {
+        guard let row = channels[cid]!.threads[thread].seats.removeValue(forKey: user) else { continue }
+        channels[cid]!.threads[thread].rows[row].hasLeft = true
+      }
       hasChanged = true
     }
     if join(cid, add, time) { hasChanged = true }
@@ -224,8 +263,8 @@ struct NaiveShard {
     return hasChanged
   }
 
-  private mutating func register(
-    _ cid: String,
+  mutating func register(
+    _ at: Spot,
     _ id: String,
     _ sender: String,
     _ created: Int64,
@@ -234,70 +273,70 @@ struct NaiveShard {
     _ time: Int64
   ) -> Outcome {
     if id.contains("/") { return .refused(Code.invalidField) }
-    if let place = channels[cid]!.places[id] {
-      if channels[cid]!.messages[place].isDeleted { return .refused(Code.messageDeleted) }
-      return Outcome(answer: registered(cid, place, isNew: false))
+    if let (at, place) = find(at.cid, id) {
+      if isGone(at, place) { return .refused(Code.messageDeleted) }
+      return Outcome(answer: registered(at, place, isNew: false))
     }
-    channels[cid]!.places[id] = channels[cid]!.messages.count
-    channels[cid]!.messages.append(
+    self[at].places[id] = self[at].messages.count
+    self[at].messages.append(
       Message(
         id: id,
         sender: sender,
         isSilent: isSilent,
         registered: time,
         created: created == 0 ? time : created,
-        hasReceipt: wantsReceipt
+        hasReceipt: wantsReceipt && at.thread == nil
       )
     )
-    let sequence = channels[cid]!.messages.count
-    if let row = channels[cid]!.seats[sender] {
-      channels[cid]!.rows[row].read = sequence
-      channels[cid]!.rows[row].readAt = time
-      channels[cid]!.rows[row].delivered = sequence
-      channels[cid]!.rows[row].deliveredAt = time
-      channels[cid]!.rows[row].readIsHidden = settings(sender).hidesRead
-      channels[cid]!.rows[row].deliveredIsHidden = settings(sender).hidesDelivered
-      channels[cid]!.rows[row].marker = nil
+    let sequence = self[at].messages.count
+    if let row = self[at].seats[sender] {
+      self[at].rows[row].read = sequence
+      self[at].rows[row].readAt = time
+      self[at].rows[row].delivered = sequence
+      self[at].rows[row].deliveredAt = time
+      self[at].rows[row].readIsHidden = settings(sender).hidesRead
+      self[at].rows[row].deliveredIsHidden = settings(sender).hidesDelivered
+      self[at].rows[row].marker = nil
     }
-    return Outcome(answer: registered(cid, sequence - 1, isNew: true), hasChanged: true)
+    return Outcome(answer: registered(at, sequence - 1, isNew: true), hasChanged: true)
   }
 
-  private mutating func read(
-    _ cid: String,
+  mutating func read(
+    _ at: Spot,
     _ user: String,
     _ message: String,
     _ epoch: UInt32?,
     _ time: Int64
   ) -> Outcome {
-    guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
-    guard let target = position(cid, message) else { return .refused(Code.messageNotFound) }
+    guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
+    guard let target = position(at, message) else { return .refused(Code.messageNotFound) }
     var hasChanged = false
-    var at = channels[cid]!.rows[row]
-    if target > at.read {
-      at.read = target
-      at.readAt = time
-      at.readIsHidden = settings(user).hidesRead
+    var its = self[at].rows[row]
+    if target > its.read {
+      its.read = target
+      its.readAt = time
+      its.readIsHidden = settings(user).hidesRead
       hasChanged = true
     }
-    if let marker = at.marker, epoch.map({ Int($0) >= at.epoch }) ?? true {
-      at.marker = max(marker, target) >= at.read ? nil : max(marker, target)
-      if at.marker != marker { hasChanged = true }
+    if let marker = its.marker, epoch.map({ Int($0) >= its.epoch }) ?? true {
+      its.marker = max(marker, target) >= its.read ? nil : max(marker, target)
+      if its.marker != marker { hasChanged = true }
     }
-    channels[cid]!.rows[row] = at
+    self[at].rows[row] = its
     // In channels of two, mark-read acknowledges (R9); nothing sets `read_acks_receipts` here.
-    if channels[cid]!.seats.count == 2 {
-      for place in channels[cid]!.rows[row]
+    if at.thread == nil, self[at].seats.count == 2 {
+      for place in self[at].rows[row]
         .acknowledgedThrough..<max(
           target,
-          channels[cid]!.rows[row].acknowledgedThrough
-        ) where channels[cid]!.messages[place].hasReceipt
+          self[at].rows[row].acknowledgedThrough
+        ) where self[at].messages[place].hasReceipt
       {
-        channels[cid]!.rows[row].acknowledgedThrough = target
+        self[at].rows[row].acknowledgedThrough = target
         hasChanged = true
-        _ = acknowledge(cid, row, channels[cid]!.messages[place].id)
+        _ = acknowledge(at.cid, row, self[at].messages[place].id)
       }
     }
-    return Outcome(answer: ownRow(cid, row), hasChanged: hasChanged)
+    return Outcome(answer: ownRow(at, row), hasChanged: hasChanged)
   }
 
   private mutating func acknowledge(_ cid: String, _ user: String, _ ids: [String]) -> Outcome {
@@ -313,41 +352,45 @@ struct NaiveShard {
   private mutating func acknowledge(_ cid: String, _ row: Int, _ id: String) -> (
     code: UInt64, hasChanged: Bool
   ) {
-    guard let place = channels[cid]!.places[id] else { return (Code.messageNotFound, false) }
+    guard let (at, place) = find(cid, id) else { return (Code.messageNotFound, false) }
+    if isGone(at, place) { return (Code.messageDeleted, false) }
+    // No reply has a receipt.
+    if at.thread != nil { return (Code.receiptNotRequested, false) }
     let message = channels[cid]!.messages[place]
-    if message.isDeleted { return (Code.messageDeleted, false) }
     if !message.hasReceipt { return (Code.receiptNotRequested, false) }
     if message.sender == channels[cid]!.rows[row].user { return (Code.ownMessage, false) }
     if channels[cid]!.rows[row].joined > place { return (0, false) }
     return (0, channels[cid]!.messages[place].acknowledged.insert(row).inserted)
   }
 
-  private mutating func delivered(_ cid: String, _ user: String, _ message: String, _ time: Int64) -> Outcome
-  {
-    guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
-    guard let target = position(cid, message) else { return .refused(Code.messageNotFound) }
-    let hasChanged = target > channels[cid]!.rows[row].delivered
+  mutating func delivered(_ at: Spot, _ user: String, _ message: String, _ time: Int64) -> Outcome {
+    guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
+    guard let target = position(at, message) else { return .refused(Code.messageNotFound) }
+    let hasChanged = target > self[at].rows[row].delivered
     if hasChanged {
-      channels[cid]!.rows[row].delivered = target
-      channels[cid]!.rows[row].deliveredAt = time
-      channels[cid]!.rows[row].deliveredIsHidden = settings(user).hidesDelivered
+      self[at].rows[row].delivered = target
+      self[at].rows[row].deliveredAt = time
+      self[at].rows[row].deliveredIsHidden = settings(user).hidesDelivered
     }
-    return Outcome(answer: ownRow(cid, row), hasChanged: hasChanged)
+    return Outcome(answer: ownRow(at, row), hasChanged: hasChanged)
   }
 
-  private mutating func unread(_ cid: String, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome
-  {
-    guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
-    if options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
-    guard let place = channels[cid]!.places[message] else { return .refused(Code.messageNotFound) }
-    let at = channels[cid]!.rows[row]
-    let isStale = epoch.map { Int($0) < at.epoch } ?? false
-    let hasChanged = place + 1 <= at.read && at.marker != place && !isStale
-    if hasChanged {
-      channels[cid]!.rows[row].marker = place
-      channels[cid]!.rows[row].epoch += 1
+  mutating func unread(_ at: Spot, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome {
+    guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
+    if options(at.cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
+    var place = 0
+    if at.thread == nil || !message.isEmpty {
+      guard let found = self[at].places[message] else { return .refused(Code.messageNotFound) }
+      place = found
     }
-    return Outcome(answer: ownRow(cid, row), hasChanged: hasChanged)
+    let its = self[at].rows[row]
+    let isStale = epoch.map { Int($0) < its.epoch } ?? false
+    let hasChanged = place + 1 <= its.read && its.marker != place && !isStale
+    if hasChanged {
+      self[at].rows[row].marker = place
+      self[at].rows[row].epoch += 1
+    }
+    return Outcome(answer: ownRow(at, row), hasChanged: hasChanged)
   }
 
   // MARK: Answers
@@ -379,18 +422,18 @@ struct NaiveShard {
     guard (emptyIsNewest && message.isEmpty) || channel.places[message] != nil else {
       return .refused(Code.messageNotFound)
     }
-    return Outcome(answer: ownRow(cid, row))
+    return Outcome(answer: ownRow(Spot(cid: cid), row))
   }
 
-  private func position(_ cid: String, _ message: String) -> Int? {
-    message.isEmpty ? channels[cid]!.messages.count : channels[cid]!.places[message].map { $0 + 1 }
+  private func position(_ at: Spot, _ message: String) -> Int? {
+    message.isEmpty ? self[at].messages.count : self[at].places[message].map { $0 + 1 }
   }
 
   private func type(_ name: String) -> TypeView {
     types[name] ?? TypeView(name: name, version: 0, options: OptionView())
   }
 
-  private func options(_ cid: String) -> OptionView {
+  func options(_ cid: String) -> OptionView {
     type(String(cid.prefix { $0 != ":" })).options.changed(by: channels[cid]!.own)
   }
 
@@ -410,18 +453,18 @@ struct NaiveShard {
     )
   }
 
-  private func registered(_ cid: String, _ place: Int, isNew: Bool) -> Answer {
-    let status = status(cid, channels[cid]!.messages[place].id)
+  func registered(_ at: Spot, _ place: Int, isNew: Bool) -> Answer {
+    let status = status(at.cid, self[at].messages[place].id)
     return .message(isNew: isNew, sequence: place + 1, status: status.status)
   }
 
-  private func ownRow(_ cid: String, _ row: Int) -> Answer {
-    let at = channels[cid]!.rows[row]
-    return .row(view(cid, at, read: at.own, delivered: at.delivered, implied: at.read, hasOwn: true))
+  func ownRow(_ at: Spot, _ number: Int) -> Answer {
+    let row = self[at].rows[number]
+    return .row(view(at, row, read: row.own, delivered: row.delivered, implied: row.read, hasOwn: true))
   }
 
   private func view(
-    _ cid: String,
+    _ at: Spot,
     _ row: Row,
     read: Int,
     delivered: Int,
@@ -429,7 +472,7 @@ struct NaiveShard {
     hasOwn: Bool,
     showsReadTime: Bool = true
   ) -> RowView {
-    let messages = channels[cid]!.messages
+    let messages = self[at].messages
     let readAt = showsReadTime && row.readAt != 0 ? row.readAt : row.joinedAt
     let received = max(delivered, implied)
     var view = RowView(
@@ -446,7 +489,7 @@ struct NaiveShard {
       var first = ""
       let floor = row.hidesHistory ? max(row.own, row.joined) : row.own
       for message in messages.dropFirst(floor)
-      where !message.isSilent && !message.isDeleted && message.sender != row.user {
+      where !isClosed(at) && !message.isSilent && !message.isDeleted && message.sender != row.user {
         unread += 1
         if first.isEmpty { first = message.id }
       }
@@ -465,16 +508,18 @@ struct NaiveShard {
     return (read, options.deliveryEvents && !hides.hidesDelivered ? row.delivered : 0)
   }
 
-  private func status(_ cid: String, _ id: String) -> StatusView {
-    let channel = channels[cid]!
-    guard let place = channel.places[id] else { return StatusView(code: UInt8(Code.messageNotFound)) }
+  func status(_ cid: String, _ id: String) -> StatusView {
+    guard let (at, place) = find(cid, id) else { return StatusView(code: UInt8(Code.messageNotFound)) }
+    let channel = self[at]
     let message = channel.messages[place]
-    if message.isDeleted { return StatusView(code: UInt8(Code.messageDeleted)) }
+    if isGone(at, place) { return StatusView(code: UInt8(Code.messageDeleted)) }
     let options = options(cid)
     var status = StatusView(code: 0, sequence: place + 1, created: message.created)
     var (awaited, missing) = (0, 0)
     for (number, row) in channel.rows.enumerated()
-    where !row.hasLeft && row.joined <= place && row.user != message.sender {
+    where !row.hasLeft && row.joined <= place && row.user != message.sender
+      && !(row.isByReading && settings(row.user).hidesRead)
+    {
       let (read, delivered) = shown(row, options)
       let hides = settings(row.user).hidesRead
       let hasAcknowledged = message.acknowledged.contains(number)
@@ -503,7 +548,7 @@ struct NaiveShard {
     var rows: [RowView] = []
     let own = viewer.isEmpty ? nil : channel.seats[viewer]
     if !viewer.isEmpty, own == nil { return .refused(Code.notAMember) }
-    if let own, cursor == nil, case .row(let view) = ownRow(cid, own) { rows.append(view) }
+    if let own, cursor == nil, case .row(let view) = ownRow(Spot(cid: cid), own) { rows.append(view) }
     for number in (0..<min(Int(cursor ?? .max), channel.rows.count)).reversed() {
       let row = channel.rows[number]
       guard !row.hasLeft, number != own else { continue }
@@ -516,7 +561,7 @@ struct NaiveShard {
       if row.deliveredIsHidden { shownRow.deliveredAt = hides.deliveredShownSince }
       rows.append(
         view(
-          cid,
+          Spot(cid: cid),
           shownRow,
           read: read,
           delivered: delivered,

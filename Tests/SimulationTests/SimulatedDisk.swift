@@ -3,7 +3,7 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 
-/// What is on storage at this moment. A group is written in steps: its batches one by one, then its pages and cuts in any order, which is all that a ``StorageEngine``
+/// What is on storage at this moment. A group is written in steps: its batches one by one, then its drops, then its pages and cuts in any order, which is all that a ``StorageEngine``
 /// has to promise; a crash may come between any two.
 ///
 /// `@unchecked Sendable`: a simulation has one thread.
@@ -13,6 +13,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     case page(CommitGroup.PageWrite)
     case cut(CommitGroup.Cut)
     case trim(CommitGroup.Trim)
+    case drop(CommitGroup.Drop)
   }
 
   private var log: [ShardID: [UInt64: ByteBuffer]] = [:]
@@ -28,7 +29,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   static func steps(_ group: CommitGroup, _ random: inout SeededRandom) -> [Step] {
     var later = group.pages.map(Step.page) + group.cuts.map(Step.cut) + group.trims.map(Step.trim)
     for place in stride(from: later.count - 1, to: 0, by: -1) { later.swapAt(place, random.below(place + 1)) }
-    return group.batches.map(Step.batch) + later
+    return group.batches.map(Step.batch) + group.drops.map(Step.drop) + later
   }
 
   func perform(_ step: Step) {
@@ -54,12 +55,17 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
       cuts += 1
       if cut.through.rawValue > last[cut.shard, default: 0] { faults.append("cut beyond the log: \(cut)") }
       log[cut.shard]?.keys.filter { $0 <= cut.through.rawValue }.forEach { log[cut.shard]![$0] = nil }
+    case .drop(let drop):
+      for key in pages.keys where key.shard == drop.shard && key.channel == drop.channel { pages[key] = nil }
+      if directory[drop.shard]?[drop.cid] == drop.channel { directory[drop.shard]![drop.cid] = nil }
     case .trim(let trim):
       for key in pages.keys where key.shard == trim.shard && key.channel == trim.channel {
         if case .steps(trim.rowPage, let segment) = key.page, segment < trim.before { pages[key] = nil }
       }
     }
   }
+
+  func purge() throws(StorageError) {}
 
   func commit(_ group: CommitGroup) throws(StorageError) {
     var random = SeededRandom(seed: 0)
@@ -80,6 +86,34 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
       ? nil : StoredChannel(number: number, pages: found.map { (page: $0.key.page, bytes: $0.value) })
   }
 
+  func readPages(
+    _ shard: ShardID,
+    _ channel: ChannelReference,
+    _ selection: PageSelection
+  ) throws(StorageError) -> StoredChannel? {
+    var number = ChannelNumber(0)
+    switch channel {
+    case .number(let asked): number = asked
+    case .cid(let cid):
+      guard let found = directory[shard]?[cid] else { return nil }
+      number = found
+    }
+    switch selection {
+    case .pages(let asked):
+      let found = asked.compactMap { page in
+        pages[PageKey(shard: shard, channel: number, page: page)].map { (page: page, bytes: $0) }
+      }
+      return StoredChannel(number: number, pages: found)
+    case .threads(let pagesMax):
+      let found = pages.filter {
+        $0.key.shard == shard && $0.key.channel == number && $0.key.page.isOfThread
+      }
+      .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
+      .prefix(pagesMax)
+      return StoredChannel(number: number, pages: found.map { (page: $0.key.page, bytes: $0.value) })
+    }
+  }
+
   func readSteps(
     _ shard: ShardID,
     _ channel: ChannelNumber,
@@ -94,15 +128,10 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
 
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
     let log = self.log[shard, default: [:]].sorted { $0.key < $1.key }
-    let own = { PageKey(shard: shard, channel: ChannelNumber(0), page: $0) }
+    let own = pages.filter { $0.key.shard == shard && $0.key.channel == ChannelNumber(0) }
+      .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
     return StoredShard(
-      head: pages[own(.shardHead)],
-      types: pages[own(.types)],
-      users: pages.compactMap { key, bytes in
-        guard key.shard == shard, case .users(let page) = key.page else { return nil }
-        return (page: page, bytes: bytes)
-      }
-      .sorted { $0.page < $1.page },
+      pages: own.map { (page: $0.key.page, bytes: $0.value) },
       log: log.map { (index: LogIndex($0.key), bytes: $0.value) }
     )
   }

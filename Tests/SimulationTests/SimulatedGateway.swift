@@ -72,6 +72,7 @@ struct AskGenerator {
   var random: SeededRandom
   let cids: [String]
   private var nextMessage: [String: Int] = [:]
+  private var nextReply: [String: Int] = [:]
   private let users = (0..<10).map { "u\($0)" }
   static let types = ["team", "dm"]
 
@@ -86,6 +87,7 @@ struct AskGenerator {
   mutating func next() -> Ask {
     let cid = random.oneIn(150) ? "team:none" : random.pick(cids)
     if cid == Self.large, random.oneIn(2) { return register(cid) }
+    if random.oneIn(6) { return inThread(cid) }
     switch random.below(100) {
     case 0..<4: return .put(cid: cid, options(), seats(2))
     case 4..<14: return change(cid)
@@ -115,7 +117,9 @@ struct AskGenerator {
         limit: 1 + random.below(20),
         cursor: cursor
       )
-    case 91..<97: return .statuses(cid: cid, ids: (0...random.below(6)).map { _ in message(cid) })
+    case 91..<97:
+      let ids = (0...random.below(6)).map { _ in random.oneIn(4) ? reply(cid) : message(cid) }
+      return .statuses(cid: cid, ids: ids)
     case 97: return .getType(random.pick(Self.types))
     case 98: return .listTypes
     default: return random.oneIn(4) ? .malformed(cid: cid) : .getChannel(cid: cid)
@@ -170,6 +174,44 @@ struct AskGenerator {
       isSilent: random.oneIn(8),
       wantsReceipt: random.oneIn(3)
     )
+  }
+
+  /// Mostly one of few messages, so that their threads grow.
+  private mutating func inThread(_ cid: String) -> Ask {
+    let newest = nextMessage[cid, default: 1]
+    var parent = "m\(max(1, newest / 16 * 16 - 16 * random.below(3)))"
+    if random.oneIn(6) { parent = message(cid) }
+    if random.oneIn(30) { parent = reply(cid) }
+    let user = user()
+    let to = random.oneIn(3) ? "" : reply(cid)
+    switch random.below(12) {
+    case 0..<5:
+      var id = random.oneIn(2) ? reply(cid) : message(cid)
+      if !random.oneIn(8) {
+        id = "r\(nextReply[cid, default: 1])"
+        nextReply[cid, default: 1] += 1
+      }
+      return .inThread(
+        parent,
+        .register(
+          cid: cid,
+          id: id,
+          sender: random.oneIn(10) ? "" : user,
+          created: 0,
+          isSilent: random.oneIn(8),
+          wantsReceipt: random.oneIn(8)
+        )
+      )
+    case 5..<8: return .inThread(parent, .read(cid: cid, user: user, message: to, epoch: epoch()))
+    case 8: return .read(cid: cid, user: user, message: reply(cid), epoch: epoch())
+    case 9: return .inThread(parent, .delivered(cid: cid, user: user, message: to))
+    case 10: return .inThread(parent, .unread(cid: cid, user: user, message: to, epoch: epoch()))
+    default: return .delete(cid: cid, id: reply(cid))
+    }
+  }
+
+  private mutating func reply(_ cid: String) -> String {
+    "r\(max(0, nextReply[cid, default: 1] - random.below(12)))"
   }
 
   private mutating func user() -> String { random.oneIn(40) ? "nobody" : random.pick(users) }

@@ -24,13 +24,21 @@ final class SimulatedLoop: StoreLoopDriver {
     var early: StoredChannel??
   }
 
+  struct Peek {
+    var request: PeekRequest
+    /// Performed when it was asked for; nil: it is performed when it is answered.
+    var early: [Peeked]?
+  }
+
   let number: Int
   unowned let world: Simulation
   private(set) var loop: StoreLoop!
   var commit: Commit?
   var loads: [Load] = []
+  var peeks: [Peek] = []
   private(set) var clock: Int64 = 0
   private(set) var isHalted = false
+  var isSliceAsked = false
 
   init(
     _ number: Int,
@@ -66,6 +74,8 @@ final class SimulatedLoop: StoreLoopDriver {
     var load = Load(request: request, reference: reference)
     if world.random.oneIn(2) { load.early = .some(world.read(request)) }
     loads.append(load)
+    // A user's index: no request waits for it.
+    if case .cid(let name) = reference, ShardState.isIndex(name) { return }
     let shard = Int(request.shard.rawValue)
     let known = world.oracles[shard].loading.updateValue(request.ticket, forKey: reference)
     // By name it was asked for by a request, and may have waited for room since.
@@ -76,11 +86,27 @@ final class SimulatedLoop: StoreLoopDriver {
     }
   }
 
+  func peek(_ request: PeekRequest) {
+    peeks.append(Peek(request: request, early: world.random.oneIn(2) ? world.perform(request) : nil))
+  }
+
   /// Nothing asks for steps but trimming, which these histories are too short for.
   func readSteps(_ request: StepRequest) { world.faults.append("steps are read: \(request)") }
 
-  /// No channel here is large enough.
-  func sliceLater() { world.faults.append("a query goes on in slices") }
+  func deliver(_ deliveries: [MembershipDelivery]) { world.post(.changes(deliveries)) }
+
+  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) { world.post(.taken(acknowledgements)) }
+
+  /// Only for indexes: no channel here is large enough for a query that goes on.
+  func sliceLater() { isSliceAsked = true }
+
+  func slice() {
+    guard isSliceAsked else { return }
+    isSliceAsked = false
+    loop.slice()
+  }
+
+  func purge() { world.faults.append("a purge, and nobody asks for one") }
 
   func reports(_ error: StorageError) {
     if case .failed = error { return }

@@ -25,6 +25,8 @@ extension Simulation {
     restart(isCrash: true)
     audit(isComplete: true)
     try settle(steps)
+    checkIndexes()
+    try check(steps)
     tally["pages"] = disk.pageWrites
     tally["log cuts"] = disk.cuts
     tally["longest log"] = disk.logLengthMost
@@ -50,7 +52,9 @@ extension Simulation {
         for target in loops {
           commitStep(target)
           answerLoad(target)
+          target.slice()
         }
+        deliverMail()
         readReplies(50)
       }
       self.step()
@@ -79,10 +83,16 @@ extension Simulation {
         tick(target)
         while target.commit != nil { commitStep(target) }
         answerLoad(target)
+        target.slice()
       }
+      while !mail.isEmpty { deliverMail() }
       try check(step)
       let lengths = (0..<Self.shardCount).map { disk.logLength(ShardID(UInt16($0))) }
-      if lengths.allSatisfy({ $0 == 0 }), loops.allSatisfy({ $0.loop.gauges.dirtyPages == 0 }) { return }
+      if lengths.allSatisfy({ $0 == 0 }),
+        loops.allSatisfy({ $0.loop.gauges.dirtyPages == 0 && $0.loop.gauges.changesPending == 0 })
+      {
+        return
+      }
     }
     let lengths = (0..<Self.shardCount).map { disk.logLength(ShardID(UInt16($0))) }
     throw SimulationFault(seed: seed, step: step, text: "the log is not cut: \(lengths)")

@@ -35,6 +35,8 @@ final class Simulation {
   private var isEnding: Set<UInt64> = []
   /// Nothing fails any more.
   var isCalm = false
+  /// Changes of memberships, and acknowledgements of them, that are between the loops.
+  var mail: [Mail] = []
   /// Steps since the last start: a store crashes more often while it recovers.
   private var sinceStart = 0
   /// How often something happened, to see that a simulation does not run idle.
@@ -63,6 +65,11 @@ final class Simulation {
     configuration.waitingPerLoadMax = random.pick([1, 3, 64])
     configuration.tailLoadsMax = random.pick([1, 2, 8])
     configuration.tailRetryMilliseconds = 50
+    configuration.changesUnderWayMax = random.pick([1, 3, 4_096])
+    configuration.indexLoadsMax = random.pick([1, 2, 64])
+    configuration.changesPerTurn = random.pick([1, 5, 1_024])
+    configuration.changesRetryMilliseconds = 50
+    configuration.changesLoggedMilliseconds = random.pick([0, 30, 1_000])
     configuration.residentBytesMax = random.pick([.max, 1, 4_000, 12_000])
     configuration.evictionLooksMax = random.pick([1, 16, 256])
     // The oracle answers when a query comes: none is made in slices here, with other requests between them.
@@ -101,7 +108,8 @@ final class Simulation {
     case 58..<74: commitStep(random.pick(loops))
     case 74..<84: answerLoad(random.pick(loops))
     case 84..<92: readReplies(random.below(8) + 1)
-    case 92..<95: tick(random.pick(loops))
+    case 92..<94: tick(random.pick(loops))
+    case 94: for target in loops { target.slice() }
     case 95..<97:
       if let gateway = gateways.indices.filter({ gateways[$0].connection == nil }).first { connect(gateway) }
     case 97:
@@ -114,6 +122,7 @@ final class Simulation {
     for gateway in gateways.indices where gateways[gateway].connection?.isEnded == true && random.oneIn(4) {
       cut(gateway)
     }
+    if random.oneIn(3) { deliverMail() }
     afterwards()
   }
 
@@ -280,7 +289,7 @@ final class Simulation {
     let isRefused = expect(request, connection, target)
     let header = FrameHeader(
       request.ask.kind,
-      flags: isResend ? .resend : [],
+      flags: isResend ? request.ask.flags.union(.resend) : request.ask.flags,
       shard: ShardID(UInt16(request.shard)),
       correlation: request.correlation
     )
@@ -367,11 +376,24 @@ final class Simulation {
 
   func read(_ request: LoadRequest) -> StoredChannel? { try? disk.read(request.shard, request.channel) }
 
+  func perform(_ request: PeekRequest) -> [Peeked] { request.perform(on: disk) }
+
+  func answerPeek(_ target: SimulatedLoop) {
+    guard !target.peeks.isEmpty else { return }
+    let peek = target.peeks.remove(at: random.below(target.peeks.count))
+    target.setClock(clock)
+    target.loop.peeked(peek.request, peek.early ?? perform(peek.request))
+  }
+
   /// A loop has closed its batches.
   func closed(_ group: CommitGroup, by target: SimulatedLoop) {
     for shard in 0..<Self.shardCount where shard % Self.loopCount == target.number {
       let batch = group.batches.first { Int($0.shard.rawValue) == shard }
-      if (batch != nil) != oracles[shard].hasOpen {
+      let isOfRequests = batch.map { batch in
+        let content = try? LogBatch(batch.bytes.readableBytesSpan)
+        return content?.effects.contains { Self.isOfRequests($0) } ?? true
+      }
+      if isOfRequests ?? false != oracles[shard].hasOpen {
         faults.append(
           "shard \(shard): \(batch == nil ? "a change is in no batch" : "a batch without a change")"
         )
@@ -410,6 +432,7 @@ final class Simulation {
   }
 
   func answerLoad(_ target: SimulatedLoop) {
+    answerPeek(target)
     guard !target.loads.isEmpty else { return }
     let load = target.loads.remove(at: random.below(target.loads.count))
     let shard = Int(load.request.shard.rawValue)
@@ -420,7 +443,8 @@ final class Simulation {
     if wasAsked { oracles[shard].loading.removeValue(forKey: load.reference) }
     let cid: String? =
       switch load.reference {
-      case .cid(let bytes): wasAsked ? String(decoding: bytes, as: UTF8.self) : nil
+      case .cid(let bytes):
+        wasAsked && !ShardState.isIndex(bytes) ? String(decoding: bytes, as: UTF8.self) : nil
       case .number(let number): oracles[shard].names[number]
       }
     if isFailing {
@@ -508,6 +532,7 @@ final class Simulation {
   /// - Parameter isCrash: the process is gone at once; else it ends after a failed commit, and what is under way on storage comes to its end.
   func restart(isCrash: Bool) {
     count("restarts")
+    mail = []
     for target in loops {
       target.loop.stop()
       guard !isCrash, let commit = target.commit else { continue }
@@ -581,7 +606,7 @@ final class Simulation {
           )
           if !isComplete { break }
         }
-        let ids = channel.messages.map(\.id)
+        let ids = channel.messages.map(\.id) + channel.threads.flatMap { $0.messages.map(\.id) }
         for first in stride(from: 0, to: ids.count, by: 100) where isComplete {
           issue(
             .statuses(cid: cid, ids: Array(ids[first..<min(first + 100, ids.count)])),

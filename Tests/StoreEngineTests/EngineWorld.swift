@@ -10,9 +10,15 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
   var log: [ShardID: [UInt64: ByteBuffer]] = [:]
   var pages: [PageKey: ByteBuffer] = [:]
   var directory: [[UInt8]: ChannelNumber] = [:]
+  /// Called before pages are read one by one: what happens between them.
+  var beforePages: (PageSelection) -> Void = { _ in }
 
   func commit(_ group: CommitGroup) throws(StorageError) {
     for batch in group.batches { log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes }
+    for drop in group.drops {
+      for key in pages.keys where key.shard == drop.shard && key.channel == drop.channel { pages[key] = nil }
+      if directory[drop.cid] == drop.channel { directory[drop.cid] = nil }
+    }
     for page in group.pages {
       pages[page.key] = page.bytes
       if let cid = page.cid { directory[cid] = page.key.channel }
@@ -39,6 +45,35 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
     return StoredChannel(number: number, pages: found.map { (page: $0.key.page, bytes: $0.value) })
   }
 
+  func readPages(
+    _ shard: ShardID,
+    _ channel: ChannelReference,
+    _ selection: PageSelection
+  ) throws(StorageError) -> StoredChannel? {
+    beforePages(selection)
+    var number = ChannelNumber(0)
+    switch channel {
+    case .number(let asked): number = asked
+    case .cid(let cid):
+      guard let found = directory[cid] else { return nil }
+      number = found
+    }
+    switch selection {
+    case .pages(let asked):
+      let found = asked.compactMap { page in
+        pages[PageKey(shard: shard, channel: number, page: page)].map { (page: page, bytes: $0) }
+      }
+      return StoredChannel(number: number, pages: found)
+    case .threads(let pagesMax):
+      let found = pages.filter {
+        $0.key.shard == shard && $0.key.channel == number && $0.key.page.isOfThread
+      }
+      .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
+      .prefix(pagesMax)
+      return StoredChannel(number: number, pages: found.map { (page: $0.key.page, bytes: $0.value) })
+    }
+  }
+
   func readSteps(
     _ shard: ShardID,
     _ channel: ChannelNumber,
@@ -51,25 +86,22 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
     }
   }
 
+  /// Purges so far.
+  private(set) var purges = 0
+  func purge() throws(StorageError) { purges += 1 }
+
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
-    func own(_ page: PageID) -> ByteBuffer? {
-      pages[PageKey(shard: shard, channel: ChannelNumber(0), page: page)]
-    }
+    let own = pages.filter { $0.key.shard == shard && $0.key.channel == ChannelNumber(0) }
+      .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
     let batches = log[shard, default: [:]].sorted { $0.key < $1.key }
     return StoredShard(
-      head: own(.shardHead),
-      types: own(.types),
-      users: pages.compactMap { key, bytes in
-        guard key.shard == shard, case .users(let page) = key.page else { return nil }
-        return (page: page, bytes: bytes)
-      }
-      .sorted { $0.page < $1.page },
+      pages: own.map { (page: $0.key.page, bytes: $0.value) },
       log: batches.map { (index: LogIndex($0.key), bytes: $0.value) }
     )
   }
 }
 
-/// One store loop whose commits and reads are done when a test says so.
+/// One store loop whose commits and reads are done, and whose changes of memberships arrive, when a test says so.
 final class EngineWorld: StoreLoopDriver {
   let storage: MemoryStorage
   private(set) var loop: StoreLoop!
@@ -78,6 +110,13 @@ final class EngineWorld: StoreLoopDriver {
   var loads: [(request: LoadRequest, reference: ChannelReference)] = []
   /// Reads of steps, asked for and not answered.
   var stepReads: [StepRequest] = []
+  /// Purges of the storage, asked for and not carried out.
+  private(set) var purges = 0
+  /// Changes of memberships and acknowledgements that have left and not arrived.
+  var deliveries: [MembershipDelivery] = []
+  var acknowledgements: [MembershipAcknowledgement] = []
+  /// Peeks, asked for and not answered.
+  var peeks: [PeekRequest] = []
   /// Slices, asked for and not carried out.
   private(set) var slices = 0
   private(set) var reports: [StorageError] = []
@@ -94,6 +133,8 @@ final class EngineWorld: StoreLoopDriver {
   ) throws(StorageError) {
     self.storage = storage
     var configuration = StoreLoopConfiguration()
+    // Replies wait for the index only in tests of the index.
+    configuration.heldMilliseconds = 0
     configure(&configuration)
     var stored: [(shard: ShardID, state: StoredShard)] = []
     for shard in shards { stored.append((ShardID(shard), try storage.recover(ShardID(shard)))) }
@@ -105,12 +146,19 @@ final class EngineWorld: StoreLoopDriver {
     commits.append(group)
     let indices = group.batches.map { "\($0.index.rawValue)" }.joined(separator: ",")
     let cuts = group.cuts.map { " cut \($0.through.rawValue)" }.joined()
-    asked.append("batches [\(indices)] pages \(group.pages.count)\(cuts)")
+    let drops = group.drops.map { " drop \($0.channel.rawValue)" }.joined()
+    asked.append("batches [\(indices)] pages \(group.pages.count)\(cuts)\(drops)")
   }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) { loads.append((request, reference)) }
   func readSteps(_ request: StepRequest) { stepReads.append(request) }
+  func deliver(_ deliveries: [MembershipDelivery]) { self.deliveries += deliveries }
+  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
+    self.acknowledgements += acknowledgements
+  }
+  func peek(_ request: PeekRequest) { peeks.append(request) }
   func sliceLater() { slices += 1 }
+  func purge() { purges += 1 }
   func reports(_ error: StorageError) { reports.append(error) }
   func halted(_ error: StorageError) { halts.append(error) }
 
@@ -158,6 +206,39 @@ final class EngineWorld: StoreLoopDriver {
     loop.stepsRead(request, failing ? .failure(.failed("bad sector")) : .success(found))
   }
 
+  /// Carries out the purge of the storage that was asked for.
+  func purgeStorage(failing: Bool = false) throws {
+    purges -= 1
+    if !failing { try storage.purge() }
+    loop.purged(failing ? .failure(.failed("bad sector")) : .success(()))
+  }
+
+  /// What has left for shards of this loop arrives, in order.
+  func arrive() {
+    let (changes, taken) = (deliveries, acknowledgements)
+    deliveries = []
+    acknowledgements = []
+    if !changes.isEmpty { loop.take(changes) }
+    if !taken.isEmpty { loop.acknowledged(taken) }
+  }
+
+  /// Until everything is on storage and in the indexes, and nothing waits.
+  func settle() throws {
+    while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !acknowledgements.isEmpty || slices > 0
+    {
+      try persistAll()
+      try answerLoads()
+      arrive()
+      if slices > 0 { slice() }
+    }
+  }
+
+  /// Answers the oldest peek.
+  func answerPeek() {
+    let request = peeks.removeFirst()
+    loop.peeked(request, request.perform(on: storage))
+  }
+
   /// Carries out the slice that was asked for.
   func slice() {
     slices -= 1
@@ -190,6 +271,8 @@ final class Gateway {
   private(set) var lane: ReplyLane!
   var counter: UInt64 = 0
   private var correlation: UInt32 = 0
+  /// The correlation of the request sent last.
+  var sent: UInt32 { correlation }
   private(set) var replies: [String] = []
   private(set) var ended: [WireError] = []
   /// The fields of the reply that came last.
@@ -254,7 +337,13 @@ final class Gateway {
       case .putChannelReply:
         let isNew = try reader.byte() == 1
         return "channel of \(try ChannelFields(&reader).memberCount)\(isNew ? " new" : "")"
-      case .changeMembersReply, .getChannelReply:
+      case .deleteChannelReply:
+        return try reader.byte() == 1 ? "channel deleted" : "no channel"
+      case .eraseMemberReply:
+        return try reader.byte() == 1 ? "erased" : "not known"
+      case .purgeReply:
+        return try reader.byte() == 1 ? "purged" : "not purged"
+      case .changeMembersReply, .getChannelReply, .truncateChannelReply:
         return "channel of \(try ChannelFields(&reader).memberCount)"
       case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
         let type = try reader.channelTypeRecord()
@@ -284,6 +373,22 @@ final class Gateway {
         return try listWords(&reader)
       case .memberStatusesReply:
         return try memberWords(&reader)
+      case .unreadCountsReply:
+        var words: [String] = []
+        for _ in 0..<(try reader.count()) {
+          switch try UnreadCountFields(&reader) {
+          case .found(let messages, let threads): words.append("\(messages)/\(threads)")
+          case .refused(let code): words.append(code.name)
+          }
+        }
+        try reader.end()
+        return "unread \(words.joined(separator: " "))"
+      case .listChannelsReply:
+        return try channelWords(&reader)
+      case .rebuildIndexReply:
+        let fields = try RebuildFields(&reader)
+        return
+          "rebuild \(fields.phase) epoch \(fields.epoch), \(fields.channelsDone) of \(fields.channels), \(fields.entries) entries"
       default:
         return "kind \(header.kind.rawValue)"
       }
@@ -297,6 +402,8 @@ final class Gateway {
     var words = "\(settings.user) version \(settings.version)"
     if settings.hidesRead { words += " hides read" }
     if settings.hidesDelivered { words += " hides delivered" }
+    if settings.isErasing { words += " erasing" }
+    if settings.isErased { words += " erased" }
     if settings.readShownSince != .none { words += " since \(settings.readShownSince.milliseconds)" }
     if settings.tokensRevokedBefore != .none {
       words += " revoked \(settings.tokensRevokedBefore.milliseconds)"
@@ -315,6 +422,17 @@ final class Gateway {
     try reader.end()
     if words.isEmpty { words = ["nobody"] }
     return (words + (next.isEmpty ? [] : ["+ \(next)"])).joined(separator: " ")
+  }
+
+  private static func channelWords(_ reader: inout FieldReader) throws(WireError) -> String {
+    var words: [String] = []
+    for _ in 0..<(try reader.count()) {
+      let entry = try ChannelEntryFields(&reader)
+      words.append(entry.cid + (entry.isMember ? "" : entry.row == nil ? " (sent)" : " (left)"))
+    }
+    let next = try reader.optional32()
+    try reader.end()
+    return (words.isEmpty ? "no channels" : words.joined(separator: ", ")) + (next.map { " + \($0)" } ?? "")
   }
 
   private static func memberWords(_ reader: inout FieldReader) throws(WireError) -> String {
@@ -338,6 +456,8 @@ final class Gateway {
     counter given: UInt64? = nil,
     shard: UInt16 = 0,
     issued: UInt32? = nil,
+    thread: String? = nil,
+    hasThreadFlag: Bool = false,
     _ fields: (inout ByteBuffer) -> Void = { _ in }
   ) {
     correlation += 1
@@ -348,10 +468,14 @@ final class Gateway {
       payload.writeVarint(given ?? counter)
     }
     fields(&payload)
+    if let thread { payload.writeField(thread) }
     if let issued { payload.writeInteger(issued) }
+    var flags: FrameHeader.Flags = []
+    if issued != nil { flags.insert(.issued) }
+    if thread != nil || hasThreadFlag { flags.insert(.thread) }
     let header = FrameHeader(
       kind,
-      flags: issued == nil ? [] : .issued,
+      flags: flags,
       shard: ShardID(shard),
       correlation: correlation
     )
@@ -362,15 +486,21 @@ final class Gateway {
     }
   }
 
-  func put(_ cid: String, _ users: [String] = [], counter: UInt64? = nil) {
-    send(.putChannel, cid, counter: counter) { payload in
+  func put(_ cid: String, _ users: [String] = [], counter: UInt64? = nil, shard: UInt16 = 0) {
+    send(.putChannel, cid, counter: counter, shard: shard) { payload in
       payload.writeOptionPatch(OptionPatch())
       Self.write(users, into: &payload)
     }
   }
 
-  func change(_ cid: String, add: [String] = [], remove: [String] = [], counter: UInt64? = nil) {
-    send(.changeMembers, cid, counter: counter) { payload in
+  func change(
+    _ cid: String,
+    add: [String] = [],
+    remove: [String] = [],
+    counter: UInt64? = nil,
+    shard: UInt16 = 0
+  ) {
+    send(.changeMembers, cid, counter: counter, shard: shard) { payload in
       Self.write(add, into: &payload)
       payload.writeVarint(remove.count)
       for user in remove { payload.writeField(user) }
@@ -390,9 +520,10 @@ final class Gateway {
     _ id: String,
     by sender: String = "",
     flags: UInt64 = 0,
-    counter: UInt64? = nil
+    counter: UInt64? = nil,
+    shard: UInt16 = 0
   ) {
-    send(.registerMessage, cid, counter: counter) { payload in
+    send(.registerMessage, cid, counter: counter, shard: shard) { payload in
       payload.writeField(id)
       payload.writeField(sender)
       payload.writeTime(.none)
@@ -408,7 +539,56 @@ final class Gateway {
     }
   }
 
+  func list(
+    _ user: String,
+    flags: UInt64 = 1,
+    limit: UInt64 = 1_000,
+    from cursor: UInt64? = nil,
+    shard: UInt16 = 0
+  ) {
+    send(.listChannels, user, shard: shard) { payload in
+      payload.writeVarint(flags)
+      payload.writeVarint(limit)
+      payload.writeOptional(cursor)
+    }
+  }
+
+  func rebuild(_ phase: UInt8, epoch: UInt64, shard: UInt16 = 0) {
+    send(.rebuildIndex, nil, shard: shard) { payload in
+      payload.writeInteger(phase)
+      payload.writeVarint(epoch)
+    }
+  }
+
   func look(_ cid: String) { send(.getChannel, cid) }
+
+  func delete(_ cid: String, _ id: String) { send(.deleteMessage, cid) { $0.writeField(id) } }
+  func end(_ cid: String, counter: UInt64? = nil) { send(.deleteChannel, cid, counter: counter) }
+  func truncate(_ cid: String, before message: String = "", counter: UInt64? = nil) {
+    send(.truncateChannel, cid, counter: counter) { $0.writeField(message) }
+  }
+  func erase(_ cid: String, _ user: String, counter: UInt64? = nil) {
+    send(.eraseMember, cid, counter: counter) { $0.writeField(user) }
+  }
+  func purge() { send(.purge, nil) }
+
+  /// Begins erasing a user.
+  func patchErasing(_ user: String) {
+    send(.patchUser, user) { payload in
+      payload.writeVarint(UInt64(8))
+      payload.writeVarint(UInt64(0))
+      payload.writeTime(.none)
+    }
+  }
+
+  /// 4 in `flags`: the user is being erased; 8: is erased.
+  func assign(user: String, version: UInt64, flags: UInt64, shard: UInt16 = 0) {
+    send(.assignUser, user, shard: shard) { payload in
+      payload.writeVarint(version)
+      payload.writeVarint(flags)
+      for _ in 0..<3 { payload.writeTime(.none) }
+    }
+  }
 
   func patch(_ type: String, readEvents: Bool, counter: UInt64? = nil) {
     var patch = OptionPatch()

@@ -190,8 +190,8 @@ struct GroupCommitTests {
     world.pass(1_000)
     gateway.post("team:a", "m1")
     world.loop.endTurn()
-    // Shard head, head and rows of batch 1; the segment is young.
-    #expect(world.asked.last == "batches [2] pages 3")
+    // Shard head, head and rows of batch 1, and the changes that are on their way to the members' indexes; the segment is young.
+    #expect(world.asked.last == "batches [2] pages 4")
     try world.persist()
     world.loop.tick()
     // The shard head is of batch 2, for it was written with it; the segment still needs 2.

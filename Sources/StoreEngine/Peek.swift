@@ -1,0 +1,350 @@
+import NIOCore
+package import ReceiptModel
+import ReceiptWire
+
+/// Channels on storage of which only some users' unread counts are wanted: what is needed of their pages is read on a thread that may block, and nothing of them
+/// comes into memory (R14).
+package struct PeekRequest: Hashable, Sendable {
+  package struct Entry: Hashable, Sendable {
+    package var cid: [UInt8]
+    package var user: [UInt8]
+    /// The user's row, as far as the asker knows.
+    package var row: UInt32
+
+    package init(cid: [UInt8], user: [UInt8], row: UInt32) {
+      self.cid = cid
+      self.user = user
+      self.row = row
+    }
+  }
+
+  package var shard: ShardID
+  package var entries: [Entry]
+  /// Handed back with what was found.
+  package var ticket: UInt32
+
+  /// Looks at all of them; call on a thread that may block.
+  ///
+  /// - Returns: one for each entry, in their order.
+  package func perform(on storage: any StorageEngine) -> [Peeked] {
+    entries.map { entry in
+      var peek = ChannelPeek(storage: storage, shard: shard, entry: entry)
+      let outcome: Peeked.Outcome
+      do throws(StorageError) { outcome = try peek.outcome() } catch { outcome = .failed(error) }
+      return Peeked(channel: peek.number, index: peek.index, outcome: outcome)
+    }
+  }
+}
+
+/// What was found of one channel and one user.
+package struct Peeked: Hashable, Sendable {
+  package enum Outcome: Hashable, Sendable {
+    case counts(messages: UInt32, threads: UInt32)
+    /// There is no channel of that name on storage.
+    case absent
+    case notAMember
+    /// It has to be read whole to be known.
+    case unknown
+    case failed(StorageError)
+  }
+
+  /// 0 where it was not found.
+  package var channel: ChannelNumber
+  /// The highest log index that a page which was looked at includes.
+  package var index: LogIndex
+  package var outcome: Outcome
+}
+
+/// One user in one channel: the head page says how many messages of each segment count, the user's row where they stand, and of the messages only the
+/// segment is read in which they stand. With an unread marker what they sent themselves has to be told apart, in all segments behind it.
+private struct ChannelPeek {
+  /// Segments that are read for one marker. With more the channel is read whole: then it counts once for all who ask.
+  static let markerSegmentsMax: UInt32 = 17
+  /// Pages of threads that are read for one user.
+  static let threadPagesMax = 256
+
+  let storage: any StorageEngine
+  let shard: ShardID
+  let entry: PeekRequest.Entry
+  private(set) var number = ChannelNumber(0)
+  private(set) var index = LogIndex.zero
+  private var head = Head()
+
+  /// What the head page says.
+  private struct Head {
+    var newest = SequenceNumber.zero
+    /// Countable messages of each segment.
+    var counts: [UInt32] = []
+    var truncatedThrough = SequenceNumber.zero
+
+    /// Messages in a segment.
+    func messageCount(_ segment: UInt32) -> UInt32 {
+      min(newest.rawValue - segment * PageID.messagesPerSegment, PageID.messagesPerSegment)
+    }
+  }
+
+  init(storage: any StorageEngine, shard: ShardID, entry: PeekRequest.Entry) {
+    self.storage = storage
+    self.shard = shard
+    self.entry = entry
+  }
+
+  mutating func outcome() throws(StorageError) -> Peeked.Outcome {
+    let rowPage = PageID.rows(entry.row / PageID.rowsPerPage)
+    guard let stored = try storage.readPages(shard, .cid(entry.cid), .pages([.head, rowPage])) else {
+      return .absent
+    }
+    number = stored.number
+    guard stored.pages.first?.page == .head else { throw corrupt(.head, "is missing") }
+    try read(.head, stored.pages[0].bytes) { peek, scan throws(WireError) in try peek.takeHead(&scan) }
+    guard stored.pages.count == 2 else { return .unknown }
+    var position = Position.elsewhere
+    try read(rowPage, stored.pages[1].bytes) { peek, scan throws(WireError) in
+      position = try peek.position(&scan)
+    }
+    switch position {
+    case .elsewhere: return .unknown
+    case .left: return .notAMember
+    case .at(let floor, let hasMarker):
+      // A head page from before it counted.
+      if head.newest == .zero, try hasMessages() { return .unknown }
+      guard let messages = try unread(after: floor, hasMarker: hasMarker), let threads = try unreadThreads()
+      else { return .unknown }
+      return .counts(messages: messages, threads: threads)
+    }
+  }
+
+  // MARK: The head
+
+  private mutating func takeHead(_ scan: inout PageScan) throws(WireError) {
+    var isNamed = false
+    while try scan.advance() {
+      switch scan.kind {
+      case .head:
+        let found = try scan.head
+        isNamed = found.channel == number && found.cid.isSame(as: entry.cid)
+      case .messageCounts:
+        (head.newest, head.counts) = try scan.messageCounts
+      case .truncation: head.truncatedThrough = try scan.truncatedThrough
+      default: break
+      }
+    }
+    let segments = (UInt64(head.newest.rawValue) + 255) / UInt64(PageID.messagesPerSegment)
+    guard isNamed, UInt64(head.counts.count) == segments else { throw .badValue(.effect) }
+  }
+
+  private mutating func hasMessages() throws(StorageError) -> Bool {
+    try storage.readPages(shard, .number(number), .pages([.segment(0)]))?.pages.isEmpty == false
+  }
+
+  // MARK: The row
+
+  private enum Position {
+    case at(SequenceNumber, hasMarker: Bool)
+    case left
+    /// Their row is not on this page, as far as can be seen.
+    case elsewhere
+  }
+
+  private func position(_ scan: inout PageScan) throws(WireError) -> Position {
+    var rows: UInt32 = 0
+    var wasTheirs = false
+    var position = Position.elsewhere
+    while try scan.advance() {
+      guard scan.kind == .row else { continue }
+      rows += 1
+      let row = try scan.row
+      guard row.channel == number else { throw .badValue(.effect) }
+      guard row.user.isSame(as: entry.user) else { continue }
+      if row.hasLeft {
+        wasTheirs = wasTheirs || row.row == entry.row
+      } else {
+        position = .at(row.unreadFloor, hasMarker: row.hasMarker)
+      }
+    }
+    // Rows are given in rising order: with theirs left, and no newer one up to the last of all, they are gone.
+    if case .elsewhere = position, wasTheirs, rows < PageID.rowsPerPage { return .left }
+    return position
+  }
+
+  // MARK: Messages
+
+  /// Nil where that would take too many segments.
+  private mutating func unread(
+    after floor: SequenceNumber,
+    hasMarker: Bool
+  ) throws(StorageError) -> UInt32? {
+    guard floor <= head.newest else { throw corrupt(.head, "a row names message \(floor.rawValue)") }
+    guard floor < head.newest else { return 0 }
+    let first = floor.rawValue / PageID.messagesPerSegment
+    let end = UInt32(head.counts.count)
+    var whole = UInt32(0)
+    for segment in (first + 1)..<max(first + 1, end) { whole &+= head.counts[Int(segment)] }
+    if hasMarker {
+      guard end - first <= Self.markerSegmentsMax else { return nil }
+      var unread = UInt32(0)
+      for segment in first..<end { unread += try countable(segment, after: floor, notSentBy: entry.user) }
+      return unread
+    }
+    if floor.rawValue % PageID.messagesPerSegment == 0 { return whole &+ head.counts[Int(first)] }
+    // Nothing there counts at all.
+    if head.counts[Int(first)] == 0 { return whole }
+    return whole &+ (try countable(first, after: floor, notSentBy: nil))
+  }
+
+  /// Countable messages of a segment after one, and by others than one user.
+  private mutating func countable(
+    _ segment: UInt32,
+    after floor: SequenceNumber,
+    notSentBy user: [UInt8]?
+  ) throws(StorageError) -> UInt32 {
+    let page = PageID.segment(segment)
+    guard let bytes = try storage.readPages(shard, .number(number), .pages([page]))?.pages.first?.bytes else {
+      throw corrupt(page, "is missing")
+    }
+    var wanted = UInt32(0)
+    try read(page, bytes) { peek, scan throws(WireError) in
+      var sequence = SequenceNumber(segment * PageID.messagesPerSegment)
+      let last = SequenceNumber(sequence.rawValue + peek.head.messageCount(segment))
+      var countable = UInt32(0)
+      while try scan.advance() {
+        let message = try scan.message
+        guard message.channel == peek.number, message.sequence == sequence.next, sequence < last else {
+          throw .badValue(.effect)
+        }
+        sequence = message.sequence
+        guard peek.counts(message) else { continue }
+        countable += 1
+        guard sequence > floor else { continue }
+        if let user, message.sender.isSame(as: user) { continue }
+        wanted += 1
+      }
+      guard sequence == last, countable == peek.head.counts[Int(segment)] else { throw .badValue(.count) }
+    }
+    return wanted
+  }
+
+  private func counts(_ message: borrowing ScannedMessage) -> Bool {
+    message.flags.isCountable && message.sequence > head.truncatedThrough
+  }
+
+  // MARK: Threads
+
+  /// What is known of the thread whose pages are being gone over.
+  private struct Thread {
+    var parent = SequenceNumber.zero
+    /// Where the user's unread replies begin; nil: they are not in it.
+    var floor: SequenceNumber?
+    var hasMarker = false
+    var hasUnread = false
+  }
+
+  /// Threads with unread replies for the user; nil where there are too many pages (R15).
+  private mutating func unreadThreads() throws(StorageError) -> UInt32? {
+    let selection = PageSelection.threads(pagesMax: Self.threadPagesMax + 1)
+    guard head.newest > .zero, let stored = try storage.readPages(shard, .number(number), selection) else {
+      return 0
+    }
+    guard stored.pages.count <= Self.threadPagesMax else { return nil }
+    var thread = Thread()
+    var unread: [SequenceNumber] = []
+    for (page, bytes) in stored.pages {
+      let parent = page.parent
+      if parent != thread.parent {
+        if thread.hasUnread { unread.append(thread.parent) }
+        thread = Thread(parent: parent)
+      }
+      var found = thread
+      try read(page, bytes) { peek, scan throws(WireError) in try peek.go(over: &scan, &found) }
+      thread = found
+    }
+    if thread.hasUnread { unread.append(thread.parent) }
+    return try livingCount(unread)
+  }
+
+  /// A thread's rows come before its replies.
+  private func go(over scan: inout PageScan, _ thread: inout Thread) throws(WireError) {
+    while try scan.advance() {
+      guard scan.parent == thread.parent else { throw .badValue(.effect) }
+      switch scan.kind {
+      case .row:
+        let row = try scan.row
+        guard row.channel == number else { throw .badValue(.effect) }
+        guard !row.hasLeft, row.user.isSame(as: entry.user) else { continue }
+        thread.floor = row.unreadFloor
+        thread.hasMarker = row.hasMarker
+      case .message:
+        guard let floor = thread.floor, !thread.hasUnread else { continue }
+        let message = try scan.message
+        guard message.channel == number else { throw .badValue(.effect) }
+        guard message.sequence > floor, message.flags.isCountable else { continue }
+        if thread.hasMarker, message.sender.isSame(as: entry.user) { continue }
+        thread.hasUnread = true
+      default: break
+      }
+    }
+  }
+
+  /// How many of these messages, in rising order, are there: the thread of one that was deleted counts nowhere.
+  private mutating func livingCount(_ parents: [SequenceNumber]) throws(StorageError) -> UInt32 {
+    var living = UInt32(0)
+    var rest = parents.filter { $0 > head.truncatedThrough && $0 <= head.newest }[...]
+    while let parent = rest.first {
+      let segment = (parent.rawValue - 1) / PageID.messagesPerSegment
+      let page = PageID.segment(segment)
+      guard let bytes = try storage.readPages(shard, .number(number), .pages([page]))?.pages.first?.bytes
+      else { throw corrupt(page, "is missing") }
+      var wanted = rest.prefix { ($0.rawValue - 1) / PageID.messagesPerSegment == segment }
+      rest = rest.dropFirst(wanted.count)
+      var found = UInt32(0)
+      try read(page, bytes) { _, scan throws(WireError) in
+        while try scan.advance() {
+          let message = try scan.message
+          guard message.sequence == wanted.first else { continue }
+          wanted.removeFirst()
+          if !message.flags.contains(.deleted) { found += 1 }
+        }
+      }
+      guard wanted.isEmpty else { throw corrupt(page, "the parent of a thread is missing") }
+      living += found
+    }
+    return living
+  }
+
+  // MARK: Pages
+
+  private mutating func read(
+    _ page: PageID,
+    _ bytes: ByteBuffer,
+    _ body: (inout ChannelPeek, inout PageScan) throws(WireError) -> Void
+  ) throws(StorageError) {
+    do throws(WireError) {
+      var scan = try PageScan(bytes.readableBytesSpan)
+      index = max(index, scan.index)
+      try body(&self, &scan)
+    } catch {
+      throw corrupt(page, "\(error)")
+    }
+  }
+
+  private func corrupt(_ page: PageID, _ text: String) -> StorageError {
+    .corrupt("shard \(shard.rawValue), channel \(number.rawValue), page \(page): \(text)")
+  }
+}
+
+extension PageID {
+  /// The parent message of the thread that it is of.
+  fileprivate var parent: SequenceNumber {
+    switch self {
+    case .threadRows(let parent, _), .threadSegment(let parent, _): parent
+    default: .zero
+    }
+  }
+}
+
+extension RawSpan {
+  fileprivate func isSame(as bytes: [UInt8]) -> Bool {
+    guard byteCount == bytes.count else { return false }
+    return withUnsafeBytes { here in bytes.withUnsafeBytes { here.elementsEqual($0) } }
+  }
+}

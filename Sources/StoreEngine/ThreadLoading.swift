@@ -1,0 +1,62 @@
+import ReceiptModel
+
+/// What a channel's threads are made of, as far as it was looked at: a thread's rows come before its replies (``PageID/sortKey``), and both after the channel's
+/// messages.
+struct ThreadContents {
+  fileprivate struct Thread {
+    var rows: UInt32 = 0
+    var newest: UInt32 = 0
+    /// The highest position that a row names.
+    var named: UInt32 = 0
+  }
+
+  private var threads: [SequenceNumber: Thread] = [:]
+
+  /// The first thread with a row that names a reply which is not there; to be asked when all effects are known.
+  var firstBroken: SequenceNumber? {
+    threads.filter { $0.value.named > $0.value.newest }.keys.min()
+  }
+
+  /// Whether an effect on a thread can follow those before it: others would trap when they are assigned.
+  mutating func follows(_ effect: Effect, _ parent: SequenceNumber) -> Bool {
+    guard effect.isThreadable else { return false }
+    return threads[parent, default: Thread()].follows(effect)
+  }
+}
+
+extension ThreadContents.Thread {
+  fileprivate mutating func follows(_ effect: Effect) -> Bool {
+    switch effect {
+    case .rowAssigned(_, let row, let record):
+      guard row.rawValue <= rows else { return false }
+      rows = max(rows, row.rawValue + 1)
+      named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
+      named = max(named, record.marker?.rawValue ?? 0)
+      return true
+    case .readMoved(_, let row, let sequence, _, _), .deliveredMoved(_, let row, let sequence, _, _):
+      named = max(named, sequence.rawValue)
+      return row.rawValue < rows
+    case .markerAssigned(_, let row, let marker, _):
+      named = max(named, marker?.rawValue ?? 0)
+      return row.rawValue < rows
+    case .rowLeft(_, let row, _), .rowErased(_, let row, _):
+      return row.rawValue < rows
+    case .messageAssigned(_, let sequence, let record):
+      guard sequence.rawValue <= newest || sequence.rawValue - 1 == newest else { return false }
+      guard record.id.utf8.count <= Identifier.messageLengthMax, !record.flags.contains(.receipt) else {
+        return false
+      }
+      newest = max(newest, sequence.rawValue)
+      return true
+    case .messageDeleted(_, let sequence, _), .senderErased(_, let sequence):
+      return sequence.rawValue <= newest
+    case .stepsTrimmed(_, let rowPage, let first):
+      return rowPage * PageID.rowsPerPage < rows && first < StepTable.segmentsMax
+    case .stepTailAssigned(_, let rowPage, let record):
+      // Nothing of it is on storage.
+      return rowPage * PageID.rowsPerPage < rows && record.isWhole && record.ends.isEmpty
+    default:
+      return false
+    }
+  }
+}

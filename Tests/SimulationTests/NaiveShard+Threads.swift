@@ -1,0 +1,162 @@
+/// Threads, as the oracle has them (R15).
+extension NaiveShard {
+  /// Where a message stands: ids are unique in a channel and all its threads together.
+  func find(_ cid: String, _ id: String) -> (at: Spot, place: Int)? {
+    let channel = channels[cid]!
+    if let place = channel.places[id] { return (Spot(cid: cid), place) }
+    for (thread, room) in channel.threads.enumerated() {
+      if let place = room.places[id] { return (Spot(cid: cid, thread: thread), place) }
+    }
+    return nil
+  }
+
+  /// A thread whose parent message is deleted.
+  func isClosed(_ at: Spot) -> Bool {
+    self[at].parent.map { channels[at.cid]!.messages[$0].isDeleted } ?? false
+  }
+
+  func isGone(_ at: Spot, _ place: Int) -> Bool { self[at].messages[place].isDeleted || isClosed(at) }
+
+  func isReply(_ cid: String, _ id: String) -> Bool {
+    channels[cid] != nil && find(cid, id).map { $0.at.thread != nil } ?? false
+  }
+
+  /// A mark or a reply with the flag `thread`.
+  mutating func inThread(_ parent: String, _ ask: Ask, _ time: Int64) -> Outcome {
+    let cid = ask.cid!
+    var user = ""
+    var message = ""
+    switch ask {
+    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt):
+      if id.contains("/") { return .refused(Code.invalidField) }
+      if find(cid, id) == nil, let refusal = refusal(cid, parent) { return .refused(refusal) }
+      let at = find(cid, id)?.at ?? opened(cid, parent, sender, time)
+      return register(at, id, sender, created, isSilent, wantsReceipt, time)
+    case .read(_, let named, let to, _), .unread(_, let named, let to, _), .delivered(_, let named, let to):
+      (user, message) = (named, to)
+    default: preconditionFailure("not in a thread")
+    }
+    if channels[cid]!.seats[user] == nil { return .refused(Code.notAMember) }
+    if let refusal = refusal(cid, parent) { return .refused(refusal) }
+    if let at = thread(cid, parent) { return markInThread(ask, at, user, message, time) }
+    if case .unread = ask, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
+    return message.isEmpty ? Outcome(answer: .row(.zeros(user))) : .refused(Code.messageNotFound)
+  }
+
+  /// Why a message can have no thread.
+  private func refusal(_ cid: String, _ parent: String) -> UInt64? {
+    guard let (at, place) = find(cid, parent) else { return Code.messageNotFound }
+    if at.thread != nil { return Code.invalidField }
+    return isGone(at, place) ? Code.messageDeleted : nil
+  }
+
+  private func thread(_ cid: String, _ parent: String) -> Spot? {
+    let channel = channels[cid]!
+    return channel.threads.firstIndex { $0.parent == channel.places[parent]! }
+      .map { Spot(cid: cid, thread: $0) }
+  }
+
+  /// The thread for a reply by this sender. The first one begins it, with the parent's sender; whoever replies is in it from then on.
+  private mutating func opened(_ cid: String, _ parent: String, _ sender: String, _ time: Int64) -> Spot {
+    let at: Spot
+    if let known = thread(cid, parent) {
+      at = known
+    } else {
+      let place = channels[cid]!.places[parent]!
+      channels[cid]!.threads.append(Channel(created: time, own: OptionChange(), parent: place))
+      at = Spot(cid: cid, thread: channels[cid]!.threads.count - 1)
+      join(at, channels[cid]!.messages[place].sender, after: 0, time)
+    }
+    // Who has only read it so far is in it anew.
+    if let row = self[at].seats[sender], self[at].rows[row].isByReading {
+      self[at].rows[row] = Row(
+        user: sender,
+        role: "",
+        hasLeft: true,
+        hidesHistory: false,
+        joined: self[at].rows[row].joined,
+        joinedAt: self[at].rows[row].joinedAt,
+        read: 0
+      )
+      self[at].seats[sender] = nil
+    }
+    join(at, sender, after: self[at].messages.count, time)
+    return at
+  }
+
+  private mutating func join(
+    _ at: Spot,
+    _ user: String,
+    after joined: Int,
+    _ time: Int64,
+    byReading: Bool = false
+  ) {
+    guard channels[at.cid]!.seats[user] != nil, self[at].seats[user] == nil else { return }
+    self[at].seats[user] = self[at].rows.count
+    self[at].rows.append(
+      Row(
+        user: user,
+        role: "",
+        isByReading: byReading,
+        hidesHistory: false,
+        joined: joined,
+        joinedAt: time,
+        read: joined
+      )
+    )
+  }
+
+  /// By a member of the channel. Reading joins the thread.
+  mutating func markInThread(_ ask: Ask, _ at: Spot, _ user: String, _ message: String, _ time: Int64)
+    -> Outcome
+  {
+    if case .unread = ask, options(at.cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
+    if isClosed(at) { return .refused(Code.messageDeleted) }
+    let isKnown = message.isEmpty || self[at].places[message] != nil
+    let isIn = self[at].seats[user] != nil
+    switch ask {
+    case .read(_, _, _, let epoch):
+      guard isKnown else { return .refused(Code.messageNotFound) }
+      join(at, user, after: self[at].messages.count, time, byReading: true)
+      var outcome = read(at, user, message, epoch, time)
+      if !isIn { outcome.hasChanged = true }
+      return outcome
+    case .delivered:
+      guard isKnown else { return .refused(Code.messageNotFound) }
+      return isIn ? delivered(at, user, message, time) : Outcome(answer: .row(.zeros(user)))
+    case .unread(_, _, _, let epoch):
+      return isIn ? unread(at, user, message, epoch) : .refused(Code.notAMember)
+    default: preconditionFailure("not a mark")
+    }
+  }
+
+  /// What a mark that was applied before is answered: refused as it would be now, else the row as it is.
+  func answerInThread(_ ask: Ask, _ user: String, at time: Int64) -> Outcome {
+    if channels[ask.cid!] == nil { return .refused(Code.channelNotFound) }
+    var copy = self
+    let outcome = copy.perform(ask, at: time)
+    guard !outcome.isRefused else { return outcome }
+    let cid = ask.cid!
+    var at: Spot?
+    if case .inThread(let parent, _) = ask { at = thread(cid, parent) }
+    if case .read(_, _, let message, _) = ask { at = find(cid, message)?.at }
+    guard let at, let row = self[at].seats[user] else { return Outcome(answer: .row(.zeros(user))) }
+    return Outcome(answer: ownRow(at, row))
+  }
+}
+
+extension RowView {
+  /// Of a member of the channel who is not in the thread.
+  static func zeros(_ user: String) -> RowView {
+    RowView(
+      user: user,
+      readAt: 0,
+      readID: "",
+      read: 0,
+      deliveredAt: 0,
+      deliveredID: "",
+      delivered: 0,
+      own: Own(unread: 0, firstUnread: "", epoch: 0)
+    )
+  }
+}

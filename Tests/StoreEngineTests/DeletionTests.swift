@@ -1,0 +1,368 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Channels that are deleted, and created again, while anything else is under way (R16).
+@Suite("Deleting channels")
+struct DeletionTests {
+  private static let a = ChannelReference.cid(Array("team:a".utf8))
+
+  /// What storage has of `team:a`'s incarnations, by number.
+  private func stored(_ world: EngineWorld) -> [UInt64] {
+    Set(world.storage.pages.keys.map(\.channel.rawValue)).subtracting([0]).sorted()
+  }
+
+  private func turn(_ world: EngineWorld) throws {
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+  }
+
+  @Test("memory is freed at once, answers leave when it is durable, then the pages are dropped")
+  func deleted() throws {
+    let (world, gateway) = try settledWorld()
+    try world.checkpoint()
+    let empty = try EngineWorld().loop.gauges.residentBytes
+    gateway.end("team:a")
+    gateway.look("team:a")
+    gateway.read("team:a", "alice")
+    gateway.end("team:a")
+    world.loop.endTurn()
+    #expect(world.loop.gauges.loadedChannels == 0 && world.loop.gauges.residentBytes == empty)
+    // Nobody asks the storage, which has it still.
+    #expect(world.loads.isEmpty && stored(world) == [1])
+    #expect(gateway.take() == [])
+    try world.persist()
+    #expect(
+      gateway.take() == [
+        "2 channel deleted", "3 channel_not_found", "4 channel_not_found", "5 no channel",
+      ]
+    )
+    #expect(world.commits.count == 1 && world.commits[0].drops.map(\.channel.rawValue) == [1])
+    gateway.look("team:a")
+    world.loop.endTurn()
+    #expect(gateway.take() == ["6 channel_not_found"] && world.loads.isEmpty)
+    try world.persistAll()
+    #expect(stored(world) == [] && world.storage.directory.isEmpty)
+    gateway.look("team:a")
+    world.loop.endTurn()
+    #expect(world.loads.count == 1)
+    try world.answerLoads()
+    #expect(gateway.take() == ["7 channel_not_found"])
+    try world.checkpoint()
+    #expect(world.storage.log[ShardID(0)]!.isEmpty)
+  }
+
+  @Test("created again it is another channel, with messages from 1")
+  func again() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m1", by: "alice")
+    gateway.post("team:a", "m2", by: "alice")
+    try turn(world)
+    gateway.end("team:a")
+    gateway.put("team:a", ["carol"])
+    gateway.post("team:a", "m2", by: "carol")
+    gateway.read("team:a", "alice")
+    try turn(world)
+    #expect(
+      gateway.take() == [
+        "2 message 1 new", "3 message 2 new", "4 channel deleted", "5 channel of 1 new", "6 message 1 new",
+        "7 not_a_member",
+      ]
+    )
+    try world.checkpoint()
+    #expect(stored(world) == [2] && world.storage.directory.values.map(\.rawValue) == [2])
+    let restarted = try EngineWorld(world.storage)
+    let other = restarted.connect(session: 2)
+    other.look("team:a")
+    other.post("team:a", "m2")
+    try turn(restarted)
+    #expect(other.take() == ["1 channel of 1", "2 message 1"])
+  }
+
+  @Test("a resend of a deletion deletes nothing that was created since")
+  func resend() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.end("team:a")
+    gateway.put("team:a", ["carol"])
+    gateway.end("team:a", counter: 2)
+    gateway.look("team:a")
+    try turn(world)
+    #expect(
+      gateway.take() == ["2 channel deleted", "3 channel of 1 new", "4 channel deleted", "5 channel of 1"]
+    )
+    gateway.end("team:a")
+    gateway.end("team:a", counter: 4)
+    try turn(world)
+    #expect(gateway.take() == ["6 channel deleted", "7 channel deleted"])
+  }
+
+  /// What is done to `team:a`, a letter each: `p` put with one member more than before, `d` deleted, `m` a message, `c` everything is committed, `b` only the first
+  /// commit is, `x` crash and restart, `k` pages and cut.
+  private static let words = [
+    "", "c", "b", "x", "cx", "bx", "k", "kx", "m", "mc", "mx", "mcx", "mk", "mbx", "bmcx", "cmx", "kmx",
+    "kmc", "xmc", "cxk",
+  ]
+
+  @Test("deleted and created in every interleaving with commits, crashes and checkpoints", arguments: words)
+  func interleaved(_ first: String) throws {
+    for second in Self.words {
+      for third in ["", "x"] {
+        try history("p\(first)d\(second)p\(third)")
+        try history("pk\(first)d\(second)d\(third)p")
+        try history("pd\(first)pd\(second)pd\(third)p")
+      }
+    }
+  }
+
+  /// Performs a history, then crashes once more and looks what there is.
+  private func history(_ steps: String) throws {
+    var world = try EngineWorld { $0.checkpointAgeMilliseconds = 0 }
+    var session: UInt64 = 1
+    var gateway = world.connect(session: session)
+    var members = 0
+    var messages = 0
+    /// Members and messages; nil: there is no channel. What there is now, and all that a crash may leave.
+    var state: (members: Int, messages: Int)?
+    var possible: [(members: Int, messages: Int)?] = [nil]
+    for step in steps + "x" {
+      switch step {
+      case "p":
+        members += 1
+        messages = 0
+        gateway.put("team:a", (0..<members).map { "u\($0)" })
+        state = (members, state?.messages ?? 0)
+      case "d":
+        gateway.end("team:a")
+        state = nil
+      case "m":
+        messages += 1
+        gateway.post("team:a", "m\(members)-\(messages)")
+        if state != nil { state!.messages += 1 }
+      case "b":
+        world.loop.endTurn()
+        try world.answerLoads()
+        possible.append(state)
+        if !world.commits.isEmpty { try world.persist() }
+      case "c", "k":
+        try turn(world)
+        if step == "k" { try world.checkpoint() }
+        possible = [state]
+      case "x":
+        world.loop.endTurn()
+        let storage = world.storage
+        world = try EngineWorld(storage) { $0.checkpointAgeMilliseconds = 0 }
+        session += 1
+        gateway = world.connect(session: session)
+        // What was not committed may have been lost, wholly or up to some point; what is there now goes on.
+        possible.append(state)
+        let found = try look(world)
+        let isPossible = possible.contains {
+          $0?.members == found?.members && $0?.messages == found?.messages
+        }
+        #expect(isPossible, "\(steps): found \(String(describing: found)) of \(possible)")
+        state = found
+        possible = [found]
+      default: break
+      }
+      if step != "b", step != "x" { possible.append(state) }
+    }
+    try world.checkpoint()
+    #expect(world.storage.log[ShardID(0)]?.isEmpty ?? true, "\(steps)")
+    #expect(stored(world).count == (state == nil ? 0 : 1), "\(steps): \(stored(world)) are on storage")
+    #expect(world.reports.isEmpty && world.halts.isEmpty, "\(steps): \(world.reports)")
+  }
+
+  /// The members and messages of `team:a`.
+  private func look(_ world: EngineWorld) throws -> (members: Int, messages: Int)? {
+    let gateway = world.connect(session: 1_000)
+    gateway.look("team:a")
+    try turn(world)
+    guard gateway.take() != ["1 channel_not_found"] else { return nil }
+    let payload = gateway.lastPayload
+    var reader = FieldReader(payload.readableBytesSpan)
+    let channel = try ChannelFields(&reader)
+    return (Int(channel.memberCount), Int(channel.newest.rawValue))
+  }
+
+  @Test("the log is kept until the pages are dropped, and a start from it drops them again")
+  func logKept() throws {
+    let (world, gateway) = try settledWorld()
+    try world.checkpoint()
+    gateway.end("team:a")
+    world.loop.endTurn()
+    try world.persist()
+    // The drop is on its way, and never comes.
+    for _ in 0..<3 {
+      world.pass(10_000)
+      world.loop.tick()
+    }
+    #expect(world.commits.count == 1 && world.commits[0].cuts.isEmpty)
+    let restarted = try EngineWorld(world.storage)
+    let other = restarted.connect(session: 2)
+    other.look("team:a")
+    restarted.loop.endTurn()
+    #expect(other.take() == ["1 channel_not_found"] && restarted.loads.isEmpty)
+    restarted.loop.tick()
+    #expect(restarted.commits.first?.drops.map(\.channel.rawValue) == [1])
+    try restarted.checkpoint()
+    #expect(stored(restarted) == [] && restarted.storage.directory.isEmpty)
+    #expect(restarted.storage.log[ShardID(0)]!.isEmpty)
+    // Numbers are not given again.
+    other.put("team:b", ["alice"])
+    try turn(restarted)
+    try restarted.checkpoint()
+    #expect(stored(restarted) == [2])
+  }
+
+  @Test("a channel of the log's tail is deleted when it is loaded, and is not loaded afterwards")
+  func tail() throws {
+    let (world, _) = try settledWorld()
+    let restarted = try EngineWorld(world.storage)
+    restarted.loop.tick()
+    let gateway = restarted.connect(session: 2)
+    gateway.end("team:a")
+    gateway.look("team:a")
+    gateway.put("team:a", ["zoe"])
+    restarted.loop.endTurn()
+    #expect(restarted.loads.count == 2)
+    // By name first; what the other read brings is of a channel that is gone.
+    try restarted.answerLoad(Self.a)
+    try restarted.answerLoads()
+    try restarted.persistAll()
+    #expect(gateway.take() == ["1 channel deleted", "2 channel_not_found", "3 channel of 1 new"])
+    try restarted.checkpoint()
+    #expect(stored(restarted) == [2])
+  }
+
+  @Test("a read from before, that nobody waits for any more, brings nothing back")
+  func staleRead() throws {
+    let (world, _) = try settledWorld()
+    let restarted = try EngineWorld(world.storage)
+    let gateway = restarted.connect(session: 2)
+    gateway.look("team:a")
+    let (request, reference) = restarted.loads[0]
+    let early = try restarted.storage.read(request.shard, request.channel)
+    restarted.loop.tick()
+    // It comes by its number, then is deleted and dropped, while the read by name is still under way.
+    try restarted.answerLoad(.number(ChannelNumber(1)))
+    gateway.end("team:a")
+    restarted.loop.endTurn()
+    try restarted.persistAll()
+    gateway.put("team:a", ["zoe"])
+    restarted.loop.endTurn()
+    let place = restarted.loads.firstIndex { $0.request == request }!
+    restarted.loads.remove(at: place)
+    restarted.loop.loaded(request, as: reference, .success(early))
+    try restarted.answerLoads()
+    try restarted.persistAll()
+    #expect(gateway.take() == ["1 channel of 2", "2 channel deleted", "3 channel of 1 new"])
+  }
+
+  @Test("pages that were due are not written for whoever has the slot next")
+  func dirtyPages() throws {
+    let (world, gateway) = try settledWorld()
+    for number in 1...600 { gateway.post("team:a", "m\(number)", by: "alice", flags: 2) }
+    gateway.acknowledge("team:a", "bob", ["m1", "m600"])
+    try turn(world)
+    #expect(world.loop.gauges.dirtyPages > 5)
+    gateway.end("team:a")
+    gateway.put("team:b", ["carol"])
+    try turn(world)
+    _ = gateway.take()
+    try world.checkpoint()
+    let pages = world.storage.pages.keys.filter { $0.channel.rawValue > 0 }
+    #expect(Set(pages.map(\.channel.rawValue)) == [2])
+    #expect(Set(pages.map(\.page)) == [.head, .rows(0)])
+    #expect(world.loop.gauges.dirtyPages == 0)
+  }
+
+  @Test("a list that goes on about a channel ends with it, also where another has the name by then")
+  func sliced() throws {
+    let world = try EngineWorld { configuration in
+      configuration.sliceRows = 40
+      configuration.shortRows = 40
+    }
+    let gateway = world.connect()
+    gateway.put("team:a", (0..<500).map { "u\($0)" })
+    gateway.post("team:a", "m1", by: "u0")
+    try turn(world)
+    _ = gateway.take()
+    for isPutAgain in [false, true] {
+      gateway.send(.listMembers, "team:a") { payload in
+        let (none, message) = ([UInt8](), Array("m1".utf8))
+        payload.writeListMembers(
+          viewer: none.span.bytes,
+          isServer: true,
+          message: message.span.bytes,
+          list: .readers,
+          order: .joined,
+          limit: 100,
+          cursor: none.span.bytes
+        )
+      }
+      world.loop.endTurn()
+      #expect(world.slices == 1 && gateway.take() == [])
+      gateway.end("team:a")
+      if isPutAgain { gateway.put("team:a", ["zoe"]) }
+      world.loop.endTurn()
+      #expect(gateway.take() == [])
+      try world.persistAll()
+      #expect(gateway.take().map { $0.dropFirst(2) }.first == "channel_not_found")
+      while world.slices > 0 { world.slice() }
+      try world.persistAll()
+      _ = gateway.take()
+      if !isPutAgain {
+        gateway.put("team:a", (0..<500).map { "u\($0)" })
+        gateway.post("team:a", "m1", by: "u0")
+        try turn(world)
+        _ = gateway.take()
+      }
+    }
+  }
+
+  @Test("deleted while memory is short: other channels come and go as before")
+  func eviction() throws {
+    let world = try EngineWorld { $0.residentBytesMax = 20_000 }
+    let gateway = world.connect()
+    for round in 0..<3 {
+      for number in 0..<40 {
+        gateway.put("team:\(number)", ["alice", "bob"])
+        gateway.post("team:\(number)", "m\(round)")
+        try turn(world)
+      }
+      for number in stride(from: 0, to: 40, by: 3) {
+        gateway.end("team:\(number)")
+        try turn(world)
+      }
+      _ = gateway.take()
+      for number in 0..<40 {
+        gateway.look("team:\(number)")
+        try turn(world)
+        let isThere = gateway.take() == ["\(gateway.sent) channel of 2"]
+        #expect(isThere == (number % 3 != 0), "round \(round), channel \(number)")
+      }
+    }
+    #expect(world.loop.counters.channelsEvicted > 0)
+    try world.checkpoint()
+    #expect(world.storage.directory.count == 26)
+  }
+
+  @Test("a commit that fails leaves it open, as for every command")
+  func failure() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.end("team:a")
+    world.loop.endTurn()
+    world.fail()
+    #expect(gateway.take() == [])
+    let restarted = try EngineWorld(world.storage)
+    let resent = restarted.connect()
+    resent.end("team:a", counter: 2)
+    try turn(restarted)
+    #expect(resent.take() == ["1 channel deleted"])
+    try restarted.checkpoint()
+    #expect(stored(restarted) == [])
+  }
+}

@@ -1,0 +1,451 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import StoreEngine
+
+/// The index of a user's channels, fed by their shards over a way that loses, doubles and delays (R13, R14).
+@Suite("Index of users' channels")
+struct IndexTests {
+  private static let users = (0..<6).map { "user\($0)" }
+
+  @Test("members, those who left and those who only sent, each in their home shard")
+  func feeds() throws {
+    let world = try IndexWorld()
+    #expect(try world.list("user0") == "no channels")
+    world.put("team:a", Self.users)
+    world.put("team:b", ["user1", "user2"])
+    world.change("team:a", add: ["user9"], remove: ["user1"])
+    world.post("team:b", "m1", by: "user3")
+    try world.settle()
+    #expect(try world.differences() == [])
+    // In the order in which the channels' shards have told of them.
+    func channels(_ user: String) throws -> [String] {
+      try world.list(user).split(separator: ", ").map(String.init).sorted()
+    }
+    #expect(try channels("user1") == ["team:a (left)", "team:b"])
+    #expect(try world.list("user1", flags: 0) == "team:b")
+    #expect(try channels("user3") == ["team:a", "team:b (sent)"])
+    world.change("team:a", add: ["user1"])
+    try world.settle()
+    #expect(try channels("user1") == ["team:a", "team:b"])
+    #expect(world.worlds.flatMap(\.reports) == [])
+  }
+
+  @Test("pages by place; limits, flags and homes")
+  func paging() throws {
+    let world = try IndexWorld()
+    for number in 0..<7 { world.put("team:c\(number)", ["user0"]) }
+    try world.settle()
+    world.change("team:c1", remove: ["user0"])
+    try world.settle()
+    var seen: [String] = []
+    var cursor: UInt64?
+    var pages = 0
+    repeat {
+      let page = try world.list("user0", flags: 0, limit: 2, from: cursor)
+      let parts = page.split(separator: " + ")
+      seen += parts[0].split(separator: ", ").map(String.init)
+      cursor = parts.count > 1 ? UInt64(parts[1]) : nil
+      pages += 1
+    } while cursor != nil
+    #expect(seen.sorted() == [0, 2, 3, 4, 5, 6].map { "team:c\($0)" } && pages == 3)
+    #expect(try world.list("user0", from: 900) == "no channels")
+    for (flags, limit) in [(2, 10), (0, 0), (0, 1_001)] as [(UInt64, UInt64)] {
+      #expect(try world.list("user0", flags: flags, limit: limit) == "invalid_field")
+    }
+    #expect(try world.list("no body") == "invalid_field")
+    let gateway = world.gateway("user0")
+    gateway.list("user0", shard: (IndexWorld.shard("user0") + 2) % 4)
+    // An index is no channel.
+    gateway.send(.getChannel, "user0", shard: IndexWorld.shard("user0"))
+    world.worlds.forEach { $0.loop.endTurn() }
+    #expect(gateway.take().map { $0.split(separator: " ")[1] } == ["wrong_shard", "invalid_field"])
+  }
+
+  // MARK: Held replies
+
+  @Test("a reply leaves when its changes are in the index, durably; what queued none leaves at once")
+  func held() throws {
+    let world = try IndexWorld()
+    let gateway = world.gateway("team:a")
+    world.put("team:a", Self.users)
+    var steps = 0
+    while gateway.take().isEmpty {
+      // Whatever is stopped here, the index has it once the reply is out.
+      steps += 1
+      guard try world.step() else {
+        Issue.record("never answered")
+        return
+      }
+    }
+    #expect(steps > 8)
+    try world.crash(0)
+    try world.crash(1)
+    #expect(try world.differences() == [])
+    world.put("team:a", ["user1"])
+    try world.settle()
+    let again = world.gateway("team:a")
+    #expect(again.take().last?.hasSuffix("channel of 6") == true)
+  }
+
+  @Test("a reply waits a second at most, and not before its own change is durable")
+  func heldTooLong() throws {
+    let world = try IndexWorld()
+    let gateway = world.gateway("team:a")
+    let source = world.worlds[Int(IndexWorld.shard("team:a")) % 2]
+    world.put("team:a", ["user1"])
+    try source.answerLoads()
+    world.pass(900)
+    #expect(gateway.take() == [])
+    world.pass(200)
+    // Its commit is still under way.
+    #expect(gateway.take() == [] && !source.commits.isEmpty)
+    try source.persist()
+    #expect(gateway.take() == ["1 channel of 1 new"])
+    #expect(world.pending == 1)
+    try world.settleAll()
+    #expect(try world.differences() == [] && world.pending == 0)
+    #expect(gateway.take() == [])
+  }
+
+  // MARK: Faults
+
+  @Test("changes that are lost, doubled or out of order: each is taken once, in order")
+  func ways() throws {
+    let world = try IndexWorld { $0.changesUnderWayMax = 2 }
+    world.put("team:a", ["user1"])
+    world.put("team:b", ["user1"])
+    for _ in 0..<3 {
+      world.change("team:a", remove: ["user1"])
+      world.change("team:a", add: ["user1"])
+    }
+    world.change("team:b", remove: ["user1"])
+    for target in world.worlds {
+      try target.answerLoads()
+      try target.persistAll()
+    }
+    let first = world.worlds.flatMap(\.deliveries)
+    // No more leave than may be under way.
+    #expect(!first.isEmpty && first.allSatisfy { $0.changes.count <= 2 })
+    for target in world.worlds { target.deliveries = [] }
+    // What comes next is behind a gap, and is left.
+    for delivery in first {
+      let last = delivery.changes.last!.number
+      let next = MembershipDelivery(
+        from: delivery.from,
+        to: delivery.to,
+        after: last,
+        changes: [Outbox.QueuedChange(number: last + 1, change: delivery.changes[0].change)]
+      )
+      world.arrive([next])
+    }
+    #expect(world.worlds.allSatisfy { $0.commits.isEmpty && $0.loads.isEmpty })
+    world.arrive(first.reversed())
+    world.arrive(first)
+    try world.settle()
+    world.arrive(first)
+    try world.settleAll()
+    #expect(try world.differences() == [] && world.pending == 0)
+  }
+
+  @Test("a crash of the shard that sends, of the one that takes, or of both, at each point", arguments: 1...3)
+  func crashes(_ which: Int) throws {
+    for point in 0..<60 {
+      let world = try IndexWorld()
+      world.put("team:a", ["user0", "user1", "user2"])
+      world.put("team:b", ["user1"])
+      try world.settle()
+      world.change("team:a", add: ["user3", "user4"], remove: ["user0"])
+      world.post("team:b", "m1", by: "user2")
+      // Durable first: what is not may be lost, and then nobody was told of it.
+      for target in world.worlds { try target.persistAll() }
+      var left = point
+      while left > 0, try world.step() { left -= 1 }
+      if which & 1 != 0 { try world.crash(0) }
+      if which & 2 != 0 { try world.crash(1) }
+      try world.settleAll()
+      #expect(try world.differences() == [], "after \(point) steps")
+      #expect(world.pending == 0)
+      if left > 0 { break }
+    }
+  }
+
+  @Test(
+    "random changes, losses and crashes: in the end the index is what the channels say",
+    arguments: 1...12
+  )
+  func random(_ seed: UInt64) throws {
+    var state = seed
+    func below(_ limit: Int) -> Int {
+      state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+      return Int(state >> 33) % limit
+    }
+    let world = try IndexWorld { configuration in
+      configuration.changesUnderWayMax = [1, 2, 4_096][below(3)]
+      configuration.changesPerTurn = [1, 3, 1_024][below(3)]
+      configuration.indexLoadsMax = [1, 64][below(2)]
+      configuration.checkpointAgeMilliseconds = [0, 500, 5_000][below(3)]
+      configuration.residentBytesMax = [.max, 4_000][below(2)]
+    }
+    for round in 0..<120 {
+      let cid = "team:c\(below(5))"
+      let user = "user\(below(12))"
+      world.put(cid, [])
+      switch below(5) {
+      case 0, 1: world.change(cid, add: [user, "user\(below(12))"])
+      case 2: world.change(cid, remove: [user])
+      case 3: world.post(cid, "m\(round)", by: user)
+      default: world.change(cid, add: [user], remove: [user])
+      }
+      // What a channel was told is on storage: its answer may still be out.
+      for target in world.worlds { try target.answerLoads() }
+      for target in world.worlds { try target.persistAll() }
+      for _ in 0..<below(6) { _ = try world.step() }
+      for target in world.worlds {
+        switch below(12) {
+        case 0: target.deliveries = []
+        case 1: target.acknowledgements = []
+        case 2: target.deliveries += target.deliveries
+        case 3: target.deliveries.reverse()
+        default: break
+        }
+      }
+      if below(15) == 0 {
+        let number = below(2)
+        try world.worlds[number].answerLoads()
+        try world.worlds[number].persistAll()
+        try world.crash(number)
+      }
+      if below(8) == 0 { world.pass(Int64(below(1_500))) }
+    }
+    try world.settleAll()
+    #expect(try world.differences() == [])
+    #expect(world.pending == 0 && world.worlds.flatMap(\.reports) == [])
+    // From pages alone.
+    for _ in 0..<20 {
+      world.pass(10_000)
+      try world.settle()
+    }
+    #expect(world.logLength == 0)
+    try world.crash(0)
+    try world.crash(1)
+    #expect(try world.differences() == [])
+  }
+
+  // MARK: Pages and limits
+
+  @Test(
+    "what is on its way outlives the log; what was taken is in no page, and its number is not given again"
+  )
+  func pages() throws {
+    let world = try IndexWorld()
+    world.put("team:a", ["user1", "user2", "user3"])
+    for target in world.worlds { try target.answerLoads() }
+    // Nothing arrives, and the log is cut.
+    for _ in 0..<20 {
+      world.pass(10_000)
+      for target in world.worlds {
+        target.deliveries = []
+        try target.persistAll()
+      }
+    }
+    #expect(world.logLength == 0 && world.pending == 3)
+    try world.crash(0)
+    try world.crash(1)
+    #expect(world.pending == 3)
+    try world.settleAll()
+    #expect(try world.differences() == [] && world.pending == 0)
+    for _ in 0..<20 {
+      world.pass(10_000)
+      try world.settle()
+    }
+    let shard = ShardID(IndexWorld.shard("team:a"))
+    let key = PageKey(shard: shard, channel: ChannelNumber(0), page: .outbox(0))
+    let bytes = try #require(world.storage.pages[key])
+    let page = try Page(bytes.readableBytesSpan)
+    #expect(page.effects == [])
+    #expect(world.logLength == 0)
+    try world.crash(0)
+    try world.crash(1)
+    world.change("team:a", add: ["user4"], remove: ["user1"])
+    try world.settleAll()
+    #expect(try world.differences() == [] && world.pending == 0)
+  }
+
+  @Test("that a user is being erased is told only when their index has what they had joined before")
+  func erasingWaits() throws {
+    let world = try IndexWorld()
+    world.put("team:a", ["user1"])
+    let shard = IndexWorld.shard("team:a")
+    let source = world.worlds[Int(shard) % 2]
+    try source.answerLoads()
+    try source.persistAll()
+    let gateway = world.gateway("team:a")
+    gateway.assign(user: "user1", version: 1, flags: 4, shard: shard)
+    source.loop.endTurn()
+    try source.persistAll()
+    #expect(gateway.take() == [], "the join is on its way, and its own answer waits too")
+    try world.settle()
+    #expect(gateway.take().count == 2)
+    #expect(try world.list("user1") == "team:a")
+  }
+
+  @Test("too many on their way: what would queue more is busy, the rest goes on")
+  func full() throws {
+    let world = try IndexWorld()
+    let gateway = world.gateway("team:a")
+    let shard = IndexWorld.shard("team:a")
+    let source = world.worlds[Int(shard) % 2]
+    gateway.put("team:a", (0...Outbox.pendingMax).map { "many\($0)" }, shard: shard)
+    try source.answerLoads()
+    gateway.change("team:a", add: ["user1"], shard: shard)
+    gateway.post("team:a", "m1", by: "user1", shard: shard)
+    gateway.put("team:a", ["user1"], shard: shard)
+    gateway.post("team:a", "m1", by: "many1", shard: shard)
+    gateway.put("team:a", [], shard: shard)
+    source.loop.endTurn()
+    try source.persist()
+    try source.persist()
+    let answers = gateway.take()
+    #expect(
+      answers == ["2 busy", "3 busy", "4 busy", "5 message 1 new", "6 channel of \(Outbox.pendingMax + 1)"]
+    )
+  }
+
+  @Test("indexes leave memory as channels do, and are read when a change comes")
+  func eviction() throws {
+    let world = try IndexWorld { configuration in
+      configuration.residentBytesMax = 1
+      configuration.checkpointAgeMilliseconds = 0
+    }
+    for round in 0..<8 {
+      world.put("team:c\(round % 3)", ["user\(round % 5)", "user5"])
+      try world.settleAll()
+    }
+    #expect(world.worlds.reduce(0) { $0 + $1.loop.gauges.loadedChannels } == 0)
+    #expect(try world.differences() == [])
+  }
+
+  // MARK: Damage and rebuilding
+
+  /// Both parts of a rebuild, in all shards.
+  private func rebuild(_ world: IndexWorld, epoch: UInt64) throws {
+    for phase in [1, 2] as [UInt8] {
+      for round in 0... {
+        var isDone = true
+        for shard in 0..<UInt16(IndexWorld.shardCount) {
+          let gateway = world.gateways[Int(shard) % 2]
+          _ = gateway.take()
+          gateway.rebuild(phase, epoch: epoch, shard: shard)
+          world.worlds[Int(shard) % 2].loop.endTurn()
+          try world.settle()
+          guard gateway.take().last?.contains("rebuild none epoch \(epoch)") == true else {
+            isDone = false
+            continue
+          }
+        }
+        if isDone { break }
+        world.pass(1_000)
+        try world.settle()
+        if round > 50 {
+          Issue.record("the rebuild does not come to its end")
+          return
+        }
+      }
+    }
+  }
+
+  @Test(
+    "a damaged index is begun anew and reported; a rebuild brings back what it has lost, and takes out what is wrong"
+  )
+  func damage() throws {
+    let world = try IndexWorld()
+    for cid in ["team:a", "team:b", "team:c"] { world.put(cid, ["user1", "user2"]) }
+    world.post("team:c", "m1", by: "user3")
+    world.change("team:b", remove: ["user2"])
+    try world.settleAll()
+    for _ in 0..<20 {
+      world.pass(10_000)
+      try world.settle()
+    }
+    let home = ShardID(IndexWorld.shard("user1"))
+    let number = world.storage.directory[Array("user1".utf8)]!
+    let key = PageKey(shard: home, channel: number, page: .memberships(0))
+    world.storage.pages[key] = ByteBuffer(bytes: [1, 2, 3])
+    try world.crash(0)
+    try world.crash(1)
+    // Asked for it is not there, rather than empty.
+    #expect(try world.list("user1") == "unavailable")
+    world.put("team:d", ["user1"])
+    try world.settleAll()
+    #expect(try world.list("user1") == "team:d")
+    let reports = world.worlds.flatMap(\.reports).map(\.description)
+    #expect(reports.contains { $0.contains("begun anew") } && !reports.contains { $0.contains("user1") })
+    // An entry of a channel that there is not.
+    let stray = Membership(
+      cid: "team:stray",
+      channel: ChannelNumber(99),
+      row: MemberOrdinal(0),
+      isMember: true,
+      joinedAt: .none,
+      epoch: 0
+    )
+    let queued = Outbox.QueuedChange(number: 1_000, change: MembershipChange(user: "user2", stray))
+    // As if it had come from a shard that has sent nothing.
+    let from = (0..<4 as Range<UInt16>).first { shard in
+      ["team:a", "team:b", "team:c", "team:d"].allSatisfy { IndexWorld.shard($0) != shard }
+    }
+    if let from {
+      let to = ShardID(IndexWorld.shard("user2"))
+      world.arrive([MembershipDelivery(from: ShardID(from), to: to, after: 0, changes: [queued])])
+      try world.settle()
+      let found = try world.list("user2")
+      #expect(found.contains("team:stray"))
+    }
+    let lost = try world.differences()
+    #expect(!lost.isEmpty)
+    try rebuild(world, epoch: 1)
+    #expect(try world.differences() == [])
+    // Again, from storage alone: nothing of it is in memory.
+    for _ in 0..<20 {
+      world.pass(10_000)
+      try world.settle()
+    }
+    try world.crash(0)
+    try world.crash(1)
+    try rebuild(world, epoch: 2)
+    #expect(try world.differences() == [])
+  }
+
+  @Test("rebuilding is done in slices, with requests between them, and an older epoch is refused")
+  func slices() throws {
+    let world = try IndexWorld { $0.changesPerTurn = 10 }
+    let shard = IndexWorld.shard("team:a")
+    let gateway = world.gateway("team:a")
+    world.put("team:a", (0..<95).map { "user\($0)" })
+    try world.settleAll()
+    _ = gateway.take()
+    gateway.rebuild(1, epoch: 5, shard: shard)
+    let source = world.worlds[Int(shard) % 2]
+    source.loop.endTurn()
+    #expect(source.slices == 1)
+    source.slice()
+    // A member comes and one goes while it is under way.
+    world.change("team:a", add: ["late"], remove: ["user90", "user1"])
+    gateway.rebuild(2, epoch: 5, shard: shard)
+    source.loop.endTurn()
+    #expect(gateway.take().last?.hasSuffix("busy") == true)
+    gateway.rebuild(0, epoch: 0, shard: shard)
+    source.loop.endTurn()
+    try source.persistAll()
+    #expect(gateway.take().contains { $0.contains("rebuild sendingAgain epoch 5") })
+    try world.settleAll()
+    try rebuild(world, epoch: 5)
+    #expect(try world.differences() == [])
+    gateway.rebuild(1, epoch: 4, shard: shard)
+    source.loop.endTurn()
+    #expect(gateway.take().last?.hasSuffix("invalid_field") == true)
+  }
+}

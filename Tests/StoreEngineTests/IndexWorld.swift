@@ -1,0 +1,184 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+
+/// Two loops of two shards each over one storage, and the changes of memberships between them, which come when a test says so: or twice, later, or not at all. What
+/// the channels were told is kept beside them, in plain words.
+final class IndexWorld {
+  static let shardCount = 4
+  let storage = MemoryStorage()
+  private(set) var worlds: [EngineWorld] = []
+  private(set) var gateways: [Gateway] = []
+  private let configure: (inout StoreLoopConfiguration) -> Void
+  private var session: UInt64 = 0
+  private var clock: Int64 = 1_000
+  /// What every user's index should be, by channel.
+  var expected: [String: [String: String]] = [:]
+  private var known: [String: [String]] = [:]
+
+  init(configure: @escaping (inout StoreLoopConfiguration) -> Void = { _ in }) throws {
+    self.configure = configure
+    for number in 0..<2 { try start(number) }
+  }
+
+  private func start(_ number: Int) throws {
+    let shards = stride(from: number, to: Self.shardCount, by: 2).map { UInt16($0) }
+    let world = try EngineWorld(storage, shards: shards, of: Self.shardCount) { configuration in
+      configuration.heldMilliseconds = 1_000
+      self.configure(&configuration)
+    }
+    world.clock = clock
+    world.pass(0)
+    session += 1
+    let gateway = world.connect(session: session)
+    if number < worlds.count {
+      worlds[number] = world
+      gateways[number] = gateway
+    } else {
+      worlds.append(world)
+      gateways.append(gateway)
+    }
+  }
+
+  /// The process of a loop is gone, with all that it had not on storage and that was on its way to and from it.
+  func crash(_ number: Int) throws {
+    worlds[number].loop.stop()
+    try start(number)
+  }
+
+  static func shard(_ name: String) -> UInt16 {
+    ShardID.owning(Array(name.utf8).span.bytes, count: shardCount).rawValue
+  }
+
+  func gateway(_ name: String) -> Gateway { gateways[Int(Self.shard(name)) % 2] }
+
+  // MARK: Commands
+
+  func put(_ cid: String, _ users: [String]) {
+    gateway(cid).put(cid, users, shard: Self.shard(cid))
+    for user in users { join(cid, user) }
+    endTurn()
+  }
+
+  func change(_ cid: String, add: [String] = [], remove: [String] = []) {
+    gateway(cid).change(cid, add: add, remove: remove, shard: Self.shard(cid))
+    for user in remove where expected[user]?[cid] == cid { expected[user]?[cid] = "\(cid) (left)" }
+    for user in add { join(cid, user) }
+    endTurn()
+  }
+
+  func post(_ cid: String, _ id: String, by user: String) {
+    gateway(cid).post(cid, id, by: user, shard: Self.shard(cid))
+    if expected[user]?[cid] == nil { expected[user, default: [:]][cid] = "\(cid) (sent)" }
+    endTurn()
+  }
+
+  private func join(_ cid: String, _ user: String) { expected[user, default: [:]][cid] = cid }
+
+  private func endTurn() { for world in worlds { world.loop.endTurn() } }
+
+  func pass(_ milliseconds: Int64) {
+    clock += milliseconds
+    for world in worlds {
+      world.pass(milliseconds)
+      world.loop.tick()
+    }
+  }
+
+  // MARK: Between the loops
+
+  private func takeDeliveries() -> [MembershipDelivery] {
+    defer { for world in worlds { world.deliveries = [] } }
+    return worlds.flatMap(\.deliveries)
+  }
+
+  /// Everything that has left arrives, each at its loop.
+  func exchange() {
+    let deliveries = takeDeliveries()
+    let acknowledgements = worlds.flatMap(\.acknowledgements)
+    for world in worlds { world.acknowledgements = [] }
+    arrive(deliveries)
+    for acknowledgement in acknowledgements { arrive(acknowledgement) }
+  }
+
+  func arrive(_ deliveries: [MembershipDelivery]) {
+    for delivery in deliveries { worlds[Int(delivery.to.rawValue) % 2].loop.take([delivery]) }
+  }
+
+  func arrive(_ acknowledgement: MembershipAcknowledgement) {
+    worlds[Int(acknowledgement.to.rawValue) % 2].loop.acknowledged([acknowledgement])
+  }
+
+  /// One thing happens, the first that can; false where nothing is to be done.
+  func step() throws -> Bool {
+    for world in worlds {
+      if !world.loads.isEmpty {
+        try world.answerLoad()
+        return true
+      }
+      if !world.commits.isEmpty {
+        try world.persist()
+        return true
+      }
+      if world.slices > 0 {
+        world.slice()
+        return true
+      }
+    }
+    for world in worlds {
+      if !world.deliveries.isEmpty {
+        arrive([world.deliveries.removeFirst()])
+        return true
+      }
+      if !world.acknowledgements.isEmpty {
+        arrive(world.acknowledgements.removeFirst())
+        return true
+      }
+    }
+    return false
+  }
+
+  func settle() throws { while try step() {} }
+
+  /// Until everything that was lost was sent again, and everything is on storage.
+  func settleAll() throws {
+    for _ in 0..<12 {
+      try settle()
+      pass(1_000)
+    }
+    try settle()
+  }
+
+  // MARK: What is there
+
+  /// A user's index, as it is answered now.
+  func list(_ user: String, flags: UInt64 = 1, limit: UInt64 = 1_000, from cursor: UInt64? = nil) throws
+    -> String
+  {
+    let gateway = gateway(user)
+    _ = gateway.take()
+    gateway.list(user, flags: flags, limit: limit, from: cursor, shard: Self.shard(user))
+    endTurn()
+    let world = worlds[Int(Self.shard(user)) % 2]
+    while !world.loads.isEmpty || !world.commits.isEmpty {
+      try world.answerLoads()
+      try world.persistAll()
+    }
+    return gateway.take().last.map { String($0.drop { $0 != " " }.dropFirst()) } ?? "no answer"
+  }
+
+  /// What differs from what the channels were told.
+  func differences() throws -> [String] {
+    try expected.sorted { $0.key < $1.key }.compactMap { user, channels in
+      let found = try list(user).split(separator: ", ").map(String.init).sorted()
+      let wanted = channels.values.sorted()
+      return found == wanted ? nil : "\(user): \(found), not \(wanted)"
+    }
+  }
+
+  /// Batches that all logs hold.
+  var logLength: Int { storage.log.values.reduce(0) { $0 + $1.count } }
+
+  var pending: Int { worlds.reduce(0) { $0 + $1.loop.gauges.changesPending } }
+}

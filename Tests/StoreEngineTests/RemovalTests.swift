@@ -1,0 +1,503 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Truncating, erasing and forgetting, as frames (R16).
+@Suite("Removal in the store")
+struct RemovalTests {
+  private func turn(_ world: EngineWorld) throws {
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+  }
+
+  /// Until what was erased is in no page, index or log that is kept.
+  private func forget(_ world: EngineWorld) throws {
+    for _ in 0..<3 {
+      try world.settle()
+      try world.checkpoint()
+    }
+  }
+
+  /// The place in storage of everything that names a user: log batches and pages, decoded.
+  private func traces(_ user: String, _ world: EngineWorld) throws -> [String] {
+    var found: [String] = []
+    for (index, bytes) in world.storage.log[ShardID(0), default: [:]] {
+      let batch = try LogBatch(bytes.readableBytesSpan)
+      if "\(batch.effects)".contains("\"\(user)\"") { found.append("log \(index)") }
+    }
+    for (key, bytes) in world.storage.pages {
+      let page = try Page(bytes.readableBytesSpan)
+      if "\(page.effects)".contains("\"\(user)\"") { found.append("\(key.page) of \(key.channel.rawValue)") }
+    }
+    return found.sorted()
+  }
+
+  /// How many messages bob has not read in `team:a`.
+  private func unread(_ world: EngineWorld, session: UInt64) throws -> String {
+    let gateway = world.connect(session: session)
+    gateway.send(.markDelivered, "team:a") { payload in
+      payload.writeField("bob")
+      payload.writeField("m1")
+    }
+    try turn(world)
+    return gateway.take().first ?? ""
+  }
+
+  private func effects(of key: PageKey, _ world: EngineWorld) throws -> [Effect] {
+    let bytes = try #require(world.storage.pages[key])
+    return try Page(bytes.readableBytesSpan).effects
+  }
+
+  // MARK: Messages
+
+  @Test("truncated: durable before it is answered, and there after a restart from log or pages")
+  func truncate() throws {
+    for isCheckpointed in [false, true] {
+      let (world, gateway) = try settledWorld()
+      for number in 1...600 { gateway.post("team:a", "m\(number)", by: "alice", flags: 2) }
+      gateway.acknowledge("team:a", "bob", ["m1", "m400", "m600"])
+      try turn(world)
+      try world.checkpoint()
+      _ = gateway.take()
+      gateway.truncate("team:a", before: "m500")
+      world.loop.endTurn()
+      #expect(gateway.take() == [])
+      try world.persistAll()
+      #expect(gateway.take() == ["603 channel of 2"])
+      if isCheckpointed { try world.checkpoint() }
+      for session in [2, 3] as [UInt64] {
+        let again = try EngineWorld(world.storage)
+        let other = again.connect(session: session)
+        #expect(try unread(again, session: 10 + session) == "1 row read 0 unread 101")
+        other.statuses("team:a", ["m499", "m600"])
+        // It was carried out; and a repeat changes nothing.
+        other.truncate("team:a", before: "m500")
+        other.truncate("team:a", before: "m7")
+        other.truncate("team:a", before: "nothing")
+        try turn(again)
+        #expect(
+          other.take().sorted() == [
+            "1 receipts done", "2 channel of 2", "3 channel of 2", "4 message_not_found",
+          ]
+        )
+        try again.checkpoint()
+        // Acknowledgements of what is gone have left storage, too.
+        for (key, bytes) in again.storage.pages {
+          guard case .receipts(let sequence) = key.page else { continue }
+          let page = try Page(bytes.readableBytesSpan)
+          #expect(page.effects.isEmpty == (sequence.rawValue < 500), "\(key.page)")
+        }
+      }
+    }
+  }
+
+  @Test("a deleted message's acknowledgements leave storage, whichever page is written when")
+  func deletedReceipts() throws {
+    // Crashes between any two commits of the checkpoint that follows.
+    for crash in 0..<6 {
+      let world = try EngineWorld { configuration in
+        configuration.checkpointSliceBytes = 1
+        configuration.checkpointAgeMilliseconds = 0
+      }
+      let gateway = world.connect()
+      gateway.put("team:a", ["alice", "bob"])
+      gateway.post("team:a", "m1", by: "alice", flags: 2)
+      gateway.acknowledge("team:a", "bob", ["m1"], note: "seen")
+      try turn(world)
+      try world.checkpoint()
+      let key = PageKey(
+        shard: ShardID(0),
+        channel: ChannelNumber(1),
+        page: .receipts(SequenceNumber(1))
+      )
+      #expect(try effects(of: key, world).count == 1)
+      gateway.delete("team:a", "m1")
+      world.loop.endTurn()
+      for _ in 0..<crash where !world.commits.isEmpty { try world.persist() }
+      let again = try EngineWorld(world.storage)
+      let other = again.connect(session: 2)
+      if crash == 0 { other.delete("team:a", "m1") } else { other.look("team:a") }
+      try turn(again)
+      try again.checkpoint()
+      #expect(try effects(of: key, again).isEmpty, "crash \(crash)")
+      #expect(again.reports.isEmpty)
+    }
+  }
+
+  // MARK: Members
+
+  @Test("erased in a channel: nobody's, in memory and after a restart from log or pages")
+  func eraseMember() throws {
+    for isCheckpointed in [false, true] {
+      let (world, gateway) = try settledWorld()
+      for number in 1...300 {
+        gateway.post("team:a", "m\(number)", by: number % 2 == 0 ? "bob" : "alice", flags: 2)
+      }
+      gateway.acknowledge("team:a", "bob", ["m1", "m299"], note: "from bob")
+      gateway.change("team:a", remove: ["bob"])
+      gateway.change("team:a", add: ["bob"])
+      try turn(world)
+      try world.settle()
+      try world.checkpoint()
+      #expect(try traces("bob", world).count > 3)
+      _ = gateway.take()
+      gateway.erase("team:a", "bob")
+      gateway.read("team:a", "bob")
+      gateway.erase("team:a", "bob")
+      gateway.erase("team:none", "bob")
+      gateway.erase("team:a", "no user")
+      world.loop.endTurn()
+      #expect(gateway.take() == ["309 invalid_field"])
+      try world.answerLoads()
+      try world.persistAll()
+      #expect(gateway.take() == ["308 not known", "305 erased", "306 not_a_member", "307 not known"])
+      if isCheckpointed {
+        try forget(world)
+        #expect(try traces("bob", world) == [])
+      }
+      let again = try EngineWorld(world.storage)
+      let other = again.connect(session: 2)
+      other.read("team:a", "bob")
+      other.look("team:a")
+      other.erase("team:a", "bob")
+      try turn(again)
+      #expect(other.take() == ["1 not_a_member", "2 channel of 1", "3 not known"])
+      try forget(again)
+      #expect(try traces("bob", again) == [])
+      other.change("team:a", add: ["bob"])
+      try turn(again)
+      #expect(other.take() == ["4 channel of 2"])
+      #expect(again.reports.isEmpty)
+    }
+  }
+
+  // MARK: Users
+
+  @Test("erasing: nothing new is made in their name, what they do goes on")
+  func erasing() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m1", by: "bob")
+    gateway.patchErasing("bob")
+    gateway.patchErasing("bob")
+    gateway.put("team:a", ["bob"])
+    gateway.put("team:b", ["carol", "bob"])
+    gateway.change("team:a", add: ["bob"])
+    gateway.post("team:a", "m2", by: "bob")
+    gateway.post("team:a", "m1", by: "bob")
+    gateway.send(.patchUser, "bob") { payload in
+      payload.writeVarint(UInt64(1))
+      payload.writeVarint(UInt64(0))
+      payload.writeTime(.none)
+    }
+    gateway.read("team:a", "bob", "m1")
+    gateway.send(.listUnsettled, nil)
+    gateway.send(.settle, "bob") { payload in
+      payload.writeInteger(UInt8(1))
+      payload.writeVarint(UInt64(1))
+    }
+    gateway.change("team:a", remove: ["bob"])
+    try turn(world)
+    #expect(
+      gateway.take().sorted { Int($0.split(separator: " ")[0])! < Int($1.split(separator: " ")[0])! } == [
+        "2 message 1 new", "3 user bob version 1 erasing", "4 user bob version 1 erasing",
+        "5 user_erased", "6 user_erased", "7 user_erased", "8 user_erased", "9 message 1",
+        "10 user_erased", "11 row read 1 unread 0", "12 unsettled types [] users [\"bob\"]",
+        "13 not settled", "14 channel of 1",
+      ]
+    )
+    let again = try EngineWorld(world.storage)
+    let other = again.connect(session: 2)
+    other.send(.listUnsettled, nil)
+    other.change("team:a", add: ["bob"])
+    try turn(again)
+    #expect(other.take() == ["1 unsettled types [] users [\"bob\"]", "2 user_erased"])
+  }
+
+  @Test("erased: the id leaves the settings, and no version up to that one is taken, also after a restart")
+  func erased() throws {
+    for isCheckpointed in [false, true] {
+      let world = try EngineWorld()
+      let gateway = world.connect()
+      gateway.assign(user: "alice", version: 3, flags: 1)
+      gateway.assign(user: "bob", version: 3, flags: 1)
+      gateway.assign(user: "carol", version: 3, flags: 0)
+      gateway.assign(user: "bob", version: 4, flags: 5)
+      try turn(world)
+      try world.checkpoint()
+      #expect(try traces("bob", world) == ["users(0) of 0"])
+      _ = gateway.take()
+      gateway.assign(user: "bob", version: 5, flags: 8)
+      gateway.assign(user: "bob", version: 4, flags: 5)
+      gateway.assign(user: "bob", version: 5, flags: 8)
+      gateway.assign(user: "bob", version: 5, flags: 9)
+      gateway.send(.getUser, "bob")
+      gateway.send(.listUnsettled, nil)
+      try turn(world)
+      #expect(
+        gateway.take() == [
+          "8 invalid_field", "5 user bob version 5 erased", "6 user bob version 5 erased",
+          "7 user bob version 5 erased", "9 user bob version 5 erased",
+          "10 unsettled types [] users [\"alice\", \"carol\"]",
+        ]
+      )
+      if isCheckpointed { try world.checkpoint() }
+      let again = try EngineWorld(world.storage)
+      let other = again.connect(session: 2)
+      // What was on its way all the time.
+      other.assign(user: "bob", version: 3, flags: 1)
+      other.send(.getUser, "alice")
+      try turn(again)
+      #expect(
+        other.take() == ["1 user bob version 5 erased", "2 user alice version 3 hides read"]
+      )
+      try again.checkpoint()
+      #expect(try traces("bob", again) == [])
+      #expect(try traces("carol", again) == ["users(0) of 0"])
+      // Somebody of that name comes anew: from that version on, under the number of before.
+      other.send(.patchUser, "bob") { payload in
+        payload.writeVarint(UInt64(1))
+        payload.writeVarint(UInt64(0))
+        payload.writeTime(.none)
+      }
+      try turn(again)
+      #expect(other.take() == ["3 user bob version 6 hides read"])
+      let last = try EngineWorld(again.storage)
+      let third = last.connect(session: 3)
+      for user in ["alice", "bob", "carol"] { third.send(.getUser, user) }
+      third.patchErasing("zoe")
+      third.assign(user: "zoe", version: 2, flags: 8)
+      third.send(.listUnsettled, nil)
+      try turn(last)
+      #expect(
+        third.take() == [
+          "1 user alice version 3 hides read", "2 user bob version 6 hides read", "3 user carol version 3",
+          "4 user zoe version 1 erasing", "5 user zoe version 2 erased",
+          "6 unsettled types [] users [\"alice\", \"bob\", \"carol\"]",
+        ]
+      )
+    }
+  }
+
+  @Test("an erased user's number is another's after a day, and never before")
+  func numbers() throws {
+    let world = try EngineWorld()
+    let gateway = world.connect()
+    for user in ["alice", "bob", "carol"] { gateway.assign(user: user, version: 1, flags: 1) }
+    try turn(world)
+    gateway.assign(user: "bob", version: 2, flags: 8)
+    world.pass(1_000)
+    gateway.assign(user: "alice", version: 2, flags: 8)
+    world.pass(86_398_999)
+    gateway.assign(user: "dave", version: 1, flags: 1)
+    world.pass(1)
+    gateway.assign(user: "erin", version: 1, flags: 2)
+    gateway.assign(user: "frank", version: 1, flags: 2)
+    // Too late for that: it is taken for somebody new.
+    gateway.assign(user: "bob", version: 1, flags: 1)
+    try turn(world)
+    var users: [String] = []
+    for effect in try Self.effects(world) {
+      if case .userAssigned(let number, let settings) = effect { users.append("\(number) \(settings.user)") }
+      if case .userErased(let number, let version, _, _) = effect { users.append("\(number) - \(version)") }
+    }
+    #expect(
+      users == [
+        "0 alice", "1 bob", "2 carol", "1 - 2", "0 - 2", "3 dave", "1 erin", "4 frank", "5 bob",
+      ]
+    )
+    for _ in 0..<2 {
+      let again = try EngineWorld(world.storage)
+      let other = again.connect(session: 2)
+      for user in ["alice", "bob", "carol", "dave", "erin", "frank"] { other.send(.getUser, user) }
+      try turn(again)
+      #expect(
+        other.take() == [
+          "1 user alice version 2 erased", "2 user bob version 1 hides read",
+          "3 user carol version 1 hides read",
+          "4 user dave version 1 hides read", "5 user erin version 1 hides delivered",
+          "6 user frank version 1 hides delivered",
+        ]
+      )
+      try world.checkpoint()
+    }
+  }
+
+  private static func effects(_ world: EngineWorld) throws -> [Effect] {
+    try world.storage.log[ShardID(0), default: [:]].sorted { $0.key < $1.key }.flatMap {
+      try LogBatch($0.value.readableBytesSpan).effects
+    }
+  }
+
+  @Test("one who hid, was erased and comes again is shown: rows take it over")
+  func hiddenErased() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m1", by: "alice")
+    gateway.read("team:a", "bob", "m1")
+    gateway.assign(user: "bob", version: 1, flags: 1)
+    gateway.statuses("team:a", ["m1"])
+    gateway.erase("team:a", "bob")
+    gateway.assign(user: "bob", version: 2, flags: 8)
+    gateway.change("team:a", add: ["bob"])
+    gateway.post("team:a", "m2", by: "alice")
+    gateway.read("team:a", "bob", "m2")
+    gateway.statuses("team:a", ["m2"])
+    try turn(world)
+    let payload = gateway.lastPayload
+    var reader = FieldReader(payload.readableBytesSpan)
+    let (count, code) = (try reader.count(), try reader.byte())
+    #expect(count == 1 && code == 0)
+    let status = try reader.status()
+    #expect(status.readCount == 1)
+  }
+
+  // MARK: Purge
+
+  @Test("a purge: pages of before are written, the log is cut, the storage purges itself, then it is done")
+  func purge() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m1", by: "bob")
+    gateway.erase("team:a", "bob")
+    try turn(world)
+    try world.settle()
+    _ = gateway.take()
+    #expect(try traces("bob", world).count > 1)
+    gateway.purge()
+    world.loop.endTurn()
+    #expect(gateway.take() == ["4 not purged"] && world.purges == 0)
+    try world.persistAll()
+    #expect(try traces("bob", world) == [] && world.purges == 1)
+    #expect(world.storage.log[ShardID(0)]!.isEmpty)
+    gateway.purge()
+    world.loop.endTurn()
+    #expect(gateway.take() == ["5 not purged"] && world.purges == 1)
+    try world.purgeStorage()
+    gateway.purge()
+    gateway.purge()
+    world.loop.endTurn()
+    #expect(gateway.take() == ["6 purged", "7 not purged"])
+    // Nothing was logged since: there is only the storage's part.
+    #expect(world.commits.isEmpty && world.purges == 1)
+  }
+
+  @Test(
+    "a purge while the shard is busy ends; one that is asked for meanwhile, after another erasure, is not done with it"
+  )
+  func busyPurge() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m0", by: "bob")
+    gateway.erase("team:a", "bob")
+    world.loop.endTurn()
+    try world.settle()
+    gateway.purge()
+    world.loop.endTurn()
+    var rounds = 0
+    while world.purges == 0, rounds < 50 {
+      rounds += 1
+      gateway.post("team:a", "m\(rounds)", by: "alice")
+      world.loop.endTurn()
+      if !world.commits.isEmpty { try world.persist() }
+    }
+    #expect(rounds < 10 && world.purges == 1)
+    gateway.erase("team:a", "alice")
+    try turn(world)
+    try world.settle()
+    _ = gateway.take()
+    let other = world.connect(session: 2)
+    other.purge()
+    try turn(world)
+    try world.purgeStorage()
+    other.purge()
+    try turn(world)
+    #expect(other.take() == ["1 not purged", "2 not purged"])
+    #expect(try traces("alice", world) == [] && world.purges == 1)
+    try world.purgeStorage()
+    other.purge()
+    try turn(world)
+    #expect(other.take() == ["3 purged"])
+    // A gateway that was not told begins another, and gets its answer.
+    gateway.purge()
+    try turn(world)
+    try world.purgeStorage()
+    gateway.purge()
+    try turn(world)
+    #expect(
+      gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") } == [
+        "not purged", "purged",
+      ]
+    )
+  }
+
+  @Test(
+    "one purge of the storage is for all shards that wait for it; one that fails is reported and begun anew"
+  )
+  func purgesTogether() throws {
+    let world = try EngineWorld(shards: [0, 1, 2], of: 3)
+    let gateway = world.connect()
+    for shard in 0..<3 as Range<UInt16> { gateway.send(.purge, nil, shard: shard) }
+    world.loop.endTurn()
+    #expect(gateway.take() == ["1 not purged", "2 not purged", "3 not purged"])
+    #expect(world.purges == 1)
+    try world.purgeStorage(failing: true)
+    #expect(world.reports == [.failed("bad sector")])
+    for shard in 0..<3 as Range<UInt16> { gateway.send(.purge, nil, shard: shard) }
+    world.loop.endTurn()
+    #expect(gateway.take() == ["4 not purged", "5 not purged", "6 not purged"])
+    try world.purgeStorage()
+    #expect(world.purges == 0 && world.storage.purges == 1)
+    for shard in 0..<3 as Range<UInt16> { gateway.send(.purge, nil, shard: shard) }
+    world.loop.endTurn()
+    #expect(gateway.take() == ["7 purged", "8 purged", "9 purged"])
+  }
+
+  @Test("a purge after a restart waits for the channels of the log's tail")
+  func purgeOfTail() throws {
+    let (before, _) = try settledWorld()
+    try before.settle()
+    let world = try EngineWorld(before.storage)
+    let gateway = world.connect(session: 2)
+    gateway.purge()
+    try turn(world)
+    #expect(world.purges == 0)
+    world.loop.tick()
+    try world.answerLoads()
+    for _ in 0..<3 {
+      world.loop.tick()
+      // Changes that were on their way are sent again, and go first.
+      try world.settle()
+      gateway.purge()
+      try turn(world)
+    }
+    #expect(world.purges == 1 && world.storage.log[ShardID(0)]!.isEmpty)
+  }
+
+  // MARK: Fields
+
+  @Test(
+    "a payload that ends early, or late, ends the connection before anything of it is applied",
+    arguments: [FrameKind.deleteChannel, .truncateChannel, .eraseMember]
+  )
+  func fields(_ kind: FrameKind) throws {
+    var payload = ByteBuffer()
+    if kind != .deleteChannel { payload.writeField(kind == .eraseMember ? "bob" : "m1") }
+    for cid in ["team:a", "team:none"] {
+      for count in 0...payload.readableBytes + 1 where count != payload.readableBytes {
+        // An absent channel's truncation is refused before its fields are read.
+        if cid == "team:none", kind == .truncateChannel { continue }
+        let (world, gateway) = try settledWorld()
+        gateway.post("team:a", "m1", by: "alice")
+        try turn(world)
+        _ = gateway.take()
+        gateway.send(kind, cid) { bytes in
+          bytes.writeBytes(payload.readableBytesView.prefix(count))
+          if count > payload.readableBytes { bytes.writeInteger(UInt8(0)) }
+        }
+        try turn(world)
+        #expect(gateway.ended.count == 1, "\(kind) \(cid) \(count)")
+        #expect(world.commits.isEmpty)
+      }
+    }
+  }
+}

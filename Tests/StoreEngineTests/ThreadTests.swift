@@ -1,0 +1,431 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import StoreEngine
+
+/// Threads over frames: the flag, what it refuses, and that threads survive starts, eviction and loading (R15).
+@Suite("Threads in the store")
+struct ThreadTests {
+  private let cid = "team:a"
+
+  /// A world with `team:a` of alice, bob and carol, and message m1 of alice.
+  private func world(configure: (inout StoreLoopConfiguration) -> Void = { _ in }) throws -> (
+    world: EngineWorld, gateway: Gateway
+  ) {
+    let world = try EngineWorld(configure: configure)
+    let gateway = world.connect()
+    gateway.put(cid, ["alice", "bob", "carol"])
+    gateway.post(cid, "m1", by: "alice")
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    _ = gateway.take()
+    return (world, gateway)
+  }
+
+  /// What came since the last look, without the numbers of the requests.
+  private func answers(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    return gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
+  }
+
+  // MARK: The flag
+
+  @Test("replies and marks in threads, by the parent and by a reply's id alone")
+  func marks() throws {
+    let (world, gateway) = try world()
+    gateway.reply(cid, to: "m1", "r1", by: "bob")
+    gateway.reply(cid, to: "m1", "r2", by: "bob", flags: 2)
+    gateway.reply(cid, to: "m1", "r2", by: "bob")
+    gateway.mark(.markRead, cid, "carol", in: "m1")
+    gateway.mark(.markDelivered, cid, "alice", in: "m1", "r1")
+    gateway.mark(.markRead, cid, "alice", in: "m1", "r1")
+    gateway.read(cid, "alice", "r2")
+    gateway.mark(.markUnread, cid, "alice", in: "m1", "r2")
+    gateway.mark(.markUnread, cid, "alice", in: "m1")
+    gateway.post(cid, "m2", by: "bob")
+    gateway.read(cid, "alice", "m2")
+    #expect(
+      try answers(world, gateway) == [
+        "message 1 new", "message 2 new not allowed", "message 2 not allowed", "row read 2 unread 0",
+        "row read 0 unread 2", "row read 1 unread 1", "row read 2 unread 0", "row read 1 unread 1",
+        "row read 0 unread 2", "message 2 new", "row read 2 unread 0",
+      ]
+    )
+  }
+
+  @Test("what is refused, and that it changes nothing")
+  func refused() throws {
+    let (world, gateway) = try world()
+    gateway.reply(cid, to: "m1", "r1", by: "bob")
+    gateway.post(cid, "m2")
+    gateway.send(.deleteMessage, cid) { $0.writeField("m2") }
+    _ = try answers(world, gateway)
+    gateway.reply(cid, to: "m9", "r2", by: "bob")
+    gateway.reply(cid, to: "m2", "r2", by: "bob")
+    gateway.reply(cid, to: "r1", "r2", by: "bob")
+    gateway.reply(cid, to: "m1", "r 2", by: "bob")
+    gateway.mark(.markRead, cid, "zoe", in: "m1")
+    gateway.mark(.markRead, cid, "alice", in: "m9")
+    gateway.mark(.markRead, cid, "alice", in: "m2")
+    gateway.mark(.markRead, cid, "alice", in: "r1")
+    gateway.mark(.markRead, cid, "alice", in: "m1", "m1")
+    gateway.mark(.markUnread, cid, "carol", in: "m1")
+    gateway.read(cid, "alice", "r9")
+    gateway.mark(.markDelivered, cid, "carol", in: "m1")
+    gateway.mark(.markRead, "team:b", "alice", in: "m1")
+    world.loop.endTurn()
+    #expect(world.commits.isEmpty)
+    try world.answerLoads()
+    #expect(
+      try answers(world, gateway) == [
+        "message_not_found", "message_deleted", "invalid_field", "invalid_field", "not_a_member",
+        "message_not_found", "message_deleted", "invalid_field", "message_not_found", "not_a_member",
+        "message_not_found", "row read 0 unread 0", "channel_not_found",
+      ]
+    )
+  }
+
+  @Test("a thread that nobody has replied in: marks succeed and make nothing")
+  func absent() throws {
+    let (world, gateway) = try world()
+    for kind in [FrameKind.markRead, .markUnread, .markDelivered] {
+      gateway.mark(kind, cid, "bob", in: "m1")
+    }
+    world.loop.endTurn()
+    #expect(world.commits.isEmpty)
+    #expect(try answers(world, gateway) == Array(repeating: "row read 0 unread 0", count: 3))
+  }
+
+  @Test("the flag where a kind does not take it, and an empty thread: the connection ends")
+  func malformed() throws {
+    for kind in FrameKind.allCases where kind.isRequest && !kind.takesThread {
+      let (world, gateway) = try world()
+      let isOfChannel = ![.listChannelTypes, .listUnsettled, .purge].contains(kind)
+      gateway.send(kind, isOfChannel ? cid : nil, thread: "m1")
+      #expect(gateway.ended == [.badFlags(4)], "\(kind)")
+      #expect(world.commits.isEmpty)
+    }
+    for kind in FrameKind.allCases where kind.takesThread {
+      let (world, gateway) = try world()
+      gateway.mark(kind, cid, "bob", in: "")
+      #expect(gateway.ended.count == 1, "\(kind)")
+      // Set, and nothing behind the fields.
+      let (other, gateway2) = try self.world()
+      gateway2.mark(kind, cid, "bob", in: nil, hasFlag: true)
+      #expect(gateway2.ended.count == 1, "\(kind)")
+      #expect(world.commits.isEmpty && other.commits.isEmpty)
+    }
+  }
+
+  @Test("before what the flag `issued` adds: a revoked token marks in no thread")
+  func issued() throws {
+    let (world, gateway) = try world()
+    gateway.reply(cid, to: "m1", "r1", by: "bob")
+    gateway.send(.patchUser, "alice") { payload in
+      payload.writeVarint(4)
+      payload.writeVarint(0)
+      payload.writeTime(Timestamp(milliseconds: 50_000))
+    }
+    _ = try answers(world, gateway)
+    for issued in [UInt32(49), 50] {
+      gateway.mark(.markRead, cid, "alice", in: "m1", issued: issued)
+    }
+    #expect(try answers(world, gateway) == ["token_revoked", "row read 1 unread 0"])
+  }
+
+  // MARK: Queries
+
+  @Test("statuses, lists, members and deletion find a reply by its id")
+  func queries() throws {
+    let (world, gateway) = try world()
+    gateway.reply(cid, to: "m1", "r1", by: "bob")
+    world.pass(1_000)
+    gateway.mark(.markRead, cid, "alice", in: "m1")
+    _ = try answers(world, gateway)
+    gateway.statuses(cid, ["m1", "r1", "r9"])
+    gateway.list(cid, .readers, "r1")
+    gateway.list(cid, .readers, "r1", viewer: "carol")
+    gateway.list(cid, .readers, "r1", viewer: "zoe")
+    gateway.list(cid, .unread, "r1")
+    gateway.members(cid, ["alice", "bob", "carol", "zoe"], "r1")
+    gateway.acknowledge(cid, "alice", ["r1", "r9"])
+    gateway.send(.deleteMessage, cid) { $0.writeField("r1") }
+    gateway.list(cid, .readers, "r1")
+    gateway.acknowledge(cid, "alice", ["r1"])
+    #expect(
+      try answers(world, gateway) == [
+        "3 statuses", "alice@2000", "alice@2000", "not_a_member", "nobody",
+        "alice read, bob read, carol not_expected, zoe not_a_member",
+        "acknowledged receipt_not_requested message_not_found", "deleted 1", "message_deleted",
+        "acknowledged message_deleted",
+      ]
+    )
+  }
+
+  @Test("a list of a large thread is made in slices, and its channel stays in memory meanwhile")
+  func sliced() throws {
+    let (world, gateway) = try world { configuration in
+      configuration.sliceRows = 10
+      configuration.shortRows = 10
+    }
+    gateway.change(cid, add: (0..<100).map { "u\($0)" })
+    gateway.reply(cid, to: "m1", "r1", by: "bob")
+    for number in 0..<100 { gateway.mark(.markRead, cid, "u\(number)", in: "m1") }
+    gateway.reply(cid, to: "m1", "r2", by: "bob")
+    _ = try answers(world, gateway)
+    gateway.list(cid, .unread, "r2")
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    let name = Array(cid.utf8)
+    let found = world.loop.shards[0].state.slot(of: name.span.bytes)
+    let slot = try #require(found)
+    #expect(world.loop.shards[0].isSliced(slot))
+    var slices = 0
+    while world.slices > 0 {
+      world.slice()
+      slices += 1
+    }
+    #expect(slices >= 10)
+    let reply = gateway.take()
+    #expect(reply.count == 1 && reply[0].contains("alice u0 u1 "))
+    // Statuses of replies, each a look at the whole thread.
+    gateway.statuses(cid, ["r1", "r2", "m1", "r1"])
+    world.loop.endTurn()
+    while world.slices > 0 { world.slice() }
+    #expect(try answers(world, gateway) == ["4 statuses"])
+  }
+
+  // MARK: Storage
+
+  /// Two threads with replies, marks, one who left and one who hides.
+  private func fill(_ world: EngineWorld, _ gateway: Gateway) throws {
+    gateway.post(cid, "m2", by: "bob")
+    gateway.reply(cid, to: "m2", "x1", by: "carol")
+    gateway.reply(cid, to: "m1", "r1", by: "bob")
+    gateway.reply(cid, to: "m1", "r2", by: "carol")
+    gateway.mark(.markRead, cid, "alice", in: "m1")
+    gateway.mark(.markUnread, cid, "alice", in: "m1", "r2")
+    gateway.change(cid, remove: ["carol"])
+    gateway.send(.deleteMessage, cid) { $0.writeField("r1") }
+    _ = try answers(world, gateway)
+  }
+
+  /// What the channel of ``fill(_:_:)`` answers.
+  private func check(_ world: EngineWorld, session: UInt64, sourceLocation: SourceLocation = #_sourceLocation)
+    throws
+  {
+    let gateway = world.connect(session: session)
+    gateway.mark(.markDelivered, cid, "alice", in: "m1", "r1")
+    gateway.mark(.markDelivered, cid, "carol", in: "m1")
+    gateway.reply(cid, to: "m1", "r2", by: "carol")
+    gateway.reply(cid, to: "m2", "r1", by: "bob")
+    gateway.mark(.markDelivered, cid, "bob", in: "m2", "x1")
+    gateway.members(cid, ["alice", "bob"], "r2")
+    #expect(
+      try answers(world, gateway) == [
+        "row read 1 unread 1", "not_a_member", "message 2", "message_deleted", "row read 0 unread 1",
+        "alice read, bob sent",
+      ],
+      sourceLocation: sourceLocation
+    )
+  }
+
+  @Test("a start from the log, from pages, and from pages with a log behind them")
+  func restarted() throws {
+    let (world, gateway) = try world()
+    try fill(world, gateway)
+    let second = try EngineWorld(world.storage)
+    try check(second, session: 11)
+    try second.checkpoint()
+    #expect(world.storage.log[ShardID(0)]!.isEmpty)
+    let pages = world.storage.pages.keys.map(\.page)
+    for parent in [SequenceNumber(1), SequenceNumber(2)] {
+      #expect(pages.contains(.threadRows(parent, 0)) && pages.contains(.threadSegment(parent, 0)))
+    }
+    let again = try EngineWorld(world.storage)
+    try check(again, session: 12)
+    let other = again.connect(session: 13)
+    other.reply(cid, to: "m2", "x2", by: "alice")
+    other.mark(.markRead, cid, "bob", in: "m2", "x1")
+    #expect(try answers(again, other) == ["message 2 new", "row read 1 unread 1"])
+    let third = try EngineWorld(again.storage)
+    let last = third.connect(session: 14)
+    last.mark(.markRead, cid, "bob", in: "m2", "x1")
+    last.reply(cid, to: "m2", "x2", by: "alice")
+    #expect(try answers(third, last) == ["row read 1 unread 1", "message 2"])
+    #expect(third.reports == [])
+  }
+
+  @Test("a channel that leaves memory takes its threads with it, and brings them back")
+  func evicted() throws {
+    let (world, gateway) = try world { $0.residentBytesMax = 12 << 10 }
+    try fill(world, gateway)
+    for number in 0..<20 {
+      gateway.put("team:other\(number)", ["alice", "bob"])
+      _ = try answers(world, gateway)
+      world.loop.tick()
+      try world.persistAll()
+    }
+    let name = Array(cid.utf8)
+    let isLoaded = world.loop.isLoaded(ShardID(0), cid: name.span.bytes)
+    #expect(!isLoaded)
+    try check(world, session: 11)
+    #expect(world.reports == [])
+  }
+
+  @Test("an effect on a thread that its pages and log do not carry is damage, and the channel is unavailable")
+  func damaged() throws {
+    let channel = ChannelNumber(1)
+    let parent = SequenceNumber(1)
+    let row = MemberOrdinal(0)
+    let time = Timestamp(milliseconds: 9)
+    func message(_ sequence: UInt32, _ id: String, _ flags: MessageRecord.Flags = []) -> Effect {
+      .messageAssigned(
+        channel,
+        SequenceNumber(sequence),
+        MessageRecord(id: id, sender: "", flags: flags, registeredAt: time)
+      )
+    }
+    func joined(_ number: UInt32, read: UInt32 = 0) -> Effect {
+      let record = RowRecord(user: "alice", joined: .zero, joinedAt: time, read: SequenceNumber(read))
+      return .rowAssigned(channel, MemberOrdinal(number), record)
+    }
+    let cases: [(String, SequenceNumber, [Effect])] = [
+      ("whole", parent, [joined(0, read: 1), message(1, "r1")]),
+      ("no such parent", SequenceNumber(9), [message(1, "r1")]),
+      ("a gap between replies", parent, [message(2, "r2")]),
+      ("an id that is too long", parent, [message(1, String(repeating: "r", count: 129))]),
+      ("a receipt", parent, [message(1, "r1", .receipt)]),
+      ("a gap between rows", parent, [joined(1), message(1, "r1")]),
+      ("a row that names no reply", parent, [joined(0, read: 2), message(1, "r1")]),
+      ("a move of no row", parent, [.readMoved(channel, row, to: SequenceNumber(1), at: time)]),
+      ("a marker of no row", parent, [.markerAssigned(channel, row, marker: nil, epoch: 1)]),
+      ("a leave of no row", parent, [.rowLeft(channel, row, at: time)]),
+      ("a deletion of no reply", parent, [.messageDeleted(channel, SequenceNumber(1), at: time)]),
+      ("steps of no row", parent, [.stepsTrimmed(channel, rowPage: 0, first: 1)]),
+      (
+        "steps that are none", parent,
+        [
+          joined(0), .stepTailAssigned(channel, rowPage: 0, StepTailRecord(tail: [0xFF])),
+        ]
+      ),
+      (
+        "segments of steps", parent,
+        [
+          joined(0), .stepTailAssigned(channel, rowPage: 0, StepTailRecord(ends: [time])),
+        ]
+      ),
+    ]
+    for isInLog in [false, true] {
+      for (name, parent, effects) in cases {
+        let (world, _) = try world()
+        try world.checkpoint()
+        let wrapped = effects.map { Effect.inThread(parent, $0) }
+        if isInLog {
+          var bytes = ByteBuffer()
+          var encoded = ByteBuffer()
+          for effect in wrapped { encoded.writeEffect(effect) }
+          let index = world.loop.shards[0].closed.next
+          LogBatch.write(
+            index: index,
+            time: time,
+            sessions: [],
+            effectCount: wrapped.count,
+            effects: encoded,
+            into: &bytes
+          )
+          world.storage.log[ShardID(0), default: [:]][index.rawValue] = bytes
+        } else {
+          for (page, effects) in Dictionary(grouping: wrapped, by: \.page) {
+            var bytes = ByteBuffer()
+            Page(index: LogIndex(1), effects: effects).write(into: &bytes)
+            let key = PageKey(shard: ShardID(0), channel: channel, page: page)
+            world.storage.pages[key] = bytes
+          }
+        }
+        let again = try EngineWorld(world.storage)
+        let gateway = again.connect(session: 11)
+        gateway.look(cid)
+        let expected = name == "whole" ? "channel of 3" : "unavailable"
+        #expect(try answers(again, gateway) == [expected], "\(name), \(isInLog ? "log" : "page")")
+      }
+    }
+  }
+
+  // MARK: Sessions
+
+  @Test("a mark that is sent again after its member has left the thread is answered with a row of zeros")
+  func resent() throws {
+    let (world, gateway) = try world()
+    gateway.reply(cid, to: "m1", "r1", by: "bob")
+    gateway.mark(.markRead, cid, "carol", in: "m1")
+    let counter = gateway.counter
+    gateway.change(cid, remove: ["carol"])
+    gateway.change(cid, add: ["carol"])
+    _ = try answers(world, gateway)
+    let again = world.connect()
+    again.mark(.markRead, cid, "carol", in: "m1", counter: counter)
+    #expect(try answers(world, again) == ["row read 0 unread 0"])
+    #expect(world.commits.isEmpty)
+    again.reply(cid, to: "m1", "r1", by: "bob", counter: counter - 1)
+    #expect(try answers(world, again) == ["message 1"])
+  }
+
+  @Test("an answer about a thread leaves when what it tells of is durable")
+  func durable() throws {
+    let (world, gateway) = try world()
+    gateway.reply(cid, to: "m1", "r1", by: "bob")
+    world.loop.endTurn()
+    let other = world.connect(session: 2)
+    other.statuses(cid, ["r1"])
+    other.mark(.markDelivered, cid, "carol", in: "m1")
+    world.loop.endTurn()
+    #expect(gateway.take() == [] && other.take() == [])
+    try world.persistAll()
+    #expect(gateway.take().count == 1 && other.take().count == 2)
+  }
+}
+
+extension Gateway {
+  fileprivate func reply(
+    _ cid: String,
+    to parent: String,
+    _ id: String,
+    by sender: String,
+    flags: UInt64 = 0,
+    counter: UInt64? = nil
+  ) {
+    send(.registerMessage, cid, counter: counter, thread: parent) { payload in
+      payload.writeField(id)
+      payload.writeField(sender)
+      payload.writeTime(.none)
+      payload.writeVarint(flags)
+    }
+  }
+
+  /// A mark, or for other kinds whatever begins with a user and a message.
+  ///
+  /// - Parameter hasFlag: the flag is set, whatever follows.
+  fileprivate func mark(
+    _ kind: FrameKind,
+    _ cid: String,
+    _ user: String,
+    in parent: String?,
+    _ message: String = "",
+    counter: UInt64? = nil,
+    issued: UInt32? = nil,
+    hasFlag: Bool = false
+  ) {
+    send(kind, cid, counter: counter, issued: issued, thread: parent, hasThreadFlag: hasFlag) { payload in
+      payload.writeField(user)
+      payload.writeField(message)
+      if kind == .registerMessage { payload.writeTime(.none) }
+      if kind != .markDelivered { payload.writeVarint(0) }
+    }
+  }
+}

@@ -1,0 +1,313 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Who is asked for in one entry: channel, user, and the row that the asker takes for theirs.
+struct CountsEntry {
+  var cid: String
+  var user: String
+  var row: UInt32
+
+  init(_ cid: String, _ user: String, _ row: UInt32 = 0) {
+    self.cid = cid
+    self.user = user
+    self.row = row
+  }
+}
+
+extension Gateway {
+  func counts(_ entries: [CountsEntry], shard: UInt16 = 0, issued: UInt32? = nil) {
+    send(.unreadCounts, nil, shard: shard, issued: issued) { payload in
+      payload.writeVarint(entries.count)
+      for entry in entries {
+        payload.writeField(entry.cid)
+        payload.writeField(entry.user)
+        payload.writeVarint(entry.row)
+      }
+    }
+  }
+
+  func unread(_ cid: String, _ user: String, _ message: String) {
+    send(.markUnread, cid) { payload in
+      payload.writeField(user)
+      payload.writeField(message)
+      payload.writeVarint(0)
+    }
+  }
+
+  func hideHistory(_ cid: String) {
+    send(.putChannel, cid) { payload in
+      var patch = OptionPatch()
+      patch.history = .hidden
+      payload.writeOptionPatch(patch)
+      payload.writeVarint(0)
+    }
+  }
+
+  /// Registers messages with ids that begin with a letter, numbered.
+  func post(_ cid: String, _ letter: String, _ numbers: ClosedRange<Int>, by sender: String = "") {
+    for number in numbers { post(cid, "\(letter)\(number)", by: sender) }
+  }
+
+  /// The last reply without its correlation.
+  var last: String { String(replies.last?.drop { $0 != " " }.dropFirst() ?? "nothing") }
+}
+
+/// A store with channels `team:0` and so on of alice and bob, each with as many messages as its number, on storage only.
+func storedWorld(
+  _ count: Int,
+  configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+) throws -> (EngineWorld, Gateway) {
+  let world = try EngineWorld()
+  let gateway = world.connect(session: 98)
+  for number in 0..<count {
+    gateway.put("team:\(number)", ["alice", "bob"])
+    try world.answerLoads()
+    if number > 0 { gateway.post("team:\(number)", "m", 1...number) }
+  }
+  world.loop.endTurn()
+  try world.persistAll()
+  try world.checkpoint()
+  let again = try EngineWorld(world.storage, configure: configure)
+  return (again, again.connect())
+}
+
+@Suite("Unread counts")
+struct UnreadCountsTests {
+  /// What happens in `team:a`, and what is unread then.
+  struct Situation: CustomTestStringConvertible, Sendable {
+    var name: String
+    var members = ["alice", "bob"]
+    var happens: @Sendable (Gateway) -> Void
+    /// User, row as asked for, and the answer.
+    var unread: [(user: String, row: UInt32, answer: String)]
+
+    var testDescription: String { name }
+  }
+
+  static let situations: [Situation] = [
+    Situation(name: "no message", happens: { _ in }, unread: [("alice", 0, "0/0"), ("bob", 1, "0/0")]),
+    Situation(
+      name: "one's own are read",
+      happens: { $0.post("team:a", "m", 1...5, by: "alice") },
+      unread: [("alice", 0, "0/0"), ("bob", 1, "5/0")]
+    ),
+    Situation(
+      name: "read in part",
+      happens: { gateway in
+        gateway.post("team:a", "m", 1...5)
+        gateway.read("team:a", "bob", "m3")
+      },
+      unread: [("alice", 0, "5/0"), ("bob", 1, "2/0")]
+    ),
+    Situation(
+      name: "silent and deleted ones do not count",
+      happens: { gateway in
+        gateway.post("team:a", "m", 1...3)
+        gateway.post("team:a", "s1", flags: 1)
+        gateway.post("team:a", "m", 4...6)
+        gateway.read("team:a", "bob", "m2")
+        for message in ["m1", "m5"] { gateway.delete("team:a", message) }
+      },
+      unread: [("alice", 0, "4/0"), ("bob", 1, "3/0")]
+    ),
+    Situation(
+      name: "all of it deleted",
+      happens: { gateway in
+        gateway.post("team:a", "m", 1...3)
+        for number in 1...3 { gateway.delete("team:a", "m\(number)") }
+      },
+      unread: [("alice", 0, "0/0"), ("bob", 1, "0/0")]
+    ),
+    Situation(
+      name: "history visible: read up to the join, and behind it by a marker",
+      happens: { gateway in
+        gateway.post("team:a", "m", 1...4)
+        gateway.change("team:a", add: ["carol", "dave"])
+        gateway.post("team:a", "m", 5...6)
+        gateway.unread("team:a", "dave", "m2")
+      },
+      unread: [("carol", 2, "2/0"), ("dave", 3, "5/0")]
+    ),
+    Situation(
+      name: "history hidden: nothing before the join, marker or not",
+      happens: { gateway in
+        gateway.hideHistory("team:a")
+        gateway.post("team:a", "m", 1...4)
+        gateway.change("team:a", add: ["carol", "dave"])
+        gateway.post("team:a", "m", 5...6)
+        gateway.read("team:a", "dave")
+        gateway.unread("team:a", "dave", "m2")
+      },
+      unread: [("alice", 0, "6/0"), ("carol", 2, "2/0"), ("dave", 3, "2/0")]
+    ),
+    Situation(
+      name: "behind a marker one's own do not count",
+      happens: { gateway in
+        gateway.post("team:a", "a", 1...3)
+        gateway.post("team:a", "b", 1...2, by: "bob")
+        gateway.post("team:a", "a", 4...6)
+        gateway.post("team:a", "b3", by: "bob")
+        gateway.delete("team:a", "b2")
+        gateway.unread("team:a", "bob", "a2")
+      },
+      unread: [("alice", 0, "8/0"), ("bob", 1, "5/0")]
+    ),
+    Situation(
+      name: "sent before joining counts as read by nobody",
+      happens: { gateway in
+        gateway.post("team:a", "z", 1...3, by: "zoe")
+        gateway.change("team:a", add: ["zoe"])
+        gateway.unread("team:a", "zoe", "z1")
+        gateway.post("team:a", "m1")
+      },
+      unread: [("zoe", 2, "1/0"), ("bob", 1, "4/0")]
+    ),
+    Situation(
+      name: "over several segments, from the middle of one and from its end",
+      happens: { gateway in
+        gateway.post("team:a", "m", 1...600)
+        gateway.read("team:a", "alice", "m100")
+        gateway.read("team:a", "bob", "m256")
+        for number in [5, 101, 256, 257, 600] { gateway.delete("team:a", "m\(number)") }
+      },
+      unread: [("alice", 0, "496/0"), ("bob", 1, "342/0")]
+    ),
+    Situation(
+      name: "exactly full segments",
+      happens: { gateway in
+        gateway.post("team:a", "m", 1...512)
+        gateway.read("team:a", "alice", "m511")
+        gateway.read("team:a", "bob", "m512")
+      },
+      unread: [("alice", 0, "1/0"), ("bob", 1, "0/0")]
+    ),
+    Situation(
+      name: "a marker over segments, with one's own between",
+      happens: { gateway in
+        for number in 1...400 {
+          gateway.post("team:a", "m\(number)", by: number % 10 == 0 ? "bob" : "alice")
+        }
+        gateway.unread("team:a", "bob", "m95")
+      },
+      unread: [("bob", 1, "275/0"), ("alice", 0, "1/0")]
+    ),
+    Situation(
+      name: "a marker farther back than segments are read for",
+      happens: { gateway in
+        gateway.post("team:a", "m", 1...4_700)
+        gateway.read("team:a", "bob")
+        gateway.unread("team:a", "bob", "m20")
+        gateway.read("team:a", "alice", "m20")
+      },
+      unread: [("bob", 1, "4681/0"), ("alice", 0, "4680/0")]
+    ),
+    Situation(
+      name: "left, and joined again",
+      happens: { gateway in
+        gateway.post("team:a", "m", 1...2)
+        gateway.change("team:a", remove: ["alice", "bob"])
+        gateway.post("team:a", "m", 3...4)
+        gateway.change("team:a", add: ["bob"])
+        gateway.post("team:a", "m5")
+      },
+      unread: [("alice", 0, "not_a_member"), ("bob", 2, "1/0"), ("bob", 1, "1/0"), ("bob", 0, "1/0")]
+    ),
+    Situation(
+      name: "a row that is somebody else's, or nobody's",
+      happens: { $0.post("team:a", "m", 1...2) },
+      unread: [
+        ("alice", 1, "2/0"), ("bob", 70, "2/0"), ("bob", 300, "2/0"), ("zoe", 0, "not_a_member"),
+        ("bob", .max, "2/0"),
+      ]
+    ),
+    Situation(
+      name: "rows of several pages",
+      members: (0..<600).map { "u\($0)" },
+      happens: { gateway in
+        gateway.post("team:a", "m", 1...3)
+        gateway.read("team:a", "u255", "m1")
+        gateway.read("team:a", "u256", "m2")
+        gateway.change("team:a", remove: ["u7", "u599"])
+        gateway.change("team:a", add: ["u7"])
+        gateway.post("team:a", "m4")
+      },
+      unread: [
+        ("u255", 255, "3/0"), ("u256", 256, "2/0"), ("u598", 598, "4/0"), ("u599", 599, "not_a_member"),
+        ("u7", 7, "1/0"), ("u7", 600, "1/0"),
+      ]
+    ),
+  ]
+
+  /// A store in which a situation has come about, nothing of it in pages yet.
+  private func world(_ situation: Situation) throws -> (EngineWorld, Gateway) {
+    let world = try EngineWorld()
+    let gateway = world.connect()
+    gateway.put("team:a", situation.members)
+    world.loop.endTurn()
+    try world.answerLoads()
+    situation.happens(gateway)
+    world.loop.endTurn()
+    try world.persistAll()
+    let refused = gateway.take().filter { !$0.contains("channel of") && !$0.contains("message") }
+      .filter { !$0.contains("row") && !$0.contains("deleted") }
+    #expect(refused == [])
+    return (world, gateway)
+  }
+
+  private func ask(_ situation: Situation, _ gateway: Gateway) -> String {
+    gateway.counts(situation.unread.map { CountsEntry("team:a", $0.user, $0.row) })
+    gateway.world.loop.endTurn()
+    return "unread " + situation.unread.map(\.answer).joined(separator: " ")
+  }
+
+  @Test("in memory", arguments: situations)
+  func inMemory(_ situation: Situation) throws {
+    let (world, gateway) = try world(situation)
+    let expected = ask(situation, gateway)
+    #expect(gateway.last == expected)
+    #expect(world.peeks.isEmpty && world.loads.isEmpty)
+  }
+
+  @Test("from pages", arguments: situations)
+  func peeked(_ situation: Situation) throws {
+    let (before, _) = try world(situation)
+    try before.checkpoint()
+    let world = try EngineWorld(before.storage)
+    let gateway = world.connect()
+    let expected = ask(situation, gateway)
+    #expect(gateway.take() == [])
+    #expect(world.peeks.count == 1)
+    #expect(world.peeks.first?.entries.count == situation.unread.count)
+    world.answerPeek()
+    // Only what a peek cannot see is read whole.
+    try world.answerLoads()
+    #expect(gateway.last == expected)
+    #expect(world.reports == [])
+    #expect(!world.loop.isBusy)
+  }
+
+  @Test("from the log's tail", arguments: situations)
+  func fromTail(_ situation: Situation) throws {
+    let (before, _) = try world(situation)
+    let world = try EngineWorld(before.storage)
+    let gateway = world.connect()
+    let expected = ask(situation, gateway)
+    #expect(gateway.take() == [])
+    #expect(world.peeks.isEmpty)
+    #expect(world.loads.count == 1)
+    try world.answerLoads()
+    #expect(gateway.last == expected)
+    // Loaded from there, its pages are written as they have to be.
+    try world.checkpoint()
+    let again = try EngineWorld(world.storage)
+    let later = again.connect()
+    _ = ask(situation, later)
+    again.answerPeek()
+    try again.answerLoads()
+    #expect(later.last == expected)
+    #expect(again.reports == [])
+  }
+}

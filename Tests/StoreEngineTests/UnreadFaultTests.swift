@@ -1,0 +1,236 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Unread counts: damage, threads' pages, and limits.
+@Suite("Unread counts: damage and limits")
+struct UnreadFaultTests {
+  // MARK: Damage
+
+  @Test(
+    "a damaged page is unavailable for those entries that need it",
+    arguments: [
+      (page: PageID.head, damage: "cut off", answer: "unread unavailable 2/0"),
+      (PageID.head, "gone", "unread unavailable 2/0"),
+      (PageID.head, "another's", "unread unavailable 2/0"),
+      (PageID.rows(0), "cut off", "unread unavailable 2/0"),
+      (PageID.rows(0), "another's", "unread unavailable 2/0"),
+      (PageID.segment(0), "cut off", "unread unavailable 2/0"),
+      (PageID.segment(0), "gone", "unread unavailable 2/0"),
+      (PageID.segment(0), "another's", "unread unavailable 2/0"),
+      (PageID.segment(0), "ahead", "unread unavailable 2/0"),
+    ]
+  )
+  func damage(_ page: PageID, _ damage: String, _ answer: String) throws {
+    let (world, gateway) = try storedWorld(4)
+    gateway.read("team:3", "alice", "m1")
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    try world.checkpoint()
+    let again = try EngineWorld(world.storage)
+    let later = again.connect()
+    let key = PageKey(shard: ShardID(0), channel: ChannelNumber(4), page: page)
+    var bytes = try #require(again.storage.pages[key])
+    switch damage {
+    case "gone": again.storage.pages[key] = nil
+    case "cut off": again.storage.pages[key] = bytes.readSlice(length: bytes.readableBytes - 3)
+    case "ahead":
+      var page = try Page(bytes.readableBytesSpan)
+      page.index = LogIndex(1_000)
+      bytes.clear()
+      page.write(into: &bytes)
+      again.storage.pages[key] = bytes
+    default:
+      let other = PageKey(shard: ShardID(0), channel: ChannelNumber(3), page: page)
+      again.storage.pages[key] = again.storage.pages[other]
+    }
+    later.counts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
+    again.loop.endTurn()
+    again.answerPeek()
+    try again.answerLoads()
+    #expect(later.last == answer)
+    #expect(again.reports.count == 1)
+    #expect(again.loop.gauges.loadedChannels == 0)
+  }
+
+  @Test("a channel that cannot be read whole is unavailable, the others are answered")
+  func unreadable() throws {
+    let (world, gateway) = try storedWorld(4)
+    // A row that is not theirs.
+    gateway.counts([
+      CountsEntry("team:3", "alice", 1), CountsEntry("team:2", "alice"), CountsEntry("team:1", "zoe"),
+    ])
+    world.loop.endTurn()
+    world.answerPeek()
+    // The row is on the same page; only who has none there is looked for in all of the channel.
+    #expect(world.loads.count == 1)
+    try world.answerLoad(failing: true)
+    #expect(gateway.last == "unread 3/0 2/0 unavailable")
+  }
+
+  // MARK: Threads
+
+  @Test("threads with unread replies count, from their pages alone")
+  func threads() throws {
+    let (world, gateway) = try storedWorld(5)
+    let channel = ChannelNumber(5)
+    func put(_ page: PageID, _ effects: [Effect]) {
+      var bytes = ByteBuffer()
+      Page(index: LogIndex(1), effects: effects).write(into: &bytes)
+      world.storage.pages[PageKey(shard: ShardID(0), channel: channel, page: page)] = bytes
+    }
+    func row(_ row: UInt32, _ user: String, read: UInt32, marker: UInt32? = nil, hasLeft: Bool = false)
+      -> Effect
+    {
+      .rowAssigned(
+        channel,
+        MemberOrdinal(row),
+        RowRecord(
+          user: user,
+          hasLeft: hasLeft,
+          joined: .zero,
+          joinedAt: Timestamp(milliseconds: 1),
+          read: SequenceNumber(read),
+          marker: marker.map { SequenceNumber($0) }
+        )
+      )
+    }
+    func reply(_ number: UInt32, by sender: String, _ flags: MessageRecord.Flags = []) -> Effect {
+      let record = MessageRecord(
+        id: "r\(number)",
+        sender: sender,
+        flags: flags,
+        registeredAt: Timestamp(milliseconds: 1)
+      )
+      return .messageAssigned(channel, SequenceNumber(number), record)
+    }
+    func thread(_ parent: UInt32, _ rows: [Effect], _ replies: [Effect]) {
+      let parent = SequenceNumber(parent)
+      put(.threadRows(parent, 0), rows.map { .inThread(parent, $0) })
+      put(.threadSegment(parent, 0), replies.map { .inThread(parent, $0) })
+    }
+    // m4 is deleted below: its thread counts nowhere.
+    thread(
+      1,
+      [row(0, "alice", read: 2), row(1, "bob", read: 1)],
+      [reply(1, by: "bob"), reply(2, by: "alice")]
+    )
+    thread(2, [row(0, "alice", read: 0)], [reply(1, by: "bob", .silent), reply(2, by: "bob", .deleted)])
+    thread(3, [row(0, "alice", read: 2, marker: 0)], [reply(1, by: "alice"), reply(2, by: "bob")])
+    thread(4, [row(0, "alice", read: 0), row(1, "bob", read: 0)], [reply(1, by: "carol")])
+    func ask() -> String {
+      gateway.counts([CountsEntry("team:4", "alice"), CountsEntry("team:4", "bob", 1)])
+      world.loop.endTurn()
+      if !world.peeks.isEmpty { world.answerPeek() }
+      return gateway.last
+    }
+    #expect(ask() == "unread 4/2 4/2")
+    thread(3, [row(0, "alice", read: 2, marker: 0)], [reply(1, by: "alice"), reply(2, by: "alice")])
+    #expect(ask() == "unread 4/1 4/2")
+    thread(1, [row(0, "alice", read: 2), row(1, "bob", read: 1, hasLeft: true)], [reply(1, by: "bob")])
+    #expect(ask() == "unread 4/1 4/1")
+    let key = PageKey(shard: ShardID(0), channel: channel, page: .segment(0))
+    let bytes = try #require(world.storage.pages[key])
+    var page = try Page(bytes.readableBytesSpan)
+    page.effects = page.effects.map { effect in
+      guard case .messageAssigned(channel, SequenceNumber(4), var record) = effect else { return effect }
+      record.flags.insert(.deleted)
+      return .messageAssigned(channel, SequenceNumber(4), record)
+    }
+    put(.segment(0), page.effects)
+    #expect(ask() == "unread 4/0 4/0")
+    #expect(world.reports == [])
+    #expect(world.loop.gauges.loadedChannels == 0)
+  }
+
+  // MARK: Limits
+
+  @Test("limits, names and shards")
+  func limits() throws {
+    let (before, _) = try storedWorld(2)
+    let world = try EngineWorld(before.storage, shards: [0], of: 2)
+    let gateway = world.connect()
+    func isHere(_ cid: String) -> Bool { ShardID.owning(Array(cid.utf8).span.bytes, count: 2) == ShardID(0) }
+    let here = try #require((0..<100).map { "other:\($0)" }.first { isHere($0) })
+    let elsewhere = try #require((0..<100).map { "other:\($0)" }.first { !isHere($0) })
+    gateway.counts([])
+    gateway.counts(Array(repeating: CountsEntry(here, "alice"), count: 1_025))
+    world.loop.endTurn()
+    #expect(gateway.take() == ["1 invalid_field", "2 invalid_field"])
+    gateway.counts([
+      CountsEntry(elsewhere, "alice"), CountsEntry("alice", "alice"), CountsEntry(here, "not a user"),
+      CountsEntry("", "alice"),
+    ])
+    world.loop.endTurn()
+    #expect(gateway.take() == ["3 unread wrong_shard invalid_field invalid_field invalid_field"])
+    gateway.counts(Array(repeating: CountsEntry(here, "alice"), count: 1_024))
+    world.loop.endTurn()
+    world.answerPeek()
+    #expect(gateway.last.split(separator: " ").count { $0 == "channel_not_found" } == 1_024)
+    #expect(gateway.ended.isEmpty)
+    // One entry is announced and not there.
+    gateway.send(.unreadCounts, nil) { $0.writeVarint(1) }
+    #expect(gateway.ended.count == 1)
+  }
+
+  @Test("so many wait at once, one more is busy; one whose connection is gone is dropped")
+  func busy() throws {
+    let (world, gateway) = try storedWorld(3) { $0.unreadRequestsMax = 2 }
+    let other = world.connect(session: 2)
+    gateway.counts([CountsEntry("team:1", "alice")])
+    other.counts([CountsEntry("team:1", "alice")])
+    gateway.counts([CountsEntry("team:2", "alice")])
+    world.loop.endTurn()
+    #expect(gateway.take() == ["2 busy"])
+    world.loop.close(other.lane)
+    world.answerPeek()
+    world.answerPeek()
+    #expect(gateway.take() == ["1 unread 1/0"])
+    #expect(other.take() == [])
+    #expect(!world.loop.isBusy)
+    gateway.counts([CountsEntry("team:2", "alice")])
+    world.loop.endTurn()
+    world.answerPeek()
+    #expect(gateway.take() == ["3 unread 2/0"])
+  }
+
+  @Test("too many channels are being loaded: busy, and what was asked for changes nothing later")
+  func loadsMax() throws {
+    let (world, gateway) = try storedWorld(4) { $0.loadsMax = 1 }
+    gateway.look("team:1")
+    gateway.counts([
+      CountsEntry("team:2", "zoe"), CountsEntry("team:1", "alice"), CountsEntry("team:3", "alice"),
+    ])
+    world.loop.endTurn()
+    world.answerPeek()
+    #expect(gateway.take() == ["2 busy"])
+    try world.answerLoads()
+    #expect(gateway.take() == ["1 channel of 2"])
+    #expect(!world.loop.isBusy)
+    gateway.counts([CountsEntry("team:3", "alice"), CountsEntry("team:1", "alice")])
+    world.loop.endTurn()
+    world.answerPeek()
+    #expect(gateway.take() == ["3 unread 3/0 1/0"])
+  }
+
+  @Test("a token that was revoked")
+  func revoked() throws {
+    let (world, gateway) = try storedWorld(2)
+    gateway.send(.patchUser, "alice") { payload in
+      payload.writeVarint(4)
+      payload.writeVarint(0)
+      payload.writeTime(Timestamp(milliseconds: 50_000))
+    }
+    world.loop.endTurn()
+    try world.persistAll()
+    _ = gateway.take()
+    gateway.counts([CountsEntry("team:1", "bob", 1), CountsEntry("team:1", "alice")], issued: 40)
+    gateway.counts([CountsEntry("team:1", "alice")], issued: 60)
+    world.loop.endTurn()
+    world.answerPeek()
+    #expect(gateway.take() == ["2 token_revoked", "3 unread 1/0"])
+  }
+}

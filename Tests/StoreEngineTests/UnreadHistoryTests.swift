@@ -1,0 +1,108 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+@Suite("Unread counts: random histories")
+struct UnreadHistoryTests {
+  @Test("after any history a peek says what the own row says", arguments: 1...12)
+  func histories(_ seed: UInt64) throws {
+    var random = SplitMix(state: seed)
+    let users = ["alice", "bob", "carol", "dave"]
+    let channels = ["team:a", "team:b", "team:c"]
+    let storage = MemoryStorage()
+    var posted = [0, 0, 0]
+    for round in 0..<8 {
+      let world = try EngineWorld(storage)
+      let gateway = world.connect(session: UInt64(round) + 1)
+      if round == 0 {
+        gateway.put("team:a", ["alice", "bob"])
+        gateway.put("team:b", users)
+        gateway.put("team:c", [])
+        gateway.hideHistory("team:b")
+        try world.answerLoads()
+      }
+      for _ in 0..<random.below(60) {
+        let place = random.below(channels.count)
+        let cid = channels[place]
+        let user = users[random.below(users.count)]
+        let known = "m\(1 + random.below(max(1, posted[place])))"
+        switch random.below(12) {
+        case 0...3:
+          for _ in 0...(random.below(20) == 0 ? 200 : random.below(4)) {
+            posted[place] += 1
+            let sender = random.below(3) == 0 ? "" : user
+            gateway.post(cid, "m\(posted[place])", by: sender, flags: random.below(6) == 0 ? 1 : 0)
+          }
+        case 4, 5: gateway.read(cid, user, random.below(2) == 0 ? "" : known)
+        case 6, 7: gateway.unread(cid, user, known)
+        case 8: gateway.delete(cid, known)
+        case 9: gateway.change(cid, add: [user])
+        case 10 where random.below(2) == 0: gateway.change(cid, remove: [user])
+        default: try world.answerLoads()
+        }
+      }
+      world.loop.endTurn()
+      try world.answerLoads()
+      try world.persistAll()
+      if random.below(3) > 0 { try world.checkpoint() }
+      try compare(storage, channels, users, &random)
+      _ = gateway.take()
+    }
+  }
+
+  /// Asks a store that was started anew, by a peek first, then with the channels in memory.
+  private func compare(
+    _ storage: MemoryStorage,
+    _ channels: [String],
+    _ users: [String],
+    _ random: inout SplitMix
+  ) throws {
+    let world = try EngineWorld(storage)
+    let gateway = world.connect(session: 99)
+    let entries = channels.flatMap { cid in
+      users.map { CountsEntry(cid, $0, UInt32(random.below(10))) }
+    }
+    gateway.counts(entries)
+    world.loop.endTurn()
+    if !world.peeks.isEmpty { world.answerPeek() }
+    try world.answerLoads()
+    let answer = gateway.last
+    var expected: [String] = []
+    for entry in entries {
+      gateway.send(.readState, entry.cid) { payload in
+        payload.writeVarint(0)
+        payload.writeField(entry.user)
+        payload.writeVarint(1)
+        payload.writeVarint(0)
+      }
+      world.loop.endTurn()
+      try world.answerLoads()
+      guard gateway.last.hasSuffix("rows") else {
+        expected.append(gateway.last)
+        continue
+      }
+      let payload = gateway.lastPayload
+      var reader = FieldReader(payload.readableBytesSpan)
+      _ = try reader.count()
+      let unread = try RowFields(&reader).unreadMessages
+      expected.append("\(unread)/0")
+    }
+    #expect(answer == "unread \(expected.joined(separator: " "))")
+    #expect(world.reports == [])
+  }
+}
+
+/// The same numbers for the same seed.
+private struct SplitMix {
+  var state: UInt64
+
+  mutating func below(_ bound: Int) -> Int {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var mixed = state
+    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+    return Int((mixed ^ (mixed >> 31)) % UInt64(bound))
+  }
+}

@@ -1,0 +1,235 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Unread counts of channels on storage: what is read of them, and what overtakes it.
+@Suite("Unread counts: peeks")
+struct UnreadPeekTests {
+  @Test("what is on storage stays there: one read for all, and nothing comes into memory")
+  func memory() throws {
+    let (world, gateway) = try storedWorld(100)
+    gateway.read("team:7", "alice", "m3")
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    let before = world.loop.gauges
+    #expect(before.loadedChannels == 1)
+    gateway.counts((0..<100).map { CountsEntry("team:\($0)", "alice") } + [CountsEntry("team:x", "alice")])
+    world.loop.endTurn()
+    #expect(world.peeks.count == 1)
+    #expect(world.peeks.first?.entries.count == 100)
+    world.answerPeek()
+    let expected = (0..<100).map { "\($0 == 7 ? 4 : $0)/0" } + ["channel_not_found"]
+    #expect(gateway.last == "unread \(expected.joined(separator: " "))")
+    #expect(world.loop.gauges.loadedChannels == 1)
+    #expect(world.loop.gauges.residentBytes == before.residentBytes)
+    #expect(world.loads.isEmpty)
+  }
+
+  @Test("a head page from before messages were counted: the channel is read whole")
+  func withoutCounts() throws {
+    let (world, gateway) = try storedWorld(3)
+    for (key, bytes) in world.storage.pages where key.page == .head {
+      var page = try Page(bytes.readableBytesSpan)
+      page.effects.removeAll { effect in
+        if case .messageCountsAssigned = effect { return true }
+        return false
+      }
+      var rewritten = ByteBuffer()
+      page.write(into: &rewritten)
+      world.storage.pages[key] = rewritten
+    }
+    gateway.counts((0..<3).map { CountsEntry("team:\($0)", "alice") })
+    world.loop.endTurn()
+    world.answerPeek()
+    #expect(gateway.take() == [])
+    #expect(world.loads.count == 2)
+    try world.answerLoads()
+    #expect(gateway.last == "unread 0/0 1/0 2/0")
+  }
+
+  @Test("a segment that was written, and its channel's head not yet, before a crash: the head follows")
+  func headBehind() throws {
+    let (world, gateway) = try storedWorld(3)
+    gateway.post("team:2", "x")
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    let (log, pages) = (world.storage.log, world.storage.pages)
+    try world.checkpoint()
+    let key = PageKey(shard: ShardID(0), channel: ChannelNumber(3), page: .segment(0))
+    let segment = try #require(world.storage.pages[key])
+    #expect(segment != pages[key])
+    world.storage.log = log
+    world.storage.pages = pages
+    world.storage.pages[key] = segment
+    let again = try EngineWorld(world.storage)
+    try again.checkpoint()
+    let last = try EngineWorld(again.storage)
+    let later = last.connect()
+    later.counts([CountsEntry("team:2", "alice")])
+    last.loop.endTurn()
+    last.answerPeek()
+    #expect(later.last == "unread 3/0")
+    #expect(last.loads.isEmpty && last.reports == [])
+  }
+
+  // MARK: Overtaken
+
+  @Test("a channel that came into memory while it was peeked at answers from there")
+  func loadedMeanwhile() throws {
+    let (world, gateway) = try storedWorld(4)
+    gateway.counts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
+    gateway.read("team:2", "alice", "m1")
+    world.loop.endTurn()
+    try world.answerLoads()
+    world.answerPeek()
+    // It tells of the mark, and leaves with it.
+    #expect(gateway.take() == [])
+    try world.persistAll()
+    #expect(gateway.take() == ["2 row read 1 unread 1", "1 unread 1/0 3/0"])
+  }
+
+  @Test("one that has left memory again is peeked at again, and read whole where that goes on")
+  func gone() throws {
+    let (world, gateway) = try storedWorld(4) { $0.residentBytesMax = 1 }
+    gateway.counts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
+    world.loop.endTurn()
+    func pass(_ message: String) throws {
+      gateway.post("team:2", message)
+      world.loop.endTurn()
+      try world.answerLoads()
+      try world.checkpoint()
+      #expect(world.loop.gauges.loadedChannels == 0)
+    }
+    for round in 1...3 {
+      try pass("x\(round)")
+      world.answerPeek()
+      #expect(gateway.take().filter { $0.contains("unread") } == [])
+      #expect(world.peeks.first?.entries.map(\.cid) == [Array("team:2".utf8)])
+    }
+    try pass("x4")
+    world.answerPeek()
+    #expect(world.peeks.isEmpty)
+    #expect(world.loads.count == 1)
+    try world.answerLoads()
+    #expect(gateway.last == "unread 6/0 3/0")
+    #expect(world.reports == [])
+  }
+
+  @Test("pages of two states that were read while a channel was written say nothing, and are no damage")
+  func torn() throws {
+    let (world, gateway) = try storedWorld(4) { $0.residentBytesMax = 1 }
+    gateway.counts([CountsEntry("team:3", "bob", 1)])
+    gateway.read("team:3", "bob", "m1")
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.checkpoint()
+    world.answerPeek()
+    world.answerPeek()
+    #expect(gateway.last == "unread 2/0")
+    gateway.counts([CountsEntry("team:3", "bob", 1)])
+    world.loop.endTurn()
+    // Between the head page and the segment.
+    var isFirst = true
+    world.storage.beforePages = { selection in
+      guard isFirst, selection == .pages([.segment(0)]) else { return }
+      isFirst = false
+      gateway.delete("team:3", "m2")
+      world.loop.endTurn()
+      try? world.answerLoads()
+      try? world.checkpoint()
+    }
+    world.answerPeek()
+    #expect(!isFirst)
+    #expect(world.reports == [])
+    #expect(world.peeks.count == 1)
+    world.answerPeek()
+    #expect(gateway.last == "unread 1/0")
+    #expect(world.reports == [])
+  }
+
+  @Test("a channel that is being loaded is waited for, behind what waits for it already")
+  func loading() throws {
+    let (world, gateway) = try storedWorld(4)
+    gateway.read("team:3", "alice", "m2")
+    gateway.counts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
+    world.loop.endTurn()
+    #expect(world.loads.count == 1)
+    #expect(world.peeks.first?.entries.count == 1)
+    world.answerPeek()
+    #expect(gateway.take() == [])
+    try world.answerLoads()
+    try world.persistAll()
+    #expect(gateway.take() == ["1 row read 2 unread 1", "2 unread 1/0 2/0"])
+  }
+
+  @Test("of the log's tail a few at a time are loaded; those whose head is on storage too")
+  func tail() throws {
+    let (world, gateway) = try storedWorld(20)
+    for number in 0..<20 { gateway.post("team:\(number)", "x") }
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    let again = try EngineWorld(world.storage) { $0.unreadLoadsMax = 3 }
+    let later = again.connect()
+    later.counts((0..<20).map { CountsEntry("team:\($0)", "bob", 1) })
+    again.loop.endTurn()
+    // Under which number it is in the tail, the directory on storage says.
+    #expect(again.peeks.count == 1)
+    again.answerPeek()
+    #expect(again.loads.count == 3)
+    try again.answerLoad()
+    #expect(again.loads.count == 3)
+    try again.answerLoads()
+    #expect(later.last == "unread \((1...20).map { "\($0)/0" }.joined(separator: " "))")
+  }
+
+  @Test("a channel of the tail that is loaded by its number meanwhile")
+  func tailByNumber() throws {
+    let world = try EngineWorld()
+    let gateway = world.connect()
+    gateway.put("team:a", ["alice"])
+    try world.answerLoads()
+    gateway.post("team:a", "m1")
+    world.loop.endTurn()
+    try world.persistAll()
+    let again = try EngineWorld(world.storage)
+    let later = again.connect()
+    later.counts([CountsEntry("team:a", "alice")])
+    again.loop.tick()
+    #expect(again.loads.count == 2)
+    try again.answerLoad(.number(ChannelNumber(1)))
+    #expect(later.last == "unread 1/0")
+    try again.answerLoads()
+    #expect(later.take().count == 1)
+  }
+
+  // MARK: Durability
+
+  @Test("an answer leaves when all that it tells of is durable")
+  func departure() throws {
+    let (world, gateway) = try storedWorld(4)
+    for number in [2, 3] { gateway.look("team:\(number)") }
+    try world.answerLoads()
+    _ = gateway.take()
+    gateway.read("team:3", "alice", "m1")
+    world.loop.endTurn()
+    gateway.counts([CountsEntry("team:2", "alice")])
+    gateway.counts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
+    gateway.read("team:2", "alice", "m1")
+    gateway.counts([
+      CountsEntry("team:3", "alice"), CountsEntry("team:1", "bob", 1), CountsEntry("team:2", "bob", 1),
+    ])
+    world.loop.endTurn()
+    #expect(gateway.take() == ["4 unread 2/0"])
+    world.answerPeek()
+    #expect(gateway.take() == [])
+    try world.persist()
+    #expect(gateway.take() == ["3 row read 1 unread 2", "5 unread 2/0 2/0"])
+    try world.persist()
+    #expect(gateway.take() == ["6 row read 1 unread 1", "7 unread 2/0 1/0 2/0"])
+  }
+}
