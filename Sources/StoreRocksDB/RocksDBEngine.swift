@@ -20,11 +20,11 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   }
 
   package let identity: Identity
-  private let directory: String
-  private let database: OpaquePointer
-  private let meta: OpaquePointer
-  private let log: OpaquePointer
-  private let pages: OpaquePointer
+  let directory: String
+  let database: OpaquePointer
+  let meta: OpaquePointer
+  let log: OpaquePointer
+  let pages: OpaquePointer
   private let options: OpaquePointer
   private let write: OpaquePointer
   private let settings: RocksDBSettings
@@ -34,7 +34,10 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// What an operator has to know of how the directory was opened; nil: nothing.
   package let warning: String?
   private static let markBytes = 4 << 20
-  private let metDamage = NIOLockedValueBox(false)
+  /// One purge at a time: the next finds most of its work done.
+  let purging = NIOLock()
+  let mergesTables: Bool
+  let metDamage = NIOLockedValueBox(false)
   private var isClosed = false
 
   /// RocksDB takes no more writes once it has come upon a damaged table while it merged some in the background. Opened again it would do so again, at once:
@@ -56,6 +59,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   ) throws(StorageError) {
     self.directory = directory
     self.settings = settings
+    self.mergesTables = mergesTables
     do {
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     } catch {
@@ -180,6 +184,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     for item in group.batches {
       put(batch, log, StorageKey.log(item.shard, item.index), item.bytes)
     }
+    for drop in group.drops { try add(drop, to: batch) }
     for page in group.pages {
       put(batch, pages, StorageKey.page(page.key), page.bytes)
       if let cid = page.cid {
@@ -261,17 +266,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   }
 
   package func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
-    let number: ChannelNumber
-    switch channel {
-    case .number(let known):
-      number = known
-    case .cid(let cid):
-      guard let value = try get(pages, StorageKey.directory(shard, cid)) else { return nil }
-      guard let raw = value.getInteger(at: 0, as: UInt64.self), value.readableBytes == 8, raw < .max else {
-        throw .corrupt("\(directory): a directory entry of shard \(shard.rawValue) is no channel number")
-      }
-      number = ChannelNumber(raw)
-    }
+    guard let number = try number(shard, channel) else { return nil }
     var found: [(page: PageID, bytes: ByteBuffer)] = []
     try scan(
       pages,
@@ -287,6 +282,51 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       found.append((page, value))
     }
     return found.isEmpty ? nil : StoredChannel(number: number, pages: found)
+  }
+
+  package func readPages(
+    _ shard: ShardID,
+    _ channel: ChannelReference,
+    _ selection: PageSelection
+  ) throws(StorageError) -> StoredChannel? {
+    guard let number = try number(shard, channel) else { return nil }
+    var found: [(page: PageID, bytes: ByteBuffer)] = []
+    switch selection {
+    case .pages(let asked):
+      for page in asked {
+        let key = StorageKey.page(PageKey(shard: shard, channel: number, page: page))
+        if let bytes = try get(pages, key) { found.append((page, bytes)) }
+      }
+    case .threads(let pagesMax):
+      try scan(
+        pages,
+        from: StorageKey.page(shard, number, sortKey: PageID.threadSortKeys.lowerBound),
+        to: StorageKey.page(shard, number, sortKey: PageID.threadSortKeys.upperBound),
+        countMax: pagesMax
+      ) {
+        key,
+        value throws(StorageError) in
+        guard let page = Self.page(of: key) else {
+          throw .corrupt("\(directory): a page key of shard \(shard.rawValue), channel \(number.rawValue)")
+        }
+        found.append((page, value))
+      }
+    }
+    return StoredChannel(number: number, pages: found)
+  }
+
+  /// The number of a channel; nil where there is none of that name.
+  private func number(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> ChannelNumber? {
+    switch channel {
+    case .number(let known):
+      return known
+    case .cid(let cid):
+      guard let value = try get(pages, StorageKey.directory(shard, cid)) else { return nil }
+      guard let raw = value.getInteger(at: 0, as: UInt64.self), value.readableBytes == 8, raw < .max else {
+        throw .corrupt("\(directory): a directory entry of shard \(shard.rawValue) is no channel number")
+      }
+      return ChannelNumber(raw)
+    }
   }
 
   package func readSteps(
@@ -319,26 +359,19 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   }
 
   package func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
-    let head = try get(
-      pages,
-      StorageKey.page(PageKey(shard: shard, channel: ChannelNumber(0), page: .shardHead))
-    )
-    let types = try get(
-      pages,
-      StorageKey.page(PageKey(shard: shard, channel: ChannelNumber(0), page: .types))
-    )
-    var users: [(page: UInt32, bytes: ByteBuffer)] = []
+    var own: [(page: PageID, bytes: ByteBuffer)] = []
+    // No channel has the number 0: under it are the shard's own pages.
     try scan(
       pages,
-      from: StorageKey.page(PageKey(shard: shard, channel: ChannelNumber(0), page: .users(0))),
-      to: StorageKey.page(PageKey(shard: shard, channel: ChannelNumber(0), page: .users(.max)))
+      from: StorageKey.pages(shard, ChannelNumber(0)),
+      to: StorageKey.pages(shard, ChannelNumber(1))
     ) {
       key,
       value throws(StorageError) in
-      guard case .users(let page) = Self.page(of: key) else {
-        throw .corrupt("\(directory): a page key of shard \(shard.rawValue)'s users")
+      guard let page = Self.page(of: key), page.isOfShard else {
+        throw .corrupt("\(directory): a page key of shard \(shard.rawValue)'s own")
       }
-      users.append((page, value))
+      own.append((page, value))
     }
     var batches: [(index: LogIndex, bytes: ByteBuffer)] = []
     try scan(log, from: StorageKey.log(shard, .zero), to: StorageKey.logEnd(shard)) {
@@ -349,7 +382,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       }
       batches.append((LogIndex(index), value))
     }
-    return StoredShard(head: head, types: types, users: users, log: batches)
+    return StoredShard(pages: own, log: batches)
   }
 
   // MARK: Details
@@ -383,7 +416,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     }
   }
 
-  private func get(_ family: OpaquePointer, _ key: StorageKey) throws(StorageError) -> ByteBuffer? {
+  func get(_ family: OpaquePointer, _ key: StorageKey) throws(StorageError) -> ByteBuffer? {
     var failure: UnsafeMutablePointer<CChar>?
     let pinned = key.withBytes { rocksdb_get_pinned_cf(database, read, family, $0.base, $0.count, &failure) }
     defer { if let pinned { rocksdb_pinnableslice_destroy(pinned) } }
@@ -400,10 +433,11 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       .flatMap { PageID(sortKey: $0) }
   }
 
-  private func scan(
+  func scan(
     _ family: OpaquePointer,
     from first: StorageKey,
     to end: StorageKey,
+    countMax: Int = .max,
     _ body: (ByteBuffer, ByteBuffer) throws(StorageError) -> Void
   ) throws(StorageError) {
     let bound = rocksdb_readoptions_create()
@@ -416,7 +450,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     let iterator = rocksdb_create_iterator_cf(database, bound, family)
     defer { rocksdb_iter_destroy(iterator) }
     first.withBytes { rocksdb_iter_seek(iterator, $0.base, $0.count) }
-    while rocksdb_iter_valid(iterator) != 0 {
+    var count = 0
+    while count < countMax, rocksdb_iter_valid(iterator) != 0 {
+      count += 1
       var keyCount = 0
       var valueCount = 0
       guard let key = rocksdb_iter_key(iterator, &keyCount),

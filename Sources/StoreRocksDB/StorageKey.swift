@@ -8,6 +8,10 @@ import StoreEngine
 /// | log | shard (2 bytes), log index (8) | a batch |
 /// | pages | `P`, shard (2), channel number (8), page (8) | a page |
 /// | pages | `D`, shard (2), cid | channel number (8) |
+/// | pages | `D`, shard (2), 0, two hashes of a user's id (16) | channel number of their index (8) |
+///
+/// Keys stand in RocksDB's manifest too, as the first and the last of a table, and stay there when they are deleted. So no user's id is in any (R16); whoever
+/// reads a channel verifies that it is the one it asked for.
 struct StorageKey {
   private var bytes: [UInt8] = []
 
@@ -28,8 +32,13 @@ struct StorageKey {
   }
 
   static func page(_ page: PageKey) -> StorageKey {
-    var key = pages(page.shard, page.channel)
-    key.append(page.page.sortKey)
+    self.page(page.shard, page.channel, sortKey: page.page.sortKey)
+  }
+
+  /// Where a page of this ``PageID/sortKey`` stands, or would stand.
+  static func page(_ shard: ShardID, _ channel: ChannelNumber, sortKey: UInt64) -> StorageKey {
+    var key = pages(shard, channel)
+    key.append(sortKey)
     return key
   }
 
@@ -46,7 +55,13 @@ struct StorageKey {
     var key = StorageKey()
     key.bytes.append(UInt8(ascii: "D"))
     key.append(shard.rawValue)
-    key.bytes.append(contentsOf: cid)
+    // A cid has a colon, a user's id has none.
+    guard !cid.contains(UInt8(ascii: ":")) else {
+      key.bytes.append(contentsOf: cid)
+      return key
+    }
+    key.bytes.append(0)
+    for seed in [0, 1] as [UInt64] { key.append(StableHash.hash(cid.span.bytes, seed: seed)) }
     return key
   }
 

@@ -81,6 +81,32 @@ struct RocksDBEngineTests {
     }
   }
 
+  @Test("all of a shard's own pages come back with it, and no channel's")
+  func ownPages() throws {
+    let directory = TestDirectory()
+    var engine = try directory.open()
+    var group = CommitGroup(index: 1)
+    let own: [PageID] = [.types, .shardHead, .users(2), .outbox(0), .outbox(1_023), .index]
+    group.pages += own.reversed().map { page(1, 0, $0) }
+    group.pages += [
+      page(1, 1, .head, cid: "alice"), page(1, 1, .memberships(0)), page(1, 1, .memberships(1)),
+    ]
+    group.pages += [page(2, 0, .outbox(7)), page(0, 4, .rows(0))]
+    try engine.commit(group)
+    for isReopened in [false, true] {
+      if isReopened {
+        engine.close()
+        engine = try directory.open()
+      }
+      let stored = try engine.recover(ShardID(1))
+      #expect(stored.pages.map(\.page) == own)
+      #expect(stored.pages.map { String(buffer: $0.bytes) } == own.map { "1 0 \($0)" })
+      #expect(try engine.recover(ShardID(2)).pages.map(\.page) == [.outbox(7)])
+      let index = try engine.read(ShardID(1), .cid(Array("alice".utf8)))
+      #expect(texts(index) == ["1 1 head", "1 1 memberships(0)", "1 1 memberships(1)"])
+    }
+  }
+
   @Test("keys are in the order of their numbers: log, pages of a channel, channels, shards")
   func order() throws {
     let directory = TestDirectory()

@@ -1,0 +1,82 @@
+internal import CRocksDB
+import Foundation
+import NIOConcurrencyHelpers
+import NIOCore
+import ReceiptModel
+package import StoreEngine
+
+/// Deleted channels, and what is left of removed things in RocksDB's own files (R16).
+extension RocksDBEngine {
+  // MARK: Drops
+
+  /// Deletes all keys of a channel, and its directory entry unless that names another channel: one that was created since. Nobody else writes that entry meanwhile, a
+  /// shard's commits come one after the other.
+  func add(_ drop: CommitGroup.Drop, to batch: OpaquePointer?) throws(StorageError) {
+    let first = StorageKey.pages(drop.shard, drop.channel)
+    let end = StorageKey.pages(drop.shard, ChannelNumber(drop.channel.rawValue + 1))
+    first.withBytes { first in
+      end.withBytes { end in
+        rocksdb_writebatch_delete_range_cf(batch, pages, first.base, first.count, end.base, end.count)
+      }
+    }
+    let entry = StorageKey.directory(drop.shard, drop.cid)
+    guard let named = try get(pages, entry)?.getInteger(at: 0, as: UInt64.self),
+      named == drop.channel.rawValue
+    else { return }
+    entry.withBytes { rocksdb_writebatch_delete_cf(batch, pages, $0.base, $0.count) }
+  }
+
+  // MARK: Purge
+
+  /// Flushes everything that is in memory, so that no write-ahead file of before is needed any more, and merges the log's tables, in which what was cut is only
+  /// marked as deleted. Returns when those files are gone.
+  package func purge() throws(StorageError) {
+    purging.lock()
+    defer { purging.unlock() }
+    try Self.checkSpace(directory)
+    guard mergesTables, !hasMetDamage else {
+      throw .failed("\(directory): tables are not merged while one of them is damaged")
+    }
+    let before = writeAheadFiles()
+    // A file is let go when every family has flushed what it has in it. Each flush begins a new one, so what is written meanwhile is in none of these.
+    for family in [log, pages, meta] { try flush(family) }
+    mergeLog()
+    // RocksDB deletes them right after the flush has returned, on a thread of its own.
+    for _ in 0..<1_000 {
+      if before.isDisjoint(with: writeAheadFiles()) { return }
+      usleep(10_000)
+    }
+    throw .failed("\(directory): write-ahead files of before the purge are still there")
+  }
+
+  /// The names of those with something in them.
+  private func writeAheadFiles() -> Set<String> {
+    let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
+    return Set(
+      names.filter { name in
+        guard name.hasSuffix(".log") else { return false }
+        var state = stat()
+        return stat(directory + "/" + name, &state) == 0 && state.st_size > 0
+      }
+    )
+  }
+
+  private func flush(_ family: OpaquePointer) throws(StorageError) {
+    let options = rocksdb_flushoptions_create()
+    defer { rocksdb_flushoptions_destroy(options) }
+    rocksdb_flushoptions_set_wait(options, 1)
+    var failure: UnsafeMutablePointer<CChar>?
+    rocksdb_flush_cf(database, options, family, &failure)
+    if let text = Self.take(&failure) { throw .failed("\(directory): \(text)") }
+  }
+
+  /// All tables of the log, the lowest level too: a log that is cut often has few.
+  private func mergeLog() {
+    let options = rocksdb_compactoptions_create()
+    defer { rocksdb_compactoptions_destroy(options) }
+    rocksdb_compactoptions_set_exclusive_manual_compaction(options, 0)
+    // Forced (3: what this call has written itself is not written again).
+    rocksdb_compactoptions_set_bottommost_level_compaction(options, 3)
+    rocksdb_compact_range_cf_opt(database, log, options, nil, 0, nil, 0)
+  }
+}

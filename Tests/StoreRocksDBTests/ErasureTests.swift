@@ -1,0 +1,286 @@
+import Foundation
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import StoreEngine
+@testable import StoreRocksDB
+
+/// Nothing is left of an erased user, nor of a deleted channel: read through RocksDB, and in its files (R16).
+@Suite("Erasure on RocksDB")
+struct ErasureTests {
+  private static let user = "gone.person@example"
+  private static let note = "a note of theirs"
+  private static let cids = (0..<12).map { "team:room\($0)" }
+
+  private func put(_ world: ErasureWorld, _ cid: String, _ users: [String]) {
+    world.send(.putChannel, cid) { payload in
+      payload.writeOptionPatch(OptionPatch())
+      payload.writeVarint(users.count)
+      for user in users {
+        payload.writeField(user)
+        payload.writeEmptyField()
+      }
+    }
+  }
+
+  private func post(_ world: ErasureWorld, _ cid: String, _ id: String, by sender: String) {
+    world.send(.registerMessage, cid) { payload in
+      payload.writeField(id)
+      payload.writeField(sender)
+      payload.writeTime(.none)
+      payload.writeVarint(UInt64(2))
+    }
+  }
+
+  private func change(_ world: ErasureWorld, _ cid: String, add: [String], remove: [String]) {
+    world.send(.changeMembers, cid) { payload in
+      payload.writeVarint(add.count)
+      for user in add {
+        payload.writeField(user)
+        payload.writeEmptyField()
+      }
+      payload.writeVarint(remove.count)
+      for user in remove { payload.writeField(user) }
+    }
+  }
+
+  private func assign(_ world: ErasureWorld, version: UInt64, flags: UInt64) {
+    for shard in 0..<UInt16(ErasureWorld.shardCount) {
+      world.send(.assignUser, Self.user, shard: ShardID(shard)) { payload in
+        payload.writeVarint(version)
+        payload.writeVarint(flags)
+        for _ in 0..<3 { payload.writeTime(.none) }
+      }
+    }
+  }
+
+  /// A member who sends, reads, acknowledges with a note, leaves, comes again; in some channels a sender only.
+  private func live(_ world: ErasureWorld, _ round: Int) {
+    for (number, cid) in Self.cids.enumerated() {
+      let isMember = number % 4 != 3
+      put(world, cid, ["alice", "bob"] + (isMember ? [Self.user] : []))
+      for message in 0..<40 {
+        post(world, cid, "m\(round)-\(message)", by: message % 2 == 0 ? "alice" : Self.user)
+      }
+      guard isMember else { continue }
+      world.send(.acknowledge, cid) { payload in
+        payload.writeField(Self.user)
+        payload.writeField(Self.note)
+        payload.writeVarint(1)
+        payload.writeField("m\(round)-0")
+      }
+      world.send(.markRead, cid) { payload in
+        payload.writeField(Self.user)
+        payload.writeEmptyField()
+        payload.writeVarint(0)
+      }
+      if number % 3 == 0 { change(world, cid, add: [Self.user], remove: [Self.user]) }
+    }
+    world.turn()
+  }
+
+  @Test("a user who was everywhere is found nowhere after the erasure and a purge, and all else is there")
+  func user() throws {
+    let directory = TestDirectory()
+    let world = try ErasureWorld(directory)
+    let texts = [Self.user, Self.note]
+    assign(world, version: 1, flags: 1)
+    live(world, 0)
+    for _ in 0..<3 { world.tick() }
+    // Opened again the write-ahead log goes into tables, and a new one begins.
+    try world.restart()
+    live(world, 1)
+    world.tick()
+    live(world, 2)
+    assign(world, version: 2, flags: 4)
+    world.turn()
+    // They are found wherever they can be: the search finds something.
+    let before = try world.traces(texts)
+    for place in ["log", "pages"] {
+      for text in texts { #expect(before.contains("\(place): \(text)")) }
+    }
+    #expect(try world.files(with: texts).contains { $0.hasSuffix(".log") })
+
+    _ = world.takeFirstBytes()
+    for cid in Self.cids { world.send(.eraseMember, cid) { $0.writeField(Self.user) } }
+    world.turn()
+    #expect(world.takeFirstBytes() == Self.cids.map { _ in 1 })
+    assign(world, version: 3, flags: 8)
+    world.turn()
+    _ = world.takeFirstBytes()
+    var answers: [UInt8] = []
+    var rounds = 0
+    while answers != [1, 1], rounds < 10 {
+      rounds += 1
+      for shard in 0..<UInt16(ErasureWorld.shardCount) { world.send(.purge, nil, shard: ShardID(shard)) }
+      world.turn()
+      answers = world.takeFirstBytes()
+    }
+    #expect(answers == [1, 1])
+    #expect(try world.traces(texts) == [])
+    #expect(try world.files(with: texts) == [])
+    #expect(world.faults == [])
+    try world.restart()
+    #expect(try world.traces(texts) == [])
+    #expect(try world.files(with: texts) == [])
+    for cid in Self.cids { world.send(.getChannel, cid) }
+    world.turn()
+    for (_, payload) in world.replies {
+      var reader = FieldReader(payload.readableBytesSpan)
+      let channel = try ChannelFields(&reader)
+      #expect(channel.memberCount == 2 && channel.newest == SequenceNumber(120))
+    }
+    #expect(world.replies.count == Self.cids.count && world.faults == [])
+  }
+
+  @Test("a deleted channel leaves no key behind, and the name is another's")
+  func channel() throws {
+    let directory = TestDirectory()
+    let world = try ErasureWorld(directory)
+    for round in 0..<2 { live(world, round) }
+    for _ in 0..<3 { world.tick() }
+    for cid in Self.cids { world.send(.deleteChannel, cid) }
+    put(world, Self.cids[0], ["carol"])
+    world.turn()
+    for _ in 0..<3 { world.tick() }
+    #expect(Set(try world.traces(["team:room", Self.user])) == ["pages: team:room"])
+    #expect(Set(try world.traces(Array(Self.cids[1...9]))).isEmpty)
+    try world.restart()
+    _ = world.takeFirstBytes()
+    world.send(.getChannel, Self.cids[0])
+    world.turn()
+    let payload = world.replies[0].payload
+    var reader = FieldReader(payload.readableBytesSpan)
+    let channel = try ChannelFields(&reader)
+    #expect(channel.memberCount == 1)
+    #expect(world.faults == [])
+  }
+
+  // MARK: The engine's part
+
+  private func page(_ channel: UInt64, _ page: PageID, cid: String? = nil) -> CommitGroup.PageWrite {
+    CommitGroup.PageWrite(
+      key: PageKey(shard: ShardID(1), channel: ChannelNumber(channel), page: page),
+      cid: cid.map { Array($0.utf8) },
+      bytes: ByteBuffer(string: "\(channel) \(page)")
+    )
+  }
+
+  private func drop(_ channel: UInt64, _ cid: String) -> CommitGroup.Drop {
+    CommitGroup.Drop(shard: ShardID(1), channel: ChannelNumber(channel), cid: Array(cid.utf8))
+  }
+
+  @Test("a drop takes all keys of its channel, and the name only where it is its own")
+  func drops() throws {
+    let directory = TestDirectory()
+    let engine = try directory.open()
+    func number(_ cid: String) throws -> UInt64? {
+      try engine.read(ShardID(1), .cid(Array(cid.utf8)))?.number.rawValue
+    }
+    let kinds: [PageID] = [
+      .head, .rows(0), .rows(65_535), .segment(0), .receipts(SequenceNumber(.max)), .steps(0, 0),
+      .steps(65_535, .max), .threadRows(SequenceNumber(.max), 3), .threadSegment(SequenceNumber(1), 0),
+      .memberships(3),
+    ]
+    var group = CommitGroup()
+    for channel in [4, 5, 6] as [UInt64] {
+      group.pages += kinds.map { page(channel, $0, cid: $0 == .head ? "team:\(channel)" : nil) }
+    }
+    try engine.commit(group)
+    group = CommitGroup()
+    group.drops = [drop(5, "team:5"), drop(4, "team:6")]
+    try engine.commit(group)
+    #expect(try number("team:4") == nil && number("team:5") == nil && number("team:6") == 6)
+    for channel in [4, 5] as [UInt64] {
+      #expect(try engine.read(ShardID(1), .number(ChannelNumber(channel))) == nil)
+      #expect(
+        try engine.readSteps(ShardID(1), ChannelNumber(channel), rowPage: 0, segments: 0..<1).isEmpty
+      )
+    }
+    #expect(try engine.read(ShardID(1), .number(ChannelNumber(6)))?.pages.count == kinds.count - 2)
+    // In one group: drops before pages.
+    group = CommitGroup()
+    group.drops = [drop(6, "team:6")]
+    group.pages = [page(7, .head, cid: "team:6")]
+    try engine.commit(group)
+    #expect(try number("team:6") == 7)
+    group = CommitGroup()
+    group.drops = [drop(6, "team:6"), drop(6, "team:none")]
+    try engine.commit(group)
+    #expect(try number("team:6") == 7)
+  }
+
+  @Test("an index of channels is found by its user's id, which stands in no key")
+  func indexKeys() throws {
+    let directory = TestDirectory()
+    var engine = try directory.open()
+    var group = CommitGroup()
+    group.pages = [page(3, .head, cid: Self.user), page(4, .head, cid: "team:a")]
+    try engine.commit(group)
+    for _ in 0..<2 {
+      #expect(try engine.read(ShardID(1), .cid(Array(Self.user.utf8)))?.number == ChannelNumber(3))
+      #expect(try engine.read(ShardID(1), .cid(Array("gone.person@exampl".utf8))) == nil)
+      engine.close()
+      engine = try directory.open()
+    }
+    group = CommitGroup()
+    group.drops = [drop(3, Self.user)]
+    try engine.commit(group)
+    #expect(try engine.read(ShardID(1), .cid(Array(Self.user.utf8))) == nil)
+    engine.close()
+    for name in try FileManager.default.contentsOfDirectory(atPath: directory.path) {
+      let bytes = try Data(contentsOf: URL(fileURLWithPath: directory.path + "/" + name))
+      #expect(bytes.range(of: Data(Self.user.utf8)) == nil, "\(name)")
+    }
+  }
+
+  @Test(
+    "after a purge no write-ahead file of before is there, and what was cut is in no table; writes go on meanwhile"
+  )
+  func purge() async throws {
+    let directory = TestDirectory()
+    let engine = try directory.open()
+    func files(_ suffix: String) throws -> [Data] {
+      try FileManager.default.contentsOfDirectory(atPath: directory.path).filter { $0.hasSuffix(suffix) }
+        .map { try Data(contentsOf: URL(fileURLWithPath: directory.path + "/" + $0)) }
+    }
+    func has(_ suffix: String) throws -> Bool {
+      try files(suffix).contains { $0.range(of: Data("what has to go".utf8)) != nil }
+    }
+    for round in 0..<3 as Range<UInt64> {
+      for index in 1...20 as ClosedRange<UInt64> {
+        var group = CommitGroup(index: round * 100 + index)
+        group.batches[0].bytes = ByteBuffer(string: "what has to go \(index)")
+        try engine.commit(group)
+      }
+      #expect(try has(".log"))
+      // In the second round they are in tables of the log first, where a text is found as long as nothing before it is like it: they are compressed.
+      if round == 1 { try engine.purge() }
+      var cut = CommitGroup()
+      cut.cuts = [CommitGroup.Cut(shard: ShardID(0), through: LogIndex(round * 100 + 20))]
+      if round == 1 {
+        let (inTables, inLogs) = (try has(".sst"), try has(".log"))
+        #expect(inTables && !inLogs)
+      }
+      try engine.commit(cut)
+      let writer = Task.detached {
+        for index in 21...60 as ClosedRange<UInt64> {
+          var group = CommitGroup(index: round * 100 + index)
+          group.batches[0].bytes = ByteBuffer(string: "kept")
+          try engine.commit(group)
+        }
+      }
+      try engine.purge()
+      try await writer.value
+      #expect(try !has(".log") && !has(".sst"))
+      // Again there is nothing to do.
+      try engine.purge()
+      #expect(try !has(".log") && !has(".sst"))
+    }
+    #expect(try engine.recover(ShardID(0)).log.count == 40)
+    engine.close()
+    #expect(try directory.open().recover(ShardID(0)).log.count == 40)
+  }
+}
