@@ -120,12 +120,14 @@ struct RequestTable: ~Copyable {
   ///   - shard: nil where it follows from `name`, a cid.
   ///   - name: the first field; nil where the kind has none.
   ///   - issued: what stands behind the fields, in seconds; nil: nothing does.
+  ///   - thread: what stands between the two, not empty; nil: nothing does.
   mutating func append(
     _ kind: FrameKind,
     shard: ShardID?,
     name: RawSpan?,
     token: UInt64,
     issued: UInt32? = nil,
+    thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> OnAppend {
     guard count + abandonedCount < limit,
@@ -139,10 +141,12 @@ struct RequestTable: ~Copyable {
     let generation = slots[Int(index)].generation
     let start = open.writerIndex
     let counter = kind.isCommand ? counterNext : 0
+    var flags: FrameHeader.Flags = issued == nil ? [] : .issued
+    if thread != nil { flags.insert(.thread) }
     open.beginRequest(
       FrameHeader(
         kind,
-        flags: issued == nil ? [] : .issued,
+        flags: flags,
         shard: target,
         correlation: UInt32(generation) << 16 | index
       ),
@@ -150,6 +154,7 @@ struct RequestTable: ~Copyable {
       counter: counter
     )
     fields(&open)
+    if let thread { open.writeField(thread) }
     if let issued { open.writeInteger(issued) }
     open.endFrame(start)
     let length = open.writerIndex - start

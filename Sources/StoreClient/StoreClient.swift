@@ -94,15 +94,18 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   ///   - issued: when the token of the user for whom this is asked was issued, in seconds since 1970, 0: it does
   ///     not say; nil: no user's token stands behind the request. It goes behind the fields, and stays with the
   ///     request when that is sent again.
+  ///   - thread: the parent message of the thread that is meant, in the kinds that can have one; not empty; nil: the
+  ///     channel itself. It goes behind the fields too, before `issued`.
   /// - Returns: false if the window is full; then nothing was done and the delegate is not told.
   package func send(
     _ kind: FrameKind,
     cid: RawSpan,
     token: UInt64,
     issued: UInt32? = nil,
+    thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    enqueue(kind, shard: nil, name: cid, token: token, issued: issued, fields)
+    enqueue(kind, shard: nil, name: cid, token: token, issued: issued, thread: thread, fields)
   }
 
   /// The same for a shard that the caller names.
@@ -116,7 +119,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    enqueue(kind, shard: shard, name: name, token: token, issued: issued, fields)
+    enqueue(kind, shard: shard, name: name, token: token, issued: issued, thread: nil, fields)
   }
 
   private func enqueue(
@@ -125,9 +128,19 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     name: RawSpan?,
     token: UInt64,
     issued: UInt32?,
+    thread: RawSpan?,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    switch table.append(kind, shard: shard, name: name, token: token, issued: issued, fields) {
+    let outcome = table.append(
+      kind,
+      shard: shard,
+      name: name,
+      token: token,
+      issued: issued,
+      thread: thread,
+      fields
+    )
+    switch outcome {
     case .queued: return true
     case .busy: return false
     case .tooLarge(let length):

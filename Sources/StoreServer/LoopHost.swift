@@ -25,6 +25,9 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// Commits and reads that the threads have been given and not answered.
   private var underWay = 0
   private var stopped: EventLoopPromise<Void>?
+  /// All hosts of this one's generation, and which of them owns a shard: nothing leads to an older one's.
+  private var peers: [LoopHost] = []
+  private var hostOfShard: [UInt8] = []
 
   /// What a host tells its runtime, from its event loop.
   struct HostEvents: Sendable {
@@ -66,6 +69,13 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     return Timestamp(milliseconds: Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000)
   }
 
+  /// The hosts that were made from storage with this one; call on the loop, before anything is asked of it.
+  func connect(_ peers: [LoopHost], hostOfShard: [UInt8]) {
+    guard stopped == nil else { return }
+    self.peers = peers
+    self.hostOfShard = hostOfShard
+  }
+
   /// From here on there are ticks, which write and read; call on the loop.
   func start() {
     guard stopped == nil else { return }
@@ -105,6 +115,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     ticker = nil
     syncer?.cancel()
     syncer = nil
+    peers = []
     loop.stop()
     if let stopped { return stopped.futureResult }
     let promise = eventLoop.makePromise(of: Void.self)
@@ -218,6 +229,61 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
         self.loop.clock = Self.now()
         self.loop.stepsRead(request, result)
         self.finished()
+      }
+    }
+  }
+
+  func purge() {
+    underWay += 1
+    readers.submit { [self] _ in
+      let result: Result<Void, StorageError>
+      do throws(StorageError) {
+        try storage.purge()
+        result = .success(())
+      } catch {
+        result = .failure(error)
+      }
+      eventLoop.execute {
+        self.loop.clock = Self.now()
+        self.loop.purged(result)
+        self.finished()
+      }
+    }
+  }
+
+  func peek(_ request: PeekRequest) {
+    underWay += 1
+    readers.submit { [self] _ in
+      let results = request.perform(on: storage)
+      eventLoop.execute {
+        self.loop.clock = Self.now()
+        self.loop.peeked(request, results)
+        self.finished()
+      }
+    }
+  }
+
+  /// Each loop gets what is for its shards in one hop; this one too, behind the turn that it is in. A host that is stopped takes nothing.
+  func deliver(_ deliveries: [MembershipDelivery]) {
+    post(deliveries, to: \.to) { host, deliveries in host.loop.take(deliveries) }
+  }
+
+  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
+    post(acknowledgements, to: \.to) { host, acknowledgements in host.loop.acknowledged(acknowledgements) }
+  }
+
+  private func post<Item: Sendable>(
+    _ items: [Item],
+    to shard: (Item) -> ShardID,
+    _ hand: @escaping @Sendable (LoopHost, [Item]) -> Void
+  ) {
+    guard !peers.isEmpty else { return }
+    var parts = [[Item]](repeating: [], count: peers.count)
+    for item in items { parts[Int(hostOfShard[Int(shard(item).rawValue)])].append(item) }
+    for (host, part) in zip(peers, parts) where !part.isEmpty {
+      host.eventLoop.execute {
+        host.loop.clock = Self.now()
+        hand(host, part)
       }
     }
   }

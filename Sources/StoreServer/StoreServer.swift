@@ -199,6 +199,11 @@ package final class StoreServer: Sendable {
         }.get()
       )
     }
+    for host in hosts {
+      try await host.eventLoop.submit { [hosts, hostOfShard] in
+        host.connect(hosts, hostOfShard: hostOfShard)
+      }.get()
+    }
     serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard))
     // Ticks commit; none may begin while others of these hosts are still being made.
     for host in hosts { host.eventLoop.execute { host.start() } }
@@ -300,11 +305,13 @@ package final class StoreServer: Sendable {
       sum.loops.channelsLoaded += part.0.channelsLoaded
       sum.loops.channelsEvicted += part.0.channelsEvicted
       sum.loops.loadsDelayed += part.0.loadsDelayed
+      sum.loops.indexEntries += part.0.indexEntries
       sum.now.loadedChannels += part.1.loadedChannels
       sum.now.residentBytes += part.1.residentBytes
       sum.now.settingsBytes += part.1.settingsBytes
       sum.now.dirtyPages += part.1.dirtyPages
       sum.now.tailChannels += part.1.tailChannels
+      sum.now.changesPending += part.1.changesPending
     }
     sum.connections = counters.current.now
     sum.connectionsOpened = counters.current.opened

@@ -89,6 +89,16 @@ struct StoreService: Service {
       help: "Channels that were read only when there was room for them in memory.",
       Int64(now.loops.loadsDelayed)
     )
+    samples.counter(
+      "tidemark_store_index_entries_total",
+      help: "Entries of users' indexes of channels that were written or removed.",
+      Int64(now.loops.indexEntries)
+    )
+    samples.gauge(
+      "tidemark_store_membership_changes_pending",
+      help: "Changes of memberships that are on their way to their users' indexes.",
+      Double(now.now.changesPending)
+    )
     samples.gauge(
       "tidemark_store_resident_bytes",
       help: "Bytes that channels occupy in memory.",

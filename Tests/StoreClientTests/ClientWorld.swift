@@ -170,11 +170,30 @@ final class ClientWorld {
 
   /// The fields after cid and counter are the token, 8 bytes, filled up to `bytes`.
   @discardableResult
-  func send(_ kind: FrameKind, _ token: UInt64, cid: String, bytes: Int, issued: UInt32? = nil) -> Bool {
-    client.send(kind, cid: Array(cid.utf8).span.bytes, token: token, issued: issued) { buffer in
+  func send(
+    _ kind: FrameKind,
+    _ token: UInt64,
+    cid: String,
+    bytes: Int,
+    issued: UInt32? = nil,
+    thread: String? = nil
+  ) -> Bool {
+    let fields = { (buffer: inout ByteBuffer) in
       buffer.writeInteger(token)
       buffer.writeRepeatingByte(0, count: bytes - 8)
     }
+    let cid = Array(cid.utf8)
+    guard let thread = thread.map({ Array($0.utf8) }) else {
+      return client.send(kind, cid: cid.span.bytes, token: token, issued: issued, fields)
+    }
+    return client.send(
+      kind,
+      cid: cid.span.bytes,
+      token: token,
+      issued: issued,
+      thread: thread.span.bytes,
+      fields
+    )
   }
 
   func flush() {

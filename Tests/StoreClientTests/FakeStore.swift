@@ -34,7 +34,8 @@ final class FakeStore {
     var counter: UInt64?
     /// The fields after name and counter.
     var rest: [UInt8]
-    /// What stood behind the fields.
+    /// The thread's name, as the flag says, and what stood behind the fields: both are cut off from `rest`.
+    var thread: String?
     var issued: UInt32?
   }
 
@@ -174,7 +175,15 @@ final class FakeConnection {
     let counter = header.kind.isCommand ? try reader.varint() : nil
     let issuedCount = header.flags.contains(.issued) ? FrameHeader.issuedByteCount : 0
     guard reader.remaining >= issuedCount else { return fail(.malformedFrame) }
-    let rest = try reader.raw(reader.remaining - issuedCount).withUnsafeBytes { Array($0) }
+    var rest = try reader.raw(reader.remaining - issuedCount).withUnsafeBytes { Array($0) }
+    var thread: String?
+    if header.flags.contains(.thread) {
+      // The tests' fields are the token and zeros: what follows the last zero is the length and the name.
+      let name = rest.suffix(while: { $0 != 0 })
+      guard let length = name.first, Int(length) == name.count - 1 else { return fail(.malformedFrame) }
+      thread = String(decoding: name.dropFirst(), as: UTF8.self)
+      rest.removeLast(name.count)
+    }
     let issued = try reader.raw(issuedCount).withUnsafeBytes { Array($0) }
     let request = FakeStore.Request(
       connection: number,
@@ -186,6 +195,7 @@ final class FakeConnection {
       name: name,
       counter: counter,
       rest: rest,
+      thread: thread,
       issued: issued.isEmpty ? nil : issued.reduce(0) { $0 << 8 | UInt32($1) }
     )
     store.take(request)
@@ -196,5 +206,11 @@ final class FakeConnection {
     output.writeFrame(
       FrameHeader(request.kind.reply, shard: request.shard, correlation: request.correlation)
     ) { $0.writeBytes(request.rest) }
+  }
+}
+
+extension [UInt8] {
+  fileprivate func suffix(while isIncluded: (UInt8) -> Bool) -> ArraySlice<UInt8> {
+    self[(lastIndex { !isIncluded($0) } ?? -1) + 1..<count]
   }
 }

@@ -6,8 +6,8 @@ import Testing
 @testable import StoreClient
 
 /// The table alone, as stories: an event to the left, what comes of it to the right. `c1` is command 1, `q2`
-/// query 2; on the wire a command is shown with its counter (`c1#1`), what was issued with its time (`c1#1@7`),
-/// a resend with `!`.
+/// query 2; on the wire a command is shown with its counter (`c1#1`), a thread with its parent (`c1#1/m1`), what
+/// was issued with its time (`c1#1@7`), a resend with `!`.
 struct RequestTableTests {
   struct Story: CustomTestStringConvertible {
     var testDescription: String
@@ -50,6 +50,16 @@ struct RequestTableTests {
         ("ended", "c1 outcome_unknown, c3 outcome_unknown, c4 outcome_unknown"), ("send c5 8", "queued"),
         ("open 100", ""), ("write", "q2@0! c5#1@8"), ("lost", ""), ("open 100", ""),
         ("write", "q2@0! c5#1@8!"), ("reply q2", "deliver"), ("reply c5", "deliver"), ("retained", "0"),
+      ]
+    ),
+    Story(
+      "so does its thread, before the token's time",
+      [
+        ("send c1 m1", "queued"), ("send c2 m2 7", "queued"), ("send c3 8", "queued"),
+        ("write", "c1#1/m1 c2#2/m2@7 c3#3@8"), ("send c4 m4 0", "queued"), ("send c5 m5", "queued"),
+        ("lost", ""), ("open 100", ""), ("write", "c1#1/m1! c2#2/m2@7! c3#3@8! c4#4/m4@0 c5#5/m5"),
+        ("reply c2", "deliver"), ("lost", ""), ("open 100", ""),
+        ("write", "c1#1/m1! c3#3@8! c4#4/m4@0! c5#5/m5!"),
       ]
     ),
     Story(
@@ -163,7 +173,9 @@ struct RequestTableTests {
       case 0..<8:
         sent += 1
         let issued = Int.random(in: 0..<3, using: &generator) == 0 ? " \(sent)" : ""
-        _ = player.play("send \(Bool.random(using: &generator) ? "c" : "q")\(sent)\(issued)")
+        let isCommand = Bool.random(using: &generator)
+        let thread = isCommand && Int.random(in: 0..<3, using: &generator) == 0 ? " m\(sent)" : ""
+        _ = player.play("send \(isCommand ? "c" : "q")\(sent)\(thread)\(issued)")
       case 8..<12: if isOpen { _ = player.play("write") }
       case 12..<17: if isOpen { player.replyToAny(using: &generator) }
       case 17: _ = player.play("tick 1")
@@ -205,13 +217,24 @@ private final class Player {
     case "send":
       let token = UInt64(words[1].dropFirst())!
       let cid = Array("messaging:general".utf8)
-      let outcome = table.append(
-        words[1].hasPrefix("c") ? .markRead : .getChannel,
-        shard: nil,
-        name: cid.span.bytes,
-        token: token,
-        issued: words.count > 2 ? UInt32(words[2])! : nil
-      ) { $0.writeInteger(token) }
+      let kind = words[1].hasPrefix("c") ? FrameKind.markRead : .getChannel
+      let issued = words.dropFirst(2).compactMap { UInt32($0) }.first
+      let thread = words.dropFirst(2).first { $0.hasPrefix("m") }.map { Array($0.utf8) }
+      let outcome =
+        if let thread {
+          table.append(
+            kind,
+            shard: nil,
+            name: cid.span.bytes,
+            token: token,
+            issued: issued,
+            thread: thread.span.bytes
+          ) { $0.writeInteger(token) }
+        } else {
+          table.append(kind, shard: nil, name: cid.span.bytes, token: token, issued: issued) {
+            $0.writeInteger(token)
+          }
+        }
       if outcome == .queued { names[token] = words[1] }
       return "\(outcome)"
     case "write":
@@ -260,6 +283,7 @@ private final class Player {
       let fields = try! reader.raw(8).withUnsafeBytes { Array($0) }
       let name = names[token(of: fields)]!
       var word = name + (counter.map { "#\($0)" } ?? "")
+      if header.flags.contains(.thread) { word += "/\(try! reader.text())" }
       if header.flags.contains(.issued) {
         let issued = try! reader.raw(FrameHeader.issuedByteCount).withUnsafeBytes { Array($0) }
         word += "@\(issued.reduce(UInt32(0)) { $0 << 8 | UInt32($1) })"

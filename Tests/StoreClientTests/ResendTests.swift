@@ -38,6 +38,11 @@ struct ResendTests {
     token.isMultiple(of: 3) ? 1_700_000_000 + UInt32(token) : nil
   }
 
+  /// Every fifth one is in a thread, where it can be.
+  private static func thread(_ token: UInt64, _ kind: FrameKind) -> String? {
+    token.isMultiple(of: 5) && kind == .markRead ? "parent-\(token)" : nil
+  }
+
   /// 400 requests over a connection that is cut again and again, both ways, within frames.
   static func story(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
@@ -58,13 +63,16 @@ struct ResendTests {
       for _ in 0..<Int.random(in: 0...20, using: &generator) where next < 400 {
         let isCommand = Bool.random(using: &generator)
         let cid = "messaging:c\(next % 7)"
+        let kind = isCommand ? FrameKind.markRead : .getChannel
         guard
           world.send(
-            isCommand ? .markRead : .getChannel,
+            kind,
             next,
             cid: cid,
-            bytes: 8 + Int.random(in: 0...60, using: &generator),
-            issued: issued(next)
+            // A zero at least ends the fields: the fake store tells the thread's name by it.
+            bytes: 9 + Int.random(in: 0...60, using: &generator),
+            issued: issued(next),
+            thread: thread(next, kind)
           )
         else { break }
         next += 1
@@ -100,6 +108,7 @@ struct ResendTests {
     }
     for request in store.requests {
       #expect(request.issued == issued(token(of: request.rest)), comment)
+      #expect(request.thread == thread(token(of: request.rest), request.kind), comment)
       guard let counter = request.counter else { continue }
       #expect(applied[counter]!.rest == request.rest, comment)
       // What is sent for the first time is the next one; what was seen before says that it is a resend.
