@@ -1,0 +1,220 @@
+import Foundation
+import HTTP2Session
+import NIOCore
+import Testing
+import Yams
+
+@testable import Gateway
+
+/// Proto/openapi.yaml says what the code does: each is held against the other. That the answers are as described is
+/// shown against the real programs, by OpenAPITests.
+@Suite struct APIDocumentTests {
+  private typealias Object = [String: Any]
+
+  private static let methods: [(name: String, method: HTTP2Method)] = [
+    ("get", .get), ("put", .put), ("post", .post), ("delete", .delete), ("patch", .patch),
+  ]
+
+  /// Codes that HAProxy sends in the gateways' place (Deploy/haproxy).
+  private static let codesOfTheLoadBalancer: Set<String> = ["gateway_unavailable", "request_timeout"]
+  /// The statuses that only it sends.
+  private static let statusesOfTheLoadBalancer: Set<String> = ["408", "502", "504"]
+
+  private let document: Object
+  private let operations: [(path: String, method: HTTP2Method, operation: Object)]
+
+  init() throws {
+    document = try #require(try Yams.load(yaml: String(buffer: ServedDocument.body)) as? Object)
+    var operations: [(path: String, method: HTTP2Method, operation: Object)] = []
+    for (path, item) in try #require(document["paths"] as? [String: Object]) {
+      for (name, method) in Self.methods {
+        if let operation = item[name] as? Object { operations.append((path, method, operation)) }
+      }
+    }
+    self.operations = operations
+  }
+
+  /// The name of the route that a described path leads to, with parts of the right form in it, or the code of the refusal.
+  private static func route(_ method: HTTP2Method, _ path: String) -> String {
+    var concrete = path
+    for (part, value) in [
+      ("{cid}", "messaging:general"), ("{type}", "messaging"), ("{id}", "m1"), ("{user}", "bob"),
+      ("{name}", "relay"),
+    ] { concrete = concrete.replacingOccurrences(of: part, with: value) }
+    let bytes = Array(concrete.utf8)
+    do throws(Problem) {
+      return "\(try Router().match(method, bytes.span.bytes, PathScratch()).route.name)"
+    } catch {
+      return error.code.rawValue
+    }
+  }
+
+  @Test func everyRouteIsDescribedAndEveryDescriptionIsARoute() {
+    for (path, method, operation) in operations {
+      #expect(Self.route(method, path) == operation["operationId"] as? String, "\(method) \(path)")
+    }
+    let described = operations.compactMap { $0.operation["operationId"] as? String }
+    #expect(described.count == Route.allCases.count)
+    #expect(Set(described) == Set(Route.allCases.map { "\($0.name)" }))
+    // No described path takes a method that is not described.
+    for path in Set(operations.map(\.path)) {
+      let known = operations.filter { $0.path == path }.map(\.method)
+      for (_, method) in Self.methods where !known.contains(method) {
+        #expect(Self.route(method, path) == "method_not_allowed", "\(method) \(path)")
+      }
+    }
+  }
+
+  /// Who may ask, and what is not built yet.
+  @Test func callersAreThoseOfTheRoutes() throws {
+    for route in Route.allCases {
+      let operation = try operation(of: route)
+      let security =
+        operation["security"] as? [[String: Any]] ?? document["security"] as? [[String: Any]] ?? []
+      let callers = Set(security.map { $0.keys.first ?? "nobody" }).subtracting(["accessToken"])
+      let expected: Set<String>
+      switch route.caller {
+      case .server: expected = ["serverToken"]
+      case .user: expected = ["serverToken", "userToken"]
+      case .anyone: expected = route == .receiveHook ? ["nobody"] : ["nobody", "serverToken"]
+      case .everybody: expected = ["nobody"]
+      }
+      #expect(callers == expected, "\(route)")
+      let statuses = try codes(of: operation)
+      #expect(
+        (statuses["501"] != nil) == !route.isBuilt,
+        "\(route) is described as \(route.isBuilt ? "not " : "")built"
+      )
+      #expect(
+        (statuses["403"]?.contains("server_token_required") ?? false)
+          == (route.caller == .server || route == .putUser)
+      )
+      #expect((statuses["401"] != nil) == (route.caller != .everybody), "\(route)")
+    }
+  }
+
+  @Test func everyCodeIsDescribedWithItsStatus() throws {
+    let schemas = try #require((document["components"] as? Object)?["schemas"] as? [String: Object])
+    let listed = try #require(schemas["ProblemCode"]?["enum"] as? [String])
+    let known = Set(ProblemCode.allCases.map(\.rawValue)).union(Self.codesOfTheLoadBalancer)
+    #expect(listed.count == known.count && Set(listed) == known)
+    var used: Set<String> = []
+    for (path, _, operation) in operations {
+      for (status, codes) in try codes(of: operation) {
+        used.formUnion(codes)
+        for code in codes where !Self.statusesOfTheLoadBalancer.contains(status) {
+          guard let own = ProblemCode(rawValue: code) else {
+            #expect(Self.codesOfTheLoadBalancer.contains(code), "\(path) has \(code)")
+            continue
+          }
+          // There is nothing to list of a deleted message, rather than a conflict.
+          let isList = own == .messageDeleted && status == "404"
+          #expect("\(own.status)" == status || isList, "\(path) has \(code) with \(status)")
+        }
+      }
+    }
+    // What no answer has as its code, entries of answers have.
+    let entries: Set<String> = ["own_message", "receipt_not_requested", "receipt_expired", "not_expected"]
+    #expect(known.subtracting(used) == entries)
+    let text = String(buffer: ServedDocument.body)
+    for code in entries {
+      #expect(
+        text.split(separator: "enum: [").dropFirst().contains { $0.prefix { $0 != "]" }.contains(code) }
+      )
+    }
+  }
+
+  @Test func limitsAreThoseOfTheCode() throws {
+    let limits = GatewayLimits()
+    let table: [(Route, path: [String], limit: Int)] = [
+      (.registerMessages, ["messages", "maxItems"], limits.messagesPerRequest),
+      (.markDelivered, ["latest_delivered_messages", "maxItems"], limits.entriesPerRequest),
+      (.markReadMany, ["read_by_channel", "maxProperties"], limits.channelsPerRequest),
+      (.acknowledgeReceipts, ["message_ids", "maxItems"], limits.entriesPerRequest),
+      (.acknowledgeReceipts, ["note", "maxLength"], limits.noteBytes),
+      (.statuses, ["message_ids", "maxItems"], limits.entriesPerRequest),
+      (.unreadOfUsers, ["user_ids", "maxItems"], limits.entriesPerRequest),
+    ]
+    for (route, path, limit) in table {
+      let body = try member(
+        of: try operation(of: route),
+        ["requestBody", "content", "application/json", "schema", "properties"]
+      )
+      #expect(try member(of: body, path) as? Int == limit, "\(route) \(path)")
+    }
+    #expect(
+      try member(of: document, ["components", "schemas", "NewMembers", "maxItems"]) as? Int
+        == limits.membersPerRequest
+    )
+    #expect(
+      try member(of: document, ["components", "parameters", "limit", "schema", "maximum"]) as? Int
+        == limits.rowsPerPage
+    )
+  }
+
+  private func operation(of route: Route) throws -> Object {
+    try #require(
+      operations.first { $0.operation["operationId"] as? String == "\(route.name)" }?.operation,
+      "\(route)"
+    )
+  }
+
+  /// The problem codes of an operation's answers, by status.
+  private func codes(of operation: Object) throws -> [String: Set<String>] {
+    var found: [String: Set<String>] = [:]
+    for (status, answer) in try #require(operation["responses"] as? [String: Object]) {
+      let answer = try resolved(answer)
+      guard let content = (answer["content"] as? Object)?["application/problem+json"] else { continue }
+      let codes = try member(of: content, ["schema", "properties", "code", "enum"])
+      found[status] = Set(try #require(codes as? [String]))
+      #expect("\(try member(of: content, ["schema", "properties", "status", "const"]))" == status)
+    }
+    return found
+  }
+
+  private func resolved(_ object: Object) throws -> Object {
+    guard let reference = object["$ref"] as? String else { return object }
+    let path = reference.split(separator: "/").dropFirst().map(String.init)
+    return try #require(try member(of: document, path) as? Object)
+  }
+
+  private func member(of value: Any, _ path: [String]) throws -> Any {
+    try path.reduce(value) { found, key in try #require((found as? Object)?[key], "\(path)") }
+  }
+
+  // MARK: Serving
+
+  /// What the program has is the file of this tree, not one of an earlier build.
+  @Test func isTheFile() throws {
+    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+    let file = root.deletingLastPathComponent().appendingPathComponent("Proto/openapi.yaml")
+    #expect(try Data(contentsOf: file) == Data(ServedDocument.body.readableBytesView))
+  }
+
+  @Test func isServedToWhoeverAsks() async throws {
+    try await TestGateway.run { gateway in
+      let client = gateway.client
+      let path = "/v1/openapi.yaml"
+      let answer = try await client.get(path, token: nil)
+      #expect(answer.status == 200 && answer.contentType == "application/yaml")
+      #expect(answer.body == String(buffer: ServedDocument.body))
+      let tag = try #require(answer.headers["etag"])
+      #expect(tag == ServedDocument.tag && tag.wholeMatch(of: /"[0-9a-f]{1,16}"/) != nil)
+      // A token is not looked at, so one that is wrong is no harm.
+      #expect(try await client.get(path, token: "nonsense").status == 200)
+      let head = try await client.request(.head, path, nil, token: nil)
+      #expect(head.status == 200 && head.body.isEmpty && head.headers["etag"] == tag)
+      #expect(head.headers["content-length"] == "\(ServedDocument.body.readableBytes)")
+      #expect(try await client.post(path, nil, token: nil).status == 405)
+    }
+  }
+
+  @Test(arguments: [
+    (#""x""#, false), ("", false), ("*", true), ("tag", true), ("W/tag", true), (#""x", tag"#, true),
+    (#""x" ,  W/tag  "#, true), ("tagtag", false),
+  ])
+  func knowsItsTag(given: String, isKnown: Bool) {
+    let bytes = Array(given.replacingOccurrences(of: "tag", with: ServedDocument.tag).utf8)
+    #expect(ServedDocument.isAmong(bytes.span.bytes) == isKnown)
+  }
+}
