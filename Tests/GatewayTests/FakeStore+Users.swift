@@ -27,6 +27,11 @@ extension FakeModel {
       let before = record
       if given & 1 != 0 { record.hidesRead = values & 1 == 0 }
       if given & 2 != 0 { record.hidesDelivered = values & 2 == 0 }
+      if given & 8 != 0 {
+        record.isErasing = true
+      } else {
+        try checkErasing(id, in: shard)
+      }
       if given & 4 != 0 { record.tokensRevokedBefore = revokedBefore }
       if before.hidesRead && !record.hidesRead { record.readShownSince = Timestamp(milliseconds: 7) }
       if record != before {
@@ -36,6 +41,16 @@ extension FakeModel {
     case .assignUser:
       let version = try reader.varint()
       let flags = try reader.varint()
+      if flags & 8 != 0, version > record.version {
+        _ = (try reader.time(), try reader.time(), try reader.time())
+        try reader.end()
+        settings[shard]?[id] = nil
+        fields.writeField(id)
+        fields.writeVarint(version)
+        fields.writeVarint(8)
+        for _ in 0..<3 { fields.writeTime(.none) }
+        return
+      }
       let assigned = UserSettings(
         user: id,
         version: version,
@@ -44,7 +59,8 @@ extension FakeModel {
         readShownSince: try reader.time(),
         deliveredShownSince: try reader.time(),
         tokensRevokedBefore: try reader.time(),
-        isSettled: true
+        isSettled: true,
+        isErasing: flags & 4 != 0
       )
       if version > record.version { record = assigned }
     default:

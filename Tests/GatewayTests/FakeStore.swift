@@ -17,6 +17,10 @@ final class FakeStore: Sendable {
     case refusingAssignments(ErrorCode)
     /// Requests of this kind with this error, all else as it should be.
     case refusingKind(FrameKind, ErrorCode)
+    /// Whatever is asked about this channel with this error, all else as it should be.
+    case refusingChannel(String, ErrorCode)
+    /// Requests of this kind not at all, all else as it should be.
+    case ignoringKind(FrameKind)
     /// All is as it should be, but a request of this kind finds the connection closed.
     case closing(FrameKind)
     /// With a payload that does not parse.
@@ -79,6 +83,11 @@ final class FakeStore: Sendable {
     try await listener.eventLoop.submit { self.model.value.unsettledNames() }.get()
   }
 
+  /// Asks the model, on its loop.
+  func ask<Answer: Sendable>(_ body: @escaping @Sendable (FakeModel) -> Answer) async throws -> Answer {
+    try await listener.eventLoop.submit { body(self.model.value) }.get()
+  }
+
   func close() async throws {
     try await listener.close()
     try await listener.eventLoop.submit { self.model.value.closeConnections() }.get()
@@ -104,6 +113,8 @@ final class FakeModel {
     /// The messages with a receipt, and the notes of those who have acknowledged them.
     var receipts: [String: [String: String]] = [:]
     var options = ChannelTypeOptions()
+    /// By parent.
+    var threads: [String: FakeThread] = [:]
   }
 
   let shardCount: UInt32
@@ -117,6 +128,17 @@ final class FakeModel {
   var settings: [UInt16: [String: UserSettings]] = [:]
   /// The shard and the token of the request that is being answered.
   var revocation: (shard: UInt16, issued: UInt32?) = (0, nil)
+  /// The request that is being answered means a thread.
+  var hasThread = false
+  /// Cids as they were made: their places in users' indexes.
+  var order: [String] = []
+  var listMax = 1_000
+  var countFrames: [Int] = []
+  /// By user: channels that have erased them, which the index still lists.
+  var stale: [String: Set<String>] = [:]
+  var staleLists = 0
+  var purges: [UInt16: Int] = [:]
+  var purgesNeeded = 0
   private var connections: [ObjectIdentifier: any NIOCore.Channel] = [:]
 
   init(shardCount: UInt32) { self.shardCount = shardCount }
@@ -148,6 +170,7 @@ final class FakeModel {
       mode = isAssignment ? .refusing(code) : .normal
     case .refusingKind(let kind, let code): mode = header.kind == kind ? .refusing(code) : .normal
     case .closing(let kind): if header.kind == kind { throw .truncated }
+    case .ignoringKind(let kind): mode = header.kind == kind ? .silent : .normal
     default: break
     }
     switch mode {
@@ -167,7 +190,7 @@ final class FakeModel {
         $0.writeRepeatingByte(0xFF, count: 20)
       }
       return
-    case .normal, .refusingAssignments, .refusingKind, .closing: break
+    case .normal, .refusingAssignments, .refusingKind, .closing, .refusingChannel, .ignoringKind: break
     }
     var fields = ByteBuffer()
     do {
@@ -195,6 +218,9 @@ final class FakeModel {
     fields: inout ByteBuffer
   ) throws {
     var reader = FieldReader(payload)
+    hasThread = header.flags.contains(.thread)
+    if header.kind == .unreadCounts { return try unreadCounts(header, &reader, mode, fields: &fields) }
+    if header.kind == .purge { return purge(header.shard.rawValue, fields: &fields) }
     if header.kind == .listUnsettled { return listUnsettled(header.shard.rawValue, fields: &fields) }
     if header.kind == .listChannelTypes {
       let records = (types[header.shard.rawValue] ?? [:]).values.sorted { $0.name < $1.name }
@@ -209,24 +235,31 @@ final class FakeModel {
       return try channelType(header, name, &reader, fields: &fields)
     case .patchUser, .assignUser, .getUser:
       return try user(header, name, tokenIssued, &reader, fields: &fields)
+    case .listChannels: return try listChannels(header, name, tokenIssued, &reader, fields: &fields)
     case .settle: return try settle(header.shard.rawValue, name, &reader, fields: &fields)
     default:
       let owner = ShardID.owning(Array(name.utf8).span.bytes, count: Int(shardCount))
       guard owner == header.shard else { throw Refused(code: .wrongShard) }
     }
+    if case .refusingChannel(name, let code) = mode { throw Refused(code: code) }
+    if header.kind == .deleteChannel {
+      try reader.end()
+      return deleteChannel(name, fields: &fields)
+    }
+    revocation = (header.shard.rawValue, tokenIssued)
     if header.kind == .putChannel {
       let created = channels[name] == nil
       var channel = channels[name] ?? Channel()
       channel.options = channel.options.applying(try reader.optionPatch())
       try addMembers(&reader, to: &channel)
       channels[name] = channel
+      if created { order.append(name) }
       fields.writeInteger(UInt8(created ? 1 : 0))
       write(channel, name, into: &fields)
       try reader.end()
       return
     }
     guard var channel = channels[name] else { throw Refused(code: .channelNotFound) }
-    revocation = (header.shard.rawValue, tokenIssued)
     try answer(header.kind, name, &channel, &reader, fields: &fields)
     try reader.end()
     channels[name] = channel
@@ -252,6 +285,10 @@ final class FakeModel {
       let (id, user) = (try reader.text(), try reader.text())
       _ = try reader.time()
       let flags = try reader.varint()
+      try checkErasing(user, in: revocation.shard)
+      if let parent = try thread(&reader) {
+        return try reply(id, user, to: parent, &channel, fields: &fields)
+      }
       if channel.deleted.contains(id) { throw Refused(code: .messageDeleted) }
       let known = channel.messages.firstIndex(of: id)
       if known == nil {
@@ -269,6 +306,10 @@ final class FakeModel {
       channel.deleted.insert(id)
       fields.writeVarint((channel.messages.firstIndex(of: id) ?? -1) + 1)
     case .markRead, .markUnread, .markDelivered: try mark(kind, &channel, &reader, fields: &fields)
+    case .truncateChannel:
+      try truncate(&channel, before: try reader.text())
+      write(channel, cid, into: &fields)
+    case .eraseMember: eraseMember(cid, &channel, try reader.text(), fields: &fields)
     case .readState: try readState(channel, &reader, fields: &fields)
     case .statuses: try statuses(channel, &reader, fields: &fields)
     case .acknowledge: try acknowledge(&channel, &reader, fields: &fields)
@@ -281,6 +322,7 @@ final class FakeModel {
   private func addMembers(_ reader: inout FieldReader, to channel: inout Channel) throws {
     for _ in 0..<(try reader.count()) {
       let (user, role) = (try reader.text(), try reader.text())
+      try checkErasing(user, in: revocation.shard)
       if !channel.members.contains(where: { $0.user == user }) {
         channel.members.append((user, Member(role: role, joined: channel.messages.count)))
       }
@@ -298,6 +340,9 @@ final class FakeModel {
     try checkToken(of: user)
     guard let place = channel.members.firstIndex(where: { $0.user == user }) else {
       throw Refused(code: .notAMember)
+    }
+    if let parent = try thread(&reader) {
+      return try markThread(kind, parent, user, message, &channel, fields: &fields)
     }
     var sequence = UInt32(channel.messages.count)
     if !message.isEmpty {

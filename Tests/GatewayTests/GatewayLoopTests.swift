@@ -120,10 +120,7 @@ import Testing
         try await client.post("/v1/channels/nocolon/read", nil, token: nil).verdict == "400 invalid_cid"
       )
       let unbuilt: [(HTTP2Method, String)] = [
-        (.delete, "/v1/channels/a:b"), (.post, "/v1/channels/a:b/truncate"), (.delete, "/v1/users/alice"),
-        (.get, "/v1/users/alice/unread"),
-        (.get, "/v1/users/alice/channels"),
-        (.post, "/v1/unread"), (.get, "/v1/events"), (.post, "/v1/push/tickets"), (.post, "/v1/push/acks"),
+        (.get, "/v1/events"), (.post, "/v1/push/tickets"), (.post, "/v1/push/acks"),
         (.post, "/v1/push/hooks/x"), (.post, "/v1/frames"),
       ]
       for (method, path) in unbuilt {

@@ -44,6 +44,7 @@ import Testing
     (.post, "/v1/push/acks", "acknowledge_pushes"),
     (.post, "/v1/push/hooks/fcm", "receive_hook"),
     (.post, "/v1/frames", "frames"),
+    (.get, "/v1/openapi.yaml", "api_document"),
     // HEAD goes where GET goes.
     (.head, "/v1/channels/messaging:c1/read-state", "read_state messaging:c1"),
     // Queries and escapes.

@@ -25,6 +25,7 @@ import Testing
       case .assign(let spread, let value, let shardCount):
         "assign \(spread) v\(value.version) to \(shardCount - 1)"
       case .settle(let spread, let value, _): "settle \(spread) v\(value.version)"
+      case .erase(let spread, let settings, _): "erase \(spread) v\(settings.version)"
       }
     }
   }
@@ -65,6 +66,19 @@ import Testing
     #expect(round(&settling, [value(1)]) == [])
     #expect(round(&settling, [value(1, version: 2)]) == [])
     #expect(round(&settling, [value(1, version: 2)]) == ["assign 0 v2 to 2"])
+  }
+
+  @Test func anErasingIsGoneOnWith() {
+    var settling = Settling()
+    let type = value(1)
+    let erasing = SharedValue.user(UserSettings(user: type.name, version: 5, isErasing: true))
+    #expect(round(&settling, [erasing]) == [])
+    #expect(round(&settling, [erasing]) == ["erase 0 v5"])
+    #expect(settling.isBusy)
+    // Not done: it is found again.
+    #expect(settling.settled(0, isDone: false) == [] && !settling.isBusy)
+    #expect(round(&settling, [erasing]) == ["erase 0 v5"])
+    #expect(settling.settled(0, isDone: true) == [] && settling.settledCount == 1)
   }
 
   @Test func aUserIsNoTypeOfThatName() {

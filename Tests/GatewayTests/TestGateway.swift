@@ -237,7 +237,7 @@ final class TestClientDelegate: HTTP2ClientDelegate {
   ) {
     var headers: [String: String] = [:]
     let names: [StaticString] = [
-      "x-request-id", "retry-after", "allow", "www-authenticate", "content-length",
+      "x-request-id", "retry-after", "allow", "www-authenticate", "content-length", "etag",
     ]
     for name in names { headers["\(name)"] = response.header(name)?.text }
     let answer = TestAnswer(

@@ -30,6 +30,18 @@ package enum ChannelJSON {
     buffer.writeStaticString("}}")
   }
 
+  /// Writes `{"cid","deleted"}`.
+  static func writeDeleted(_ cid: RawSpan, wasThere: Bool, into buffer: inout ByteBuffer) {
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 64 + OutputRawSpan.jsonStringByteMax(cid.byteCount)) {
+      out in
+      out.literal("{\"cid\":")
+      out.jsonString(cid)
+      out.literal(",\"deleted\":")
+      out.bool(wasThere)
+      out.literal("}")
+    }
+  }
+
   /// Writes `{"type","version","options"}`.
   package static func write(_ record: ChannelTypeRecord, into buffer: inout ByteBuffer) {
     buffer.writeStaticString("{\"type\":")

@@ -40,6 +40,7 @@ package enum ProblemCode: String, CaseIterable, Sendable {
   // 405 and beyond
   case methodNotAllowed = "method_not_allowed"
   case messageDeleted = "message_deleted"
+  case userErased = "user_erased"
   case receiptNotRequested = "receipt_not_requested"
   case receiptExpired = "receipt_expired"
   case notExpected = "not_expected"
@@ -68,7 +69,7 @@ package enum ProblemCode: String, CaseIterable, Sendable {
       403
     case .routeNotFound, .channelNotFound, .memberNotFound, .messageNotFound: 404
     case .methodNotAllowed: 405
-    case .messageDeleted, .limitReached, .receiptNotRequested, .receiptExpired, .notExpected: 409
+    case .messageDeleted, .userErased, .limitReached, .receiptNotRequested, .receiptExpired, .notExpected: 409
     case .bodyTooLarge: 413
     case .contentTypeNotSupported: 415
     case .headersTooLarge: 431
@@ -118,6 +119,7 @@ package enum ProblemCode: String, CaseIterable, Sendable {
     case .messageNotFound: "There is no such message in the channel, or not yet"
     case .methodNotAllowed: "The route does not take this method"
     case .messageDeleted: "The message has been deleted"
+    case .userErased: "The user is being erased; nothing new is made in their name"
     case .limitReached: "A limit of the channel is reached"
     case .bodyTooLarge: "The body is larger than this service takes"
     case .contentTypeNotSupported: "The body is not application/json"

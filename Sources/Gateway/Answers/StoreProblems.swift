@@ -43,6 +43,7 @@ extension Problem {
     case .receiptExpired: .receiptExpired
     case .notExpected: .notExpected
     case .invalidCursor: .invalidCursor
+    case .userErased: .userErased
     case .frameTooLarge: .bodyTooLarge
     case .malformedFrame, .unsupportedVersion, .authenticationFailed, .unknownKind, .handshakeRequired,
       .handshakeTimeout:

@@ -9,6 +9,8 @@ struct GatewayCounters {
   var tokenMisses: UInt64 = 0
   var tokenRefusals: UInt64 = 0
   var connectionsOpened: UInt64 = 0
+  /// Users of whom nothing is left.
+  var usersErased: UInt64 = 0
   /// Of connections that have closed; those of open ones are added when they are told.
   private var closed = HTTP2Counters()
   /// Round trips to the store, one measured per flush.
@@ -65,6 +67,11 @@ struct GatewayCounters {
       "tidemark_gateway_connections_total",
       help: "HTTP/2 connections accepted.",
       Int64(connectionsOpened)
+    )
+    samples.counter(
+      "tidemark_gateway_users_erased_total",
+      help: "Users erased to the end.",
+      Int64(usersErased)
     )
     samples.histogram(
       "tidemark_gateway_store_round_trip_seconds",

@@ -13,8 +13,7 @@ extension GatewayLoop: StoreClientDelegate {
   package func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
     guard let request = pending.remove(token) else { return }
     if request.sentAt > 0 { noteRoundTrip(request.sentAt) }
-    if request.shape == .entry { return entryReplied(request, kind, payload) }
-    if request.shape.isSettling { return settlingReplied(request, kind, payload) }
+    if request.shape.isPart { return partReplied(request, kind, payload) }
     guard let connection = connections.connection(request.connection) else { return }
     connections.markDirty(request.connection)
     do throws(WireError) {
@@ -28,13 +27,36 @@ extension GatewayLoop: StoreClientDelegate {
   /// Answers with what the failure means to the caller.
   package func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
     guard let request = pending.remove(token) else { return }
-    if request.shape.isSettling { return settlingFailed(request) }
     let problem = Problem(failure, route: request.route, isServer: request.isServer)
-    if request.shape == .entry { return entryFailed(request, problem) }
+    if request.shape.isPart { return partFailed(request, problem) }
     guard let connection = connections.connection(request.connection), connection.isOpen(request.stream)
     else { return }
     connections.markDirty(request.connection)
     answer(problem, request.route.rawValue, request.stream, connection)
+  }
+
+  private func partReplied(_ request: PendingRequest, _ kind: FrameKind, _ payload: RawSpan) {
+    if request.shape == .entry {
+      entryReplied(request, kind, payload)
+    } else if request.shape.isJob {
+      jobReplied(request, kind, payload)
+    } else if request.shape.isErasure {
+      erasureReplied(request, kind, payload)
+    } else {
+      settlingReplied(request, kind, payload)
+    }
+  }
+
+  private func partFailed(_ request: PendingRequest, _ problem: Problem) {
+    if request.shape == .entry {
+      entryFailed(request, problem)
+    } else if request.shape.isJob {
+      jobFailed(request, problem)
+    } else if request.shape.isErasure {
+      erasureFailed(request, problem)
+    } else {
+      settlingFailed(request)
+    }
   }
 
   /// Sends the answers of one read of the store's connection.
@@ -85,6 +107,14 @@ extension GatewayLoop: StoreClientDelegate {
       if request.shape == .createdChannel { status = try reader.byte() == 1 ? 201 : 200 }
       let channel = try ChannelFields(&reader)
       connection.respond(request.stream, status: status) { ChannelJSON.writeAnswer(channel, into: &$0) }
+    case .deletedChannel:
+      let wasThere = try reader.byte() == 1
+      try reader.end()
+      respondWithDeletion(request, connection, wasThere: wasThere)
+    case .channelsOfUser:
+      var body = ByteBuffer()
+      try UnreadJSON.writeChannels(&reader, into: &body)
+      connection.respond(request.stream, status: 200, body: body)
     case .channelType:
       let record = try reader.channelTypeRecord()
       connection.respond(request.stream, status: 200) { ChannelJSON.write(record, into: &$0) }
@@ -106,7 +136,9 @@ extension GatewayLoop: StoreClientDelegate {
       connection.respond(request.stream, status: 200, body: body)
     case .status, .statuses:
       return try replyStatuses(request, &reader, connection)
-    case .entry, .unsettled, .assignment, .settlement:
+    case .entry, .jobMark, .jobList, .jobCount, .jobMarkAll, .jobLocate, .jobDetail, .erasureBegun,
+      .erasureAssigned, .erasureChecked, .erasureListed, .erasureErased, .erasureForgot, .erasurePurged,
+      .unsettled, .assignment, .settlement:
       return
     }
     counters.answered(request.route.rawValue, status: status)
@@ -170,6 +202,19 @@ extension GatewayLoop: StoreClientDelegate {
           )
         }
         buffer.writeStaticString("}")
+      }
+    }
+  }
+
+  private func respondWithDeletion(
+    _ request: PendingRequest,
+    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    wasThere: Bool
+  ) {
+    connection.respond(request.stream, status: 200) { buffer in
+      connection.withRequest(request.stream) { received in
+        guard let match = try? self.router.match(received.method, received.path, self.scratch) else { return }
+        ChannelJSON.writeDeleted(match.subject, wasThere: wasThere, into: &buffer)
       }
     }
   }

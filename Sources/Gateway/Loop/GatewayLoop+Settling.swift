@@ -50,6 +50,9 @@ extension GatewayLoop {
     }
   }
 
+  /// An erasing that a round has begun has come to its end.
+  func settlingErased(_ spread: Int, isDone: Bool) { perform(settling.settled(spread, isDone: isDone)) }
+
   func settlingFailed(_ request: PendingRequest) {
     perform(failure(of: request.shape, Int(request.entry)))
   }
@@ -85,6 +88,10 @@ extension GatewayLoop {
         let name = Array(value.name.utf8)
         let home = value.home(shardCount: shardCount)
         waiting += ask(.settle, home, name, .settlement, spread) { value.writeSettlement(into: &$0) }
+      case .erase(let spread, let settings, let shardCount):
+        if !erase(settings, shardCount: shardCount, settling: spread) {
+          waiting += settling.settled(spread, isDone: false)
+        }
       }
     }
   }

@@ -37,6 +37,11 @@ package final class GatewayLoop {
   var gathers: [Gather?] = []
   var freeGathers: [UInt32] = []
   var counters = GatewayCounters()
+  var userJobs = UserJobTable()
+  var erasures: [ErasureJob?] = []
+  var freeErasures: [UInt32] = []
+  /// No more is begun by itself.
+  private(set) var isClosed = false
   var settling = Settling()
   /// Nil where this loop leaves settling to others, or has ended.
   var settlingTicker: RepeatedTask?
@@ -108,6 +113,8 @@ package final class GatewayLoop {
   /// Ends the way to the store; what still waits is answered 503.
   func close() -> EventLoopFuture<Void> {
     stopSettling()
+    isClosed = true
+    endErasures()
     return store.close()
   }
 
@@ -171,6 +178,16 @@ package final class GatewayLoop {
       "tidemark_gateway_values_settled_total",
       help: "Changes of channel types and users that their gateway did not finish, brought to every shard.",
       Int64(settling.settledCount)
+    )
+    samples.gauge(
+      "tidemark_gateway_user_jobs",
+      help: "Requests under way that go over all channels of a user.",
+      Double(userJobs.count)
+    )
+    samples.gauge(
+      "tidemark_gateway_erasures",
+      help: "Users who are being erased.",
+      Double(erasures.count - freeErasures.count)
     )
     samples.gauge(
       "tidemark_gateway_store_connections_ready",
@@ -286,6 +303,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     _ stream: HTTP2StreamHandle
   ) throws(Problem) -> Caller? {
     let identity = request.authorizationIdentity
+    if route.caller == .everybody { return Caller(userID: [], isServer: false) }
     // A device has no header: its credential is in the body.
     if route.caller == .anyone && identity == 0 { return Caller(userID: [], isServer: false) }
     switch connections.known(index, identity: identity) {
@@ -399,10 +417,13 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ route: Route,
     _ shape: ReplyShape,
+    thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let token = keep(context, route, shape)
-    guard store.send(kind, cid: cid, token: token, issued: context.caller.issued, fields) else {
+    guard
+      store.send(kind, cid: cid, token: token, issued: context.caller.issued, thread: thread, fields)
+    else {
       _ = pending.remove(token)
       throw Problem(.storeBusy)
     }

@@ -12,6 +12,10 @@ enum ReplyShape: UInt8 {
   case createdChannel
   /// `{"channel": …}`.
   case channel
+  /// `{"cid", "deleted"}`.
+  case deletedChannel
+  /// `{"channels": […]}` of a user.
+  case channelsOfUser
   case readState
   /// One status.
   case status
@@ -27,12 +31,32 @@ enum ReplyShape: UInt8 {
   case memberStatuses
   /// One of the entries of a ``Gather``.
   case entry
+  // What a ``UserJob`` asks for; `gather` is its place, `entry` the user's, the frame's, the mark's or the channel's.
+  case jobMark
+  case jobList
+  case jobCount
+  case jobMarkAll
+  case jobLocate
+  case jobDetail
+  // What an ``ErasureJob`` asks for; `gather` is its place, `entry` the channel's or the shard.
+  case erasureBegun
+  case erasureAssigned
+  case erasureChecked
+  case erasureListed
+  case erasureErased
+  case erasureForgot
+  case erasurePurged
   // What ``Settling`` asks for; `entry` is the shard, or the number of the value.
   case unsettled
   case assignment
   case settlement
 
-  var isSettling: Bool { rawValue >= ReplyShape.unsettled.rawValue }
+  /// Whether a reply is not the answer itself, but one of what makes it.
+  var isPart: Bool { rawValue >= ReplyShape.entry.rawValue }
+  var isJob: Bool { (ReplyShape.jobMark.rawValue...ReplyShape.jobDetail.rawValue).contains(rawValue) }
+  var isErasure: Bool {
+    (ReplyShape.erasureBegun.rawValue...ReplyShape.erasurePurged.rawValue).contains(rawValue)
+  }
 }
 
 /// A request that waits for the store.
@@ -40,7 +64,7 @@ struct PendingRequest {
   var stream: HTTP2StreamHandle
   /// The connection's place in the ``ConnectionTable``.
   var connection: UInt32
-  /// The place of its ``Gather``, and the entry's in that; unused for other shapes.
+  /// The place of its ``Gather``, and the entry's in that; or as the shape says; unused for others.
   var gather: UInt32 = 0
   var entry: UInt32 = 0
   var shape: ReplyShape

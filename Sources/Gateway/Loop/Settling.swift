@@ -25,6 +25,8 @@ struct Settling {
     case assign(Int, SharedValue, shardCount: Int)
     /// settle at the value's home; its answer is ``settled(_:isDone:)``.
     case settle(Int, SharedValue, shardCount: Int)
+    /// The user is being erased: all of ``Erasure`` that is left; its end is ``settled(_:isDone:)``.
+    case erase(Int, UserSettings, shardCount: Int)
   }
 
   /// In place of the shards that are waited for: only its home's answer is still to come.
@@ -152,7 +154,10 @@ struct Settling {
     while round.spreads.count < Self.spreadsMax, let value = round.due.popLast() {
       let index = round.nextSpread
       round.nextSpread += 1
-      if round.shardCount == 1 {
+      if case .user(let settings) = value, settings.isErasing {
+        round.spreads[index] = Spread(value: value, waiting: Self.settling)
+        steps.append(.erase(index, settings, shardCount: round.shardCount))
+      } else if round.shardCount == 1 {
         round.spreads[index] = Spread(value: value, waiting: Self.settling)
         steps.append(.settle(index, value, shardCount: 1))
       } else {

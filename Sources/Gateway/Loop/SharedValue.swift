@@ -58,7 +58,9 @@ enum SharedValue: Equatable {
     switch self {
     case .channelType(let record): buffer.writeOptions(record.options)
     case .user(let settings):
-      buffer.writeVarint(UInt64((settings.hidesRead ? 1 : 0) | (settings.hidesDelivered ? 2 : 0)))
+      let flags =
+        (settings.hidesRead ? 1 : 0) | (settings.hidesDelivered ? 2 : 0) | (settings.isErasing ? 4 : 0)
+      buffer.writeVarint(UInt64(flags))
       buffer.writeTime(settings.readShownSince)
       buffer.writeTime(settings.deliveredShownSince)
       buffer.writeTime(settings.tokensRevokedBefore)

@@ -26,14 +26,14 @@ extension GatewayLoop {
       if let cid = entry.member("cid")?.string, let message = entry.member("id")?.string,
         parent == nil || parent?.kind == .string
       {
-        if parent != nil {
-          finishEntry(gather, position, .notImplemented)
-        } else if !Identifier.isCID(cid) {
+        let thread = parent?.string
+        if !Identifier.isCID(cid) {
           finishEntry(gather, position, .invalidCID)
-        } else if !Identifier.isMessage(message) {
+        } else if !Identifier.isMessage(message) || !Self.isThread(thread) {
           finishEntry(gather, position, .invalidMessageID)
         } else {
-          sendEntry(.markDelivered, cid: cid, context, match.route, gather, position) { buffer in
+          sendEntry(.markDelivered, cid: cid, context, match.route, gather, position, thread: thread) {
+            buffer in
             buffer.writeField(user)
             buffer.writeField(message)
           }
@@ -54,8 +54,9 @@ extension GatewayLoop {
   ) throws(Problem) {
     let parameters = try PositionParameters(match.query, scratch)
     let body = try object(request)
-    guard let channels = try body.optionalObject("read_by_channel") else {
-      throw Problem(.notImplemented, "marking every channel read is not built yet")
+    // A null is a mistake of the caller's, and not to have everything marked.
+    guard let channels = try body.member("read_by_channel")?.object() else {
+      return try markAllRead(match, context, user: try actingUser(body, parameters, context))
     }
     guard channels.count <= limits.channelsPerRequest else {
       throw channels.error("may have at most \(limits.channelsPerRequest) entries")
@@ -106,9 +107,15 @@ extension GatewayLoop {
       do throws(Problem) {
         guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
         let message = try MessageFields(entry, now: now)
-        sendEntry(.registerMessage, cid: cid, context, match.route, gather, position) {
-          message.write(into: &$0)
-        }
+        sendEntry(
+          .registerMessage,
+          cid: cid,
+          context,
+          match.route,
+          gather,
+          position,
+          thread: message.thread
+        ) { message.write(into: &$0) }
       } catch {
         finishEntry(gather, position, error.code)
       }
@@ -129,6 +136,12 @@ extension GatewayLoop {
       return try Self.actingUser(user, context)
     }
     return try Self.actingUser(parameters.user, context)
+  }
+
+  /// Whether this can be the parent of a thread; nil: none is meant.
+  static func isThread(_ parent: RawSpan?) -> Bool {
+    guard let parent else { return true }
+    return Identifier.isMessage(parent)
   }
 
   // MARK: Gathering
@@ -159,10 +172,12 @@ extension GatewayLoop {
     _ route: Route,
     _ gather: UInt32,
     _ entry: Int,
+    thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) {
     let token = keep(context, route, .entry, gather: gather, entry: entry)
-    if !store.send(kind, cid: cid, token: token, issued: context.caller.issued, fields) {
+    let issued = context.caller.issued
+    if !store.send(kind, cid: cid, token: token, issued: issued, thread: thread, fields) {
       _ = pending.remove(token)
       finishEntry(gather, entry, .storeBusy)
     }

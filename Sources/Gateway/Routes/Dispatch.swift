@@ -22,6 +22,7 @@ extension GatewayLoop {
     case .putChannelType: try putChannelType(match, context, request)
     case .getChannelType: try getChannelType(match, context)
     case .listChannelTypes: try listChannelTypes(match, context)
+    case .apiDocument: apiDocument(match, context, request)
     case .readState: try readState(match, context)
     case .statuses: try statuses(match, context, request)
     case .messageStatus: try messageStatus(match, context)
@@ -30,8 +31,13 @@ extension GatewayLoop {
     case .chosenMembers: try chosenMembers(match, context)
     case .putUser: try putUser(match, context, request)
     case .getUser: try getUser(match, context)
-    case .deleteChannel, .truncateChannel, .deleteUser, .unreadOfUser, .channelsOfUser, .unreadOfUsers,
-      .events, .issueTickets, .acknowledgePushes, .receiveHook, .frames:
+    case .deleteChannel: try deleteChannel(match, context)
+    case .truncateChannel: try truncateChannel(match, context, request)
+    case .deleteUser: try deleteUser(match, context)
+    case .unreadOfUser: try unreadOfUser(match, context)
+    case .channelsOfUser: try channelsOfUser(match, context)
+    case .unreadOfUsers: try unreadOfUsers(match, context, request)
+    case .events, .issueTickets, .acknowledgePushes, .receiveHook, .frames:
       throw Problem(.notImplemented, "this route is not built yet")
     }
   }

@@ -32,8 +32,7 @@ extension GatewayLoop {
     var message = parameters.message
     var user = parameters.user
     var epoch: UInt64?
-    if parameters.wantsTotals { throw Problem(.notImplemented, "totals are not built yet") }
-    var hasThread = parameters.hasThread
+    var thread = parameters.thread
     if !user.isEmpty { try Self.check(user, context) }
     if !request.body.isEmpty {
       let body = try object(request)
@@ -45,18 +44,32 @@ extension GatewayLoop {
         try Self.check(given, context)
         user = given
       }
-      if try body.optionalString("thread_id") != nil { hasThread = true }
+      if let given = try body.optionalString("thread_id") {
+        guard !given.isEmpty else { throw Problem(.invalidMessageID) }
+        thread = given
+      }
       epoch = try body.optionalInteger("unread_epoch", in: 0...Int64(UInt32.max)).map { UInt64($0) }
     }
-    if hasThread { throw Problem(.notImplemented, "threads are not built yet") }
     let acting = try Self.actingUser(user, context)
     if message.isEmpty {
-      if messageRequired { throw Problem(.invalidField, "field \"message_id\" is required") }
+      // A whole thread may be marked unread, a whole channel may not.
+      if messageRequired && thread.isEmpty {
+        throw Problem(.invalidField, "field \"message_id\" is required")
+      }
     } else if !Identifier.isMessage(message) {
       throw Problem(.invalidMessageID)
     }
+    if !thread.isEmpty && !Identifier.isMessage(thread) { throw Problem(.invalidMessageID) }
     // An empty id stands for the newest message.
-    try send(kind, cid: match.subject, context, match.route, .row) { buffer in
+    if parameters.wantsTotals {
+      return try markWithTotals(kind, match, context, user: acting, thread: thread) { buffer in
+        buffer.writeField(acting)
+        buffer.writeField(message)
+        buffer.writeOptional(epoch)
+      }
+    }
+    let parent = thread.isEmpty ? nil : thread
+    try send(kind, cid: match.subject, context, match.route, .row, thread: parent) { buffer in
       buffer.writeField(acting)
       buffer.writeField(message)
       buffer.writeOptional(epoch)
@@ -70,14 +83,15 @@ struct PositionParameters: ~Escapable {
   let message: RawSpan
   /// Empty for none.
   let user: RawSpan
-  let hasThread: Bool
+  /// Empty for none.
+  let thread: RawSpan
   let wantsTotals: Bool
 
   @_lifetime(copy query)
   init(_ query: RawSpan, _ scratch: PathScratch) throws(Problem) {
     var message = query.extracting(0..<0)
     var user = query.extracting(0..<0)
-    var hasThread = false
+    var thread = query.extracting(0..<0)
     var wantsTotals = false
     if !query.isEmpty {
       var reader = QueryReader(query, scratch)
@@ -87,7 +101,7 @@ struct PositionParameters: ~Escapable {
         } else if parameter.name.equals("user_id") {
           user = parameter.value
         } else if parameter.name.equals("thread_id") {
-          hasThread = !parameter.value.isEmpty
+          thread = parameter.value
         } else if parameter.name.equals("totals") {
           wantsTotals = parameter.value.equals("true")
           guard wantsTotals || parameter.value.isEmpty || parameter.value.equals("false") else {
@@ -98,7 +112,7 @@ struct PositionParameters: ~Escapable {
     }
     self.message = message
     self.user = user
-    self.hasThread = hasThread
+    self.thread = thread
     self.wantsTotals = wantsTotals
   }
 }

@@ -14,9 +14,14 @@ extension GatewayLoop {
     let body = try object(request)
     try MessageFields.checkTypes(body)
     let message = try MessageFields(body, now: now)
-    try send(.registerMessage, cid: match.subject, context, match.route, .registration) {
-      message.write(into: &$0)
-    }
+    try send(
+      .registerMessage,
+      cid: match.subject,
+      context,
+      match.route,
+      .registration,
+      thread: message.thread
+    ) { message.write(into: &$0) }
   }
 
   /// `DELETE /v1/channels/{cid}/messages/{id}`.
@@ -33,6 +38,8 @@ struct MessageFields: ~Escapable {
   private let createdAt: Int64
   private let isSilent: Bool
   private let wantsReceipt: Bool
+  /// The message that this one replies to (R15); nil: it is one of the channel itself.
+  let thread: RawSpan?
 
   /// What is malformed as a whole: a batch with such an entry is refused before anything is sent.
   static func checkTypes(_ body: JSONValue) throws(Problem) {
@@ -64,8 +71,9 @@ struct MessageFields: ~Escapable {
     }
     isSilent = try body.optionalBool("silent") ?? false
     wantsReceipt = try body.optionalBool("receipt") ?? false
-    if try body.optionalString("parent_id") != nil {
-      throw Problem(.notImplemented, "threads are not built yet")
+    thread = try body.optionalString("parent_id")
+    if let thread {
+      guard Identifier.isMessage(thread) else { throw Problem(.invalidMessageID) }
     }
   }
 

@@ -102,11 +102,16 @@ extension GatewayLoop {
   }
 }
 
-/// The cursor of a page of rows. Callers are to take it as it is.
+/// The cursor of a page of rows, or of a user's channels. Callers are to take it as it is.
 enum PageCursor {
   /// The row number that a cursor stands for.
-  static func row(_ text: RawSpan) -> UInt32? {
-    guard text.byteCount > 1, text.unsafeLoad(fromByteOffset: 0, as: UInt8.self) == UInt8(ascii: "r") else {
+  static func row(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "r")) }
+
+  /// The place in a user's index of channels that a cursor stands for.
+  static func place(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "c")) }
+
+  private static func number(_ text: RawSpan, behind letter: UInt8) -> UInt32? {
+    guard text.byteCount > 1, text.unsafeLoad(fromByteOffset: 0, as: UInt8.self) == letter else {
       return nil
     }
     return text.extracting(1..<text.byteCount).decimal.flatMap { UInt32(exactly: $0) }

@@ -14,6 +14,7 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case putChannelType
   case getChannelType
   case listChannelTypes
+  case apiDocument
   case readState
   case statuses
   case messageStatus
@@ -24,13 +25,13 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case chosenMembers
   case putUser
   case getUser
-  // Those that are not built yet and answer 501.
   case deleteChannel
   case truncateChannel
   case deleteUser
   case unreadOfUser
   case channelsOfUser
   case unreadOfUsers
+  // Those that are not built yet and answer 501.
   case events
   case issueTickets
   case acknowledgePushes
@@ -61,6 +62,7 @@ package enum Route: UInt8, CaseIterable, Sendable {
     case .putUser: "put_user"
     case .getUser: "get_user"
     case .deleteUser: "delete_user"
+    case .apiDocument: "api_document"
     case .acknowledgeReceipts: "acknowledge_receipts"
     case .listReaders: "list_readers"
     case .listDelivered: "list_delivered"
@@ -78,7 +80,7 @@ package enum Route: UInt8, CaseIterable, Sendable {
   }
 
   /// Whether this build answers it.
-  package var isBuilt: Bool { rawValue < Route.deleteChannel.rawValue }
+  package var isBuilt: Bool { rawValue < Route.events.rawValue }
 
   /// Whether it is a question about the members of one message (R11).
   package var listsMembers: Bool {
@@ -96,6 +98,8 @@ package enum Route: UInt8, CaseIterable, Sendable {
     case user
     /// The credential, if any, is in the body.
     case anyone
+    /// Whoever there is: a credential is not looked at.
+    case everybody
   }
 
   /// API.md, "Callers" and the headings of the routes.
@@ -110,6 +114,7 @@ package enum Route: UInt8, CaseIterable, Sendable {
       .unreadOfUsers, .issueTickets, .frames:
       .server
     case .acknowledgePushes, .receiveHook: .anyone
+    case .apiDocument: .everybody
     }
   }
 }

@@ -94,6 +94,7 @@ package struct Router {
     ([.literal("v1"), .literal("unread")], [(.post, .unreadOfUsers)]),
     ([.literal("v1"), .literal("events")], [(.get, .events)]),
     ([.literal("v1"), .literal("frames")], [(.post, .frames)]),
+    ([.literal("v1"), .literal("openapi.yaml")], [(.get, .apiDocument)]),
   ]
 
   /// The route of a request.

@@ -19,6 +19,13 @@ package struct GatewayLimits: Sendable {
   package var channelsPerRequest = 1_000
   /// Rows of a page at most, and where no limit is given (API.md, "Queries").
   package var rowsPerPage = 100
+  /// Requests of each event loop that go over all channels of a user (``UserWalk``); one more is answered 503. One takes some
+  /// 30 bytes for each of the channels that it knows of and has no answer for yet, of which there are at most 21,000.
+  package var userJobs = 256
+  /// Users whom each event loop erases at once for its callers; one more is answered 503.
+  package var erasures = 16
+  /// How long the erasing of a user may take before its caller is told that it goes on.
+  package var erasureTimeout = TimeAmount.seconds(45)
   /// How often a loop looks for changes that have not reached every shard (``Settling``); nil: it leaves that to
   /// others.
   package var settlingInterval: TimeAmount? = .seconds(2)

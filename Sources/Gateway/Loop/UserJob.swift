@@ -1,0 +1,72 @@
+internal import HTTP2Session
+internal import NIOCore
+
+/// A request that goes over all channels of a user, or of a few (``UserWalk``).
+final class UserJob {
+  enum Stage {
+    /// Their position is moved first; the totals are those after it. Becomes `walking`.
+    case marking
+    case walking
+    /// Answered, or nobody is there to be answered.
+    case ended
+  }
+
+  /// One of `user_ids`: the user's place in the walk, or why there is none.
+  enum Entry {
+    case user(Int)
+    /// Nil: no string.
+    case refused(id: [UInt8]?, ProblemCode)
+  }
+
+  let connection: UInt32
+  let stream: HTTP2StreamHandle
+  let route: Route
+  let isServer: Bool
+  /// When the caller's token was issued; see ``Caller``.
+  let issued: UInt32?
+  var walk: UserWalk
+  /// In the order of the request.
+  let entries: [Entry]
+  var stage: Stage
+  /// `{"read": row}` of the mark that came first; empty where there was none.
+  var row = ByteBuffer()
+  /// Requests to the store without an answer.
+  var inFlight = 0
+
+  init(_ context: RequestContext, _ route: Route, _ walk: UserWalk, _ stage: Stage, entries: [Entry] = []) {
+    connection = context.connection
+    stream = context.stream
+    isServer = context.caller.isServer
+    issued = context.caller.issued
+    self.route = route
+    self.walk = walk
+    self.stage = stage
+    self.entries = entries
+  }
+}
+
+/// The jobs of one loop, at most so many. A job keeps its place until the last answer for it is in, so that none meets
+/// another job.
+struct UserJobTable {
+  private var jobs: [UserJob?] = []
+  private var free: [UInt32] = []
+
+  var count: Int { jobs.count - free.count }
+
+  subscript(index: UInt32) -> UserJob? { jobs[Int(index)] }
+
+  mutating func insert(_ job: UserJob) -> UInt32 {
+    if let index = free.popLast() {
+      jobs[Int(index)] = job
+      return index
+    }
+    jobs.append(job)
+    return UInt32(jobs.count - 1)
+  }
+
+  mutating func remove(_ index: UInt32) {
+    guard jobs[Int(index)] != nil else { return }
+    jobs[Int(index)] = nil
+    free.append(index)
+  }
+}

@@ -1,0 +1,149 @@
+import ReceiptModel
+import Testing
+
+@testable import Gateway
+
+/// ``Erasure`` without a store: an event to the left, the steps that come of it to the right.
+@Suite struct ErasureTests {
+  private static let alice = Array("alice".utf8)
+
+  private static func settings(_ version: UInt64 = 3) -> UserSettings {
+    UserSettings(user: "alice", version: version, isErasing: true)
+  }
+
+  private static func text(_ steps: [Erasure.Step]) -> String {
+    steps.map { step in
+      switch step {
+      case .begin: "begin"
+      case .assign: "assign"
+      case .check: "check"
+      case .list(let cursor): "list\(cursor.map { " \($0)" } ?? "")"
+      case .erase(let number): "erase \(number)"
+      case .forget: "forget"
+      case .purge(let shard): "purge \(shard.rawValue)"
+      case .wait: "wait"
+      }
+    }.joined(separator: ", ")
+  }
+
+  private func play(_ erasure: inout Erasure, _ rows: [(String, String)]) {
+    for (event, expected) in rows {
+      let words = event.split(separator: " ").map(String.init)
+      let steps: [Erasure.Step]
+      switch words[0] {
+      case "start": steps = erasure.start()
+      case "begun": steps = erasure.begun(Self.settings())
+      case "assigned": steps = erasure.assigned()
+      case "checked": steps = erasure.checked(version: 3, isErasing: words[1] == "erasing")
+      case "marked-again": steps = erasure.checked(version: 7, isErasing: true)
+      case "listed":
+        let count = Int(words[1])!
+        let cids = (0..<count).map { Array("messaging:\($0)".utf8) }
+        steps = erasure.listed(cids, next: words.count > 2 ? UInt64(words[2]) : nil)
+      case "erased": steps = erasure.erased(Int(words[1])!, .erased)
+      case "gone": steps = erasure.erased(Int(words[1])!, .wasGone)
+      case "refused": steps = erasure.erased(Int(words[1])!, .failed)
+      case "forgot": steps = erasure.forgot(isErasing: words.count > 1)
+      case "purged": steps = erasure.purged(ShardID(UInt16(words[1])!), isDone: words.count == 2)
+      case "waited": steps = erasure.waited()
+      default: steps = erasure.failed()
+      }
+      #expect(Self.text(steps) == expected, "\(event)")
+    }
+  }
+
+  @Test func goesThroughAllOfIt() {
+    var erasure = Erasure(user: Self.alice, shardCount: 2)
+    play(
+      &erasure,
+      [
+        ("start", "begin"), ("begun", "assign"), ("assigned", "check"), ("checked erasing", "list"),
+        ("listed 2 5", "erase 1, erase 0".split(separator: ", ").reversed().joined(separator: ", ")),
+        ("erased 0", ""), ("erased 1", "list 5"), ("listed 1", "erase 2"), ("gone 2", "check"),
+        // Until a list is empty.
+        ("checked erasing", "list"), ("listed 1", "erase 0"), ("gone 0", "wait"), ("waited", "check"),
+        ("checked erasing", "list"), ("listed 0", "forget"), ("forgot", "forget"),
+        ("forgot", "purge 0, purge 1"), ("purged 1 not", ""), ("purged 0", "wait"), ("waited", "purge 1"),
+        ("purged 1", ""),
+      ]
+    )
+    #expect(erasure.isDone == true && erasure.forgottenVersion == 4)
+  }
+
+  @Test func goesOnWithWhatWasFound() {
+    var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 2)
+    #expect(!erasure.settings.user.isEmpty)
+    play(&erasure, [("start", "assign"), ("assigned", "check"), ("checked erasing", "list")])
+    #expect(!erasure.isBeginning && erasure.forgottenVersion == 4)
+  }
+
+  @Test func othersMayBeQuicker() {
+    var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 1)
+    play(&erasure, [("start", "check"), ("checked done", "purge 0"), ("purged 0", "")])
+    #expect(erasure.isDone == true)
+    // Or have marked the user once more, since.
+    erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 1)
+    play(
+      &erasure,
+      [
+        ("start", "check"), ("marked-again", "list"), ("listed 0", "forget"), ("forgot erasing", "check"),
+        ("checked erasing", "list"), ("listed 0", "forget"), ("forgot", "purge 0"),
+      ]
+    )
+  }
+
+  @Test func aFailureEndsIt() {
+    let ways: [[(String, String)]] = [
+      [("start", "begin"), ("fail", "")], [("start", "begin"), ("begun", "assign"), ("fail", "")],
+      [
+        ("start", "begin"), ("begun", "assign"), ("assigned", "check"), ("checked erasing", "list"),
+        ("fail", ""), ("listed 3", ""), ("erased 0", ""),
+      ],
+      [
+        ("start", "begin"), ("begun", "assign"), ("assigned", "check"), ("checked erasing", "list"),
+        ("listed 0 9", "list 9"), ("listed 0 9", ""),
+      ],
+    ]
+    for rows in ways {
+      var erasure = Erasure(user: Self.alice, shardCount: 2)
+      play(&erasure, rows)
+      #expect(erasure.isDone == false)
+      play(&erasure, [("waited", ""), ("assigned", ""), ("forgot", ""), ("purged 0", ""), ("fail", "")])
+      #expect(erasure.isDone == false)
+    }
+  }
+
+  @Test func aChannelThatFailsIsTriedAgainAndAgain() {
+    for (found, stallsMax) in [(nil, Erasure.stallsMax), (Self.settings(), Erasure.stallsMaxSettling)] {
+      failsForEver(found, stallsMax)
+    }
+  }
+
+  private func failsForEver(_ found: UserSettings?, _ stallsMax: Int) {
+    var erasure = Erasure(user: Self.alice, settings: found, shardCount: 1)
+    if found == nil { play(&erasure, [("start", "begin"), ("begun", "check")]) }
+    if found != nil { play(&erasure, [("start", "check")]) }
+    for stall in 0...stallsMax {
+      play(
+        &erasure,
+        [
+          ("checked erasing", "list"), ("listed 1", "erase 0"),
+          ("refused 0", stall < stallsMax ? "wait" : ""),
+        ]
+      )
+      if stall < stallsMax { play(&erasure, [("waited", "check")]) }
+    }
+    #expect(erasure.isDone == false)
+  }
+
+  @Test func onlySoManyAtOnce() {
+    var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 1)
+    _ = erasure.start()
+    _ = erasure.checked(version: 3, isErasing: true)
+    let cids = (0..<200).map { Array("messaging:\($0)".utf8) }
+    #expect(erasure.listed(cids, next: 900).count == Erasure.erasesMax)
+    for number in 0..<136 { #expect(erasure.erased(number, .erased).count == 1) }
+    for number in 136..<199 { #expect(erasure.erased(number, .erased) == []) }
+    #expect(erasure.erased(199, .erased) == [.list(cursor: 900)])
+  }
+}

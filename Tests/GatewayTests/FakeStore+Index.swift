@@ -1,0 +1,169 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// A user's channels and what is unread in them. Places have holes, as they do where channels were left.
+extension FakeModel {
+  private func place(_ position: Int) -> UInt64 { UInt64(position) * 3 + 1 }
+
+  private func knows(_ cid: String, _ user: String, all: Bool) -> Bool {
+    guard let channel = channels[cid] else { return false }
+    if channel.members.contains(where: { $0.user == user }) { return true }
+    return all && (channel.senders.contains(user) || stale[user]?.contains(cid) ?? false)
+  }
+
+  func listChannels(
+    _ header: FrameHeader,
+    _ user: String,
+    _ tokenIssued: UInt32?,
+    _ reader: inout FieldReader,
+    fields: inout ByteBuffer
+  ) throws {
+    let owner = ShardID.owning(Array(user.utf8).span.bytes, count: Int(shardCount))
+    guard owner == header.shard else { throw Refused(code: .wrongShard) }
+    let all = try reader.varint() == 1
+    let limit = Int(try reader.varint())
+    let cursor = try reader.optional() ?? 0
+    try reader.end()
+    guard (1...1_000).contains(limit) else { throw Refused(code: .invalidField) }
+    revocation = (header.shard.rawValue, tokenIssued)
+    try checkToken(of: user)
+    let known = order.enumerated().filter { place($0.offset) >= cursor && knows($0.element, user, all: all) }
+    let page = known.prefix(min(limit, listMax))
+    fields.writeVarint(page.count)
+    for (_, cid) in page {
+      let row = channels[cid]?.members.firstIndex { $0.user == user }
+      ChannelEntryFields(
+        cid: cid,
+        row: row.map { UInt32($0) },
+        isMember: row != nil,
+        joinedAt: Timestamp(milliseconds: 6)
+      ).write(into: &fields)
+    }
+    fields.writeOptional(page.count < known.count ? page.last.map { place($0.offset) + 1 } ?? 0 : nil)
+    // Erased members leave the index a little after they have left the channel.
+    if all, cursor == 0 {
+      staleLists -= 1
+      if staleLists <= 0 { stale[user] = nil }
+    }
+  }
+
+  func unreadCounts(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ mode: FakeStore.Mode,
+    fields: inout ByteBuffer
+  ) throws {
+    let count = try reader.count()
+    guard (1...1_024).contains(count) else { throw Refused(code: .invalidField) }
+    countFrames.append(count)
+    fields.writeVarint(count)
+    for _ in 0..<count {
+      let (cid, user) = (try reader.text(), try reader.text())
+      _ = try reader.varint32()
+      let owner = ShardID.owning(Array(cid.utf8).span.bytes, count: Int(shardCount))
+      guard owner == header.shard else { throw Refused(code: .wrongShard) }
+      unreadCount(cid, user, mode).write(into: &fields)
+    }
+    try reader.end()
+  }
+
+  private func unreadCount(_ cid: String, _ user: String, _ mode: FakeStore.Mode) -> UnreadCountFields {
+    if case .refusingChannel(cid, let code) = mode { return .refused(code) }
+    guard let channel = channels[cid] else { return .refused(.channelNotFound) }
+    guard let member = channel.members.first(where: { $0.user == user })?.row else {
+      return .refused(.notAMember)
+    }
+    let threads = channel.threads.values.count { ($0.read[user] ?? $0.replies.count) < $0.replies.count }
+    let position = min(member.read, member.marker ?? member.read)
+    return .found(messages: UInt32(channel.messages.count) - position, threads: UInt32(threads))
+  }
+}
+
+/// A thread: who is in it, and up to which of its replies they have read.
+struct FakeThread {
+  var replies: [String] = []
+  var read: [String: Int] = [:]
+}
+
+extension FakeModel {
+  /// The thread that is meant, after all other fields.
+  func thread(_ reader: inout FieldReader) throws -> String? {
+    guard hasThread else { return nil }
+    let parent = try reader.text()
+    guard !parent.isEmpty else { throw Refused(code: .malformedFrame) }
+    return parent
+  }
+
+  private func check(_ parent: String, _ channel: Channel) throws {
+    if channel.threads.values.contains(where: { $0.replies.contains(parent) }) {
+      throw Refused(code: .invalidField, detail: "parent_id: a reply has no replies")
+    }
+    if channel.deleted.contains(parent) { throw Refused(code: .messageDeleted) }
+    guard channel.messages.contains(parent) else { throw Refused(code: .messageNotFound) }
+  }
+
+  /// register_message of a reply.
+  func reply(
+    _ id: String,
+    _ user: String,
+    to parent: String,
+    _ channel: inout Channel,
+    fields: inout ByteBuffer
+  ) throws {
+    try check(parent, channel)
+    let known = channel.threads[parent]?.replies.firstIndex(of: id)
+    if known == nil {
+      var thread = channel.threads[parent] ?? FakeThread()
+      thread.replies.append(id)
+      thread.read[user] = thread.replies.count
+      if let place = channel.messages.firstIndex(of: parent), !channel.senders[place].isEmpty {
+        let sender = channel.senders[place]
+        thread.read[sender] = thread.read[sender] ?? 0
+      }
+      channel.threads[parent] = thread
+    }
+    fields.writeInteger(UInt8(known == nil ? 1 : 0))
+    fields.writeVarint((known ?? (channel.threads[parent]?.replies.count ?? 0) - 1) + 1)
+    fields.writeInteger(UInt8(0))
+    fields.writeInteger(UInt8(0))
+  }
+
+  /// A mark in a thread; its row has the thread's sequence numbers.
+  func markThread(
+    _ kind: FrameKind,
+    _ parent: String,
+    _ user: String,
+    _ message: String,
+    _ channel: inout Channel,
+    fields: inout ByteBuffer
+  ) throws {
+    try check(parent, channel)
+    let replies = channel.threads[parent]?.replies ?? []
+    var sequence = replies.count
+    if !message.isEmpty {
+      guard let place = replies.firstIndex(of: message) else { throw Refused(code: .messageNotFound) }
+      sequence = place + 1
+    }
+    switch kind {
+    case .markRead:
+      channel.threads[parent, default: FakeThread()].read[user] = sequence
+    case .markUnread:
+      guard channel.threads[parent]?.read[user] != nil else { throw Refused(code: .notAMember) }
+      channel.threads[parent]?.read[user] = message.isEmpty ? 0 : sequence - 1
+    default: break
+    }
+    let read = channel.threads[parent]?.read[user] ?? 0
+    fields.writeField(user)
+    fields.writeTime(Timestamp(milliseconds: 3))
+    fields.writeField(read > 0 ? replies[read - 1] : "")
+    fields.writeVarint(read)
+    fields.writeTime(.none)
+    fields.writeField("")
+    fields.writeVarint(0)
+    fields.writeVarint(1)
+    fields.writeVarint(replies.count - read)
+    fields.writeField(read < replies.count ? replies[read] : "")
+    fields.writeVarint(0)
+  }
+}
