@@ -155,6 +155,9 @@ package enum FrameTable {
         FieldSpec("version", .varint()),
       ]
     ),
+    FrameSpec(0x1D, "delete_channel", [cid, counter]),
+    FrameSpec(0x1E, "truncate_channel", [cid, counter, message]),
+    FrameSpec(0x1F, "erase_member", [cid, counter, user]),
 
     // Queries.
     FrameSpec(0x20, "get_channel", [cid]),
@@ -178,6 +181,28 @@ package enum FrameTable {
       ]
     ),
     FrameSpec(0x28, "member_statuses", [cid] + viewer + [message, FieldSpec("users", .list([user]))]),
+    FrameSpec(
+      0x29,
+      "list_channels",
+      [
+        user, FieldSpec("flags", .varint()), FieldSpec("limit", .varint(), preset: "100"),
+        FieldSpec("cursor", .optional),
+      ]
+    ),
+    FrameSpec(
+      0x2A,
+      "unread_counts",
+      [FieldSpec("channels", .list([cid, user, FieldSpec("row", .varint())]))]
+    ),
+    FrameSpec(0x2B, "purge", []),
+    FrameSpec(
+      0x2C,
+      "rebuild_index",
+      [
+        FieldSpec("phase", .byte(names: [0: "ask", 1: "send_again", 2: "sweep"])),
+        FieldSpec("epoch", .varint()),
+      ]
+    ),
 
     // Replies.
     FrameSpec(0x90, "put_channel_reply", [FieldSpec("was_created", .byte())] + channel),
@@ -208,6 +233,9 @@ package enum FrameTable {
     FrameSpec(0x9A, "patch_user_reply", userSettings),
     FrameSpec(0x9B, "assign_user_reply", userSettings),
     FrameSpec(0x9C, "settle_reply", [FieldSpec("settled", .byte())]),
+    FrameSpec(0x9D, "delete_channel_reply", [FieldSpec("deleted", .byte())]),
+    FrameSpec(0x9E, "truncate_channel_reply", channel),
+    FrameSpec(0x9F, "erase_member_reply", [FieldSpec("erased", .byte())]),
     FrameSpec(0xA0, "get_channel_reply", channel),
     FrameSpec(
       0xA1,
@@ -238,6 +266,42 @@ package enum FrameTable {
       ]
     ),
     FrameSpec(0xA8, "member_statuses_reply", [FieldSpec("statuses", .list(memberStatus))]),
+    FrameSpec(
+      0xA9,
+      "list_channels_reply",
+      [
+        FieldSpec(
+          "entries",
+          .list([
+            cid, FieldSpec("row", .optional), FieldSpec("member", .byte()), FieldSpec("joined", .varint()),
+          ])
+        ), FieldSpec("next_cursor", .optional),
+      ]
+    ),
+    FrameSpec(
+      0xAA,
+      "unread_counts_reply",
+      [
+        FieldSpec(
+          "counts",
+          .list([
+            FieldSpec("found", .varint(names: errorNames)),
+            FieldSpec("unread_messages", .varint(), if: ("found", 0)),
+            FieldSpec("unread_threads", .varint(), if: ("found", 0)),
+          ])
+        )
+      ]
+    ),
+    FrameSpec(0xAB, "purge_reply", [FieldSpec("done", .byte())]),
+    FrameSpec(
+      0xAC,
+      "rebuild_index_reply",
+      [
+        FieldSpec("phase", .byte(names: [0: "none", 1: "send_again", 2: "sweep"])),
+        FieldSpec("epoch", .varint()), FieldSpec("channels_done", .varint()),
+        FieldSpec("channels", .varint()), FieldSpec("entries", .varint()),
+      ]
+    ),
   ]
 
   private static let cid = FieldSpec("cid", .string)
@@ -309,6 +373,6 @@ package enum FrameTable {
     30: "invalid_field", 31: "channel_not_found", 32: "not_a_member", 33: "message_not_found",
     34: "message_deleted", 35: "mark_unread_off", 36: "limit_reached", 37: "token_revoked",
     38: "order_not_available", 39: "counts_not_visible", 40: "receipt_not_requested", 41: "own_message",
-    42: "receipt_expired", 43: "not_expected", 44: "invalid_cursor",
+    42: "receipt_expired", 43: "not_expected", 44: "invalid_cursor", 45: "user_erased",
   ]
 }

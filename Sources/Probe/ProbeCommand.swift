@@ -10,7 +10,8 @@ package struct ProbeCommand: AsyncParsableCommand {
       A frame is written KIND name=value …, for example:
         mark_read cid=messaging:general user=alice message=m-1
         put_channel cid=messaging:general members=[{user=alice role=admin} {user=bob}]
-      Names are those of Proto/frames.md. @flags, @shard, @correlation and @length are the header's. hex:… is raw bytes.
+      Names are those of Proto/frames.md. @flags, @shard, @correlation and @length are the header's; @thread and @issued \
+      set their flag and stand behind the fields. hex:… is raw bytes.
       With --http2:
         request :method=POST :path=/v1/channels/messaging:general/read authorization="Bearer $TOKEN" end_stream=0
         data stream=last end_stream json='{"message_id":"m-1"}'

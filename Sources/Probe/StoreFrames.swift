@@ -10,8 +10,9 @@ internal import ReceiptWire
 /// ```
 ///
 /// What begins with `@` is the header's: `@flags`, `@shard`, `@correlation`, and `@length` to lie about the
-/// length. `@issued` is the second in which the user's token was issued: it sets its flag, beside those of
-/// `@flags`, and puts its four bytes behind the fields. A kind may also be a number (`0x7f`, with `payload=`
+/// length. `@thread` is the parent message of the thread that is meant, `@issued` the second in which the user's
+/// token was issued: each sets its flag, beside those of `@flags`, and puts what it says behind the fields, in
+/// this order. A kind may also be a number (`0x7f`, with `payload=`
 /// in hexadecimal), known or not. What a line leaves open of shard, correlation and counter is filled in.
 package struct StoreFrames: ProbeLanguage, Sendable {
   /// For the opening: the shared secret, or nil.
@@ -106,6 +107,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     buffer.writeInteger(UInt16(truncatingIfNeeded: header["@shard"] ?? UInt64(shard)))
     buffer.writeInteger(UInt32(truncatingIfNeeded: header["@correlation"] ?? UInt64(correlation)))
     FieldCoding.write(values, as: spec.fields, into: &buffer)
+    if let thread = header.thread { buffer.writeField(thread.span.bytes) }
     if let issued = header["@issued"] { buffer.writeInteger(UInt32(truncatingIfNeeded: issued)) }
     buffer.setInteger(
       UInt32(truncatingIfNeeded: header["@length"] ?? UInt64(buffer.writerIndex - 4)),
@@ -116,19 +118,25 @@ package struct StoreFrames: ProbeLanguage, Sendable {
 
   package func text(_ unit: [UInt8]) -> String {
     guard let frame = Parts(unit) else { return "hex:\(Hex.text(unit))" }
+    var thread: [UInt8]?
+    var rest: String
+    do throws(WireError) {
+      let fields = try frame.fields()
+      thread = fields.thread
+      rest = FieldCoding.text(fields.values, as: fields.spec.fields)
+    } catch {
+      rest = "payload=\(Hex.text(frame.content)) (\(error))"
+    }
     var words = [frame.name]
-    let flags = frame.issued == nil ? frame.flags : frame.flags & ~FrameHeader.Flags.issued.rawValue
-    if flags != 0 { words.append("@flags=\(flags)") }
+    var flags = FrameHeader.Flags(rawValue: frame.flags)
+    if thread != nil { flags.remove(.thread) }
+    if frame.issued != nil { flags.remove(.issued) }
+    if flags.rawValue != 0 { words.append("@flags=\(flags.rawValue)") }
+    if let thread { words.append("@thread=\(Hex.word(thread))") }
     if let issued = frame.issued { words.append("@issued=\(issued)") }
     if frame.shard != 0 { words.append("@shard=\(frame.shard)") }
     if frame.correlation != 0 { words.append("@correlation=\(frame.correlation)") }
-    do throws(WireError) {
-      let (spec, values) = try frame.fields()
-      let text = FieldCoding.text(values, as: spec.fields)
-      if !text.isEmpty { words.append(text) }
-    } catch {
-      words.append("payload=\(Hex.text(frame.content)) (\(error))")
-    }
+    if !rest.isEmpty { words.append(rest) }
     return words.joined(separator: " ")
   }
 
@@ -152,7 +160,14 @@ package struct StoreFrames: ProbeLanguage, Sendable {
       lines.append("@issued: expected \(expected), received \(frame.issued.map { "\($0)" } ?? "none")")
     }
     let values: [NamedValue]
-    do throws(WireError) { values = try frame.fields().values } catch {
+    do throws(WireError) {
+      let fields = try frame.fields()
+      values = fields.values
+      if let expected = header.thread, expected != fields.thread {
+        let received = fields.thread.map { Hex.word($0) } ?? "none"
+        lines.append("@thread: expected \(Hex.word(expected)), received \(received)")
+      }
+    } catch {
       return lines + ["the payload does not parse: \(error)"]
     }
     return lines + (try FieldCoding.differences(pairs, from: values, as: spec.fields))
@@ -161,7 +176,12 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   /// The home of what the frame is about. Settings of users are in every shard, so a frame that is for another
   /// one than the user's home says so itself.
   private func shard(_ values: [NamedValue], of spec: FrameSpec) -> UInt16 {
-    guard fillsIn, shardCount > 0, let first = values.first, case .bytes(let name) = first.value,
+    guard fillsIn, shardCount > 0, let first = values.first else { return 0 }
+    // What is asked of several channels at once is asked of one shard: the first one's.
+    if case .list(let entries) = first.value, (0x10..<0x30).contains(spec.number) {
+      return entries.first.map { shard($0, of: spec) } ?? 0
+    }
+    guard case .bytes(let name) = first.value,
       first.name == "cid" || first.name == "type"
         || (0x10..<0x30).contains(spec.number) && (first.name == "user" || first.name == "name")
     else { return 0 }
@@ -169,22 +189,39 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   }
 
   /// The flags' byte that a line asks for; nil: it says nothing of them.
-  private static func flags(_ header: [String: UInt64]) -> UInt8? {
+  private static func flags(_ header: HeaderLine) -> UInt8? {
     let given = header["@flags"].map { UInt8(truncatingIfNeeded: $0) }
-    return header["@issued"] == nil ? given : (given ?? 0) | FrameHeader.Flags.issued.rawValue
+    var flags = FrameHeader.Flags(rawValue: given ?? 0)
+    if header.thread != nil { flags.insert(.thread) }
+    if header["@issued"] != nil { flags.insert(.issued) }
+    return given == nil && flags.isEmpty ? nil : flags.rawValue
+  }
+
+  /// What a line says with `@`.
+  private struct HeaderLine {
+    var numbers: [String: UInt64] = [:]
+    /// A message's id.
+    var thread: [UInt8]?
+    subscript(name: String) -> UInt64? { numbers[name] }
   }
 
   /// Takes what begins with `@` out of `pairs`.
-  private static func takeHeader(_ pairs: inout [NamedLiteral]) throws -> [String: UInt64] {
+  private static func takeHeader(_ pairs: inout [NamedLiteral]) throws -> HeaderLine {
     let limits = [
       "@flags": UInt64(UInt8.max), "@shard": UInt64(UInt16.max), "@correlation": UInt64(UInt32.max),
       "@length": UInt64(UInt32.max), "@issued": UInt64(UInt32.max),
     ]
-    var header: [String: UInt64] = [:]
+    var header = HeaderLine()
     for pair in pairs where pair.name.hasPrefix("@") {
+      if pair.name == "@thread" {
+        if pair.value.isWildcard { continue }
+        let value = try FieldCoding.value(FieldSpec(pair.name, .string), from: pair.value)
+        if case .bytes(let message) = value { header.thread = message }
+        continue
+      }
       guard let limit = limits[pair.name] else {
         throw ProbeError(
-          "'\(pair.name)' is not of the header: @flags, @issued, @shard, @correlation, @length"
+          "'\(pair.name)' is not of the header: @flags, @thread, @issued, @shard, @correlation, @length"
         )
       }
       if pair.value.isWildcard { continue }
@@ -192,7 +229,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
         case .number(let value) = try FieldCoding.value(FieldSpec(pair.name, .varint()), from: pair.value),
         value <= limit
       else { throw ProbeError("\(pair.name) is at most \(limit)") }
-      header[pair.name] = value
+      header.numbers[pair.name] = value
     }
     pairs.removeAll { $0.name.hasPrefix("@") }
     return header
@@ -249,13 +286,19 @@ private struct Parts {
 
   var name: String { FrameTable.spec(numbered: kind)?.name ?? Self.unknown(kind).name }
 
-  func fields() throws(WireError) -> (spec: FrameSpec, values: [NamedValue]) {
-    let spec = FrameTable.spec(numbered: kind) ?? Self.unknown(kind)
+  /// - Returns: `thread`: what the flag of this name announces; nil also for a kind that is not known, of which nobody can say where its fields end.
+  func fields() throws(WireError) -> (spec: FrameSpec, values: [NamedValue], thread: [UInt8]?) {
+    let known = FrameTable.spec(numbered: kind)
+    let spec = known ?? Self.unknown(kind)
     var reader = FieldReader(content.span.bytes)
     let values = try FieldCoding.read(spec.fields, from: &reader)
+    var thread: [UInt8]?
+    if known != nil, flags & FrameHeader.Flags.thread.rawValue != 0 {
+      thread = try reader.string().withUnsafeBytes { Array($0) }
+    }
     try reader.end()
     if flags & FrameHeader.Flags.issued.rawValue != 0, issued == nil { throw .truncated }
-    return (spec, values)
+    return (spec, values, thread)
   }
 }
 

@@ -96,6 +96,39 @@ struct FrameTextTests {
       "patch_channel_type patch=[{option=status_rule value=034b}]",
       "0000000f 17000000 00000000 0000 01 0b 02034b"
     ),
+    Row("mark_read @thread=m cid=a:b", "00000012 14040000 00000000 03613a62 00000000 016d"),
+    Row(
+      "mark_read @flags=1 @issued=1 @thread=m cid=a:b",
+      "00000016 14070000 00000000 03613a62 00000000 016d 00000001"
+    ),
+    Row("mark_read @thread= cid=a:b", "00000011 14040000 00000000 03613a62 00000000 00"),
+    Row("mark_read @flags=4 cid=a:b", "00000010 14040000 00000000 03613a62 00000000"),
+    Row("0x7f @thread=m payload=09", "0000000b 7f040000 00000000 09 016d"),
+    Row("delete_channel cid=a:b counter=1", "0000000d 1d000000 00000000 03613a62 01"),
+    Row("truncate_channel cid=a:b", "0000000e 1e000000 00000000 03613a62 00 00"),
+    Row("erase_member cid=a:b user=u", "0000000f 1f000000 00000000 03613a62 00 0175"),
+    Row("list_channels user=u", "0000000d 29000000 00000000 0175 00 64 00"),
+    Row("list_channels user=u flags=1 limit=1000 cursor=0", "0000000e 29000000 00000000 0175 01 e807 01"),
+    Row(
+      "list_channels_reply entries=[{cid=a:b row=none} {cid=a:b row=0 member=1 joined=1}] next_cursor=256",
+      "00000019 a9000000 00000000 02 03613a62 000000 03613a62 010101 8102"
+    ),
+    Row(
+      "unread_counts channels=[{cid=a:b user=u row=300}]",
+      "00000011 2a000000 00000000 01 03613a62 0175 ac02"
+    ),
+    Row(
+      "unread_counts_reply counts=[{unread_messages=3} {found=channel_not_found}]",
+      "0000000d aa000000 00000000 02 000300 1f"
+    ),
+    Row("purge", "00000008 2b000000 00000000"),
+    Row("purge_reply done=1", "00000009 ab000000 00000000 01"),
+    Row("rebuild_index phase=send_again epoch=2", "0000000a 2c000000 00000000 01 02"),
+    Row(
+      "rebuild_index_reply phase=sweep epoch=2 channels_done=1 channels=2 entries=3",
+      "0000000d ac000000 00000000 02 02 01 02 03"
+    ),
+    Row("error user_erased", "0000000b 0f000000 00000000 2d0000"),
     Row("hex:00 07ff", "0007ff"),
   ]
 
@@ -131,6 +164,9 @@ struct FrameTextTests {
     ("drain @kind=1", "is not of the header"),
     ("get_user @issued=4294967296", "@issued is at most 4294967295"),
     ("list_members list=all", "a number is expected"),
+    ("rebuild_index phase=none", "a number is expected"),
+    ("mark_read @thread=[m]", "a single value is expected"),
+    ("unread_counts channels=[a:b]", "entries are written {cid=… user=… row=…}"),
     ("hex:0", "hexadecimal is expected"),
     ("0x07 payload=00", "has no field 'payload'"),
   ]
@@ -177,6 +213,15 @@ struct FrameTextTests {
     #expect(try parts("settle name=carol what=user").contains("settle @shard=\(home) "))
     #expect(try parts("assign_user user=carol @shard=0").hasPrefix("assign_user @correlation="))
     #expect(!(try parts("mark_read_reply user=carol").contains("@shard")))
+    #expect(try parts("list_channels user=carol").hasPrefix("list_channels @shard=\(home) @correlation="))
+    #expect(
+      try parts("unread_counts channels=[{cid=messaging:general user=a} {cid=a:b user=a}]").hasPrefix(
+        "unread_counts @shard=\(shard) @correlation="
+      )
+    )
+    #expect(try parts("unread_counts").hasPrefix("unread_counts @correlation="))
+    #expect(try parts("purge @shard=3").hasPrefix("purge @shard=3 @correlation="))
+    #expect(try parts("delete_channel cid=messaging:general").contains("@shard=\(shard) "))
   }
 
   static let comparisons: [(expected: String, received: String, lines: [String])] = [
@@ -193,6 +238,12 @@ struct FrameTextTests {
     ("get_user @issued=5", "get_user @issued=6", ["@issued: expected 5, received 6"]),
     ("get_user @issued=5", "get_user", ["@issued: expected 5, received none"]),
     ("get_user @flags=0", "get_user @issued=5", ["@flags: expected 0, received 2"]),
+    ("mark_read @thread=m", "mark_read @thread=m @issued=5", []),
+    ("mark_read @thread=*", "mark_read @thread=m", []),
+    ("mark_read @thread=m", "mark_read @thread=n", ["@thread: expected m, received n"]),
+    ("mark_read @thread=m", "mark_read", ["@thread: expected m, received none"]),
+    ("mark_read @flags=0", "mark_read @thread=m", ["@flags: expected 0, received 4"]),
+    ("mark_read @flags=1 @thread=m @issued=5", "mark_read @flags=7 @thread=m @issued=5", []),
     ("mark_read_reply user=alice last_read=*", "mark_read_reply user=alice last_read=9", []),
     ("mark_read_reply user=alice", "mark_read_reply user=bob", ["user: expected alice, received bob"]),
     (
@@ -234,6 +285,17 @@ struct FrameTextTests {
     // The flag `issued`, and too little for it.
     let short = try #require(Hex.bytes("0000000a 2502000000000000 0175"))
     #expect(StoreFrames().text(short) == "get_user @flags=2 payload=0175 (truncated)")
+    // The flag `thread`, and nothing, or too little, or more than that.
+    for (rest, says) in [
+      ("", "payload=03613a6200000000 (truncated)"), ("026d", "payload=03613a6200000000026d (truncated)"),
+      ("016d00", "payload=03613a6200000000016d00 (trailingBytes)"),
+    ] {
+      let bytes = try #require(Hex.bytes("00000000 1404000000000000 03613a6200000000" + rest))
+      #expect(StoreFrames().text(bytes) == "mark_read @flags=4 \(says)")
+    }
+    // Where the fields of a kind that is not known end, nobody knows.
+    let thread = try #require(Hex.bytes("0000000b 7f04000000000000 09016d"))
+    #expect(StoreFrames().text(thread) == "0x7f @flags=4 payload=09016d")
     let unknown = try #require(Hex.bytes("00000009 7f00000000000000 01"))
     #expect(StoreFrames().text(unknown) == "0x7f payload=01")
   }

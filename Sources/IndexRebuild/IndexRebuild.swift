@@ -1,0 +1,167 @@
+internal import Logging
+internal import NIOCore
+internal import NIOPosix
+package import Operations
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// Has a store rebuild the index of users' channels, and waits until it has: what `tidemark rebuild-index` does.
+package struct IndexRebuild: Sendable {
+  package var store: Endpoint
+  /// The shared secret, then the one it replaces; empty: the store is not asked for a proof.
+  package var secrets: [[UInt8]]
+  /// A store, or a shard, that gives no answer for longer is given up.
+  package var patience: Duration = .seconds(60)
+  /// How often shards are asked how far they are.
+  package var pollInterval: Duration = .milliseconds(200)
+
+  package init(store: Endpoint, secrets: [[UInt8]]) {
+    self.store = store
+    self.secrets = secrets
+  }
+
+  /// Returns when every shard is done. Throws ``RebuildFailure``, or the error of the task's cancellation: the store then goes on with what it was
+  /// told, which does no harm.
+  ///
+  /// - Parameter note: told how far it is.
+  package func run(note: @escaping @Sendable (RebuildProgress) -> Void) async throws -> RebuildSummary {
+    let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
+    let ended = eventLoop.makePromise(of: RebuildSummary.self)
+    let run = try await eventLoop.submit {
+      let run = RebuildRun(self, eventLoop, ended, note)
+      run.start()
+      return NIOLoopBound(run, eventLoop: eventLoop)
+    }.get()
+    return try await withTaskCancellationHandler {
+      try await ended.futureResult.get()
+    } onCancel: {
+      eventLoop.execute { run.value.end(.failure(CancellationError())) }
+    }
+  }
+}
+
+/// Performs what the machine says, on one event loop.
+private final class RebuildRun: StoreClientDelegate {
+  private let rebuild: IndexRebuild
+  private let eventLoop: any EventLoop
+  private let ended: EventLoopPromise<RebuildSummary>
+  private let note: (RebuildProgress) -> Void
+  private let beganAt = NIODeadline.now()
+  private var machine: RebuildMachine
+  private var client: StoreClient<RebuildRun>?
+  private var ticker: RepeatedTask?
+
+  init(
+    _ rebuild: IndexRebuild,
+    _ eventLoop: any EventLoop,
+    _ ended: EventLoopPromise<RebuildSummary>,
+    _ note: @escaping (RebuildProgress) -> Void
+  ) {
+    self.rebuild = rebuild
+    self.eventLoop = eventLoop
+    self.ended = ended
+    self.note = note
+    machine = RebuildMachine(patience: rebuild.patience)
+  }
+
+  private var now: Duration { .nanoseconds((NIODeadline.now() - beganAt).nanoseconds) }
+
+  func start() {
+    // Standard output is for the result alone.
+    var logger = Logger(label: "tidemark.rebuild-index") { StreamLogHandler.standardError(label: $0) }
+    logger.logLevel = .warning
+    let configuration = StoreClientConfiguration(
+      addresses: [.init(host: rebuild.store.host, port: rebuild.store.port)],
+      secrets: rebuild.secrets,
+      name: "tidemark-rebuild-index",
+      logger: logger
+    )
+    let client = StoreClient(eventLoop: eventLoop, configuration: configuration, delegate: self)
+    self.client = client
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    let interval = TimeAmount(rebuild.pollInterval)
+    ticker = eventLoop.scheduleRepeatedTask(initialDelay: interval, delay: interval) { _ in
+      let run = bound.value
+      run.perform(run.machine.tick(now: run.now))
+      run.client?.flush()
+      run.tell()
+    }
+    client.start()
+    tell()
+  }
+
+  /// The first result counts.
+  func end(_ result: Result<RebuildSummary, any Error>) {
+    guard let client else { return }
+    self.client = nil
+    ticker?.cancel()
+    let ended = ended
+    let bound = NIOLoopBound(client, eventLoop: eventLoop)
+    // Not from within the client's own call of this.
+    eventLoop.execute { bound.value.close().whenComplete { _ in ended.completeWith(result) } }
+  }
+
+  private func tell() {
+    if client != nil { note(machine.progress) }
+  }
+
+  private func perform(_ action: RebuildMachine.Action) {
+    switch action {
+    case .send(let requests): for request in requests { send(request) }
+    case .finish(let summary):
+      // With what the last answer said.
+      tell()
+      end(.success(summary))
+    case .fail(let failure): end(.failure(failure))
+    }
+  }
+
+  private func send(_ request: RebuildRequest) {
+    guard let client else { return }
+    let isMade = client.send(
+      .rebuildIndex,
+      shard: request.shard,
+      name: nil,
+      token: UInt64(request.shard.rawValue)
+    ) { buffer in
+      buffer.writeInteger(request.kind.rawValue)
+      buffer.writeVarint(request.epoch)
+    }
+    // The window is full: with the next tick.
+    if !isMade { machine.unanswered(request.shard) }
+  }
+
+  func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
+    let shard = ShardID(UInt16(truncatingIfNeeded: token))
+    let fields: RebuildFields
+    do throws(WireError) {
+      var reader = FieldReader(payload)
+      fields = try RebuildFields(&reader)
+      try reader.end()
+    } catch {
+      return perform(
+        machine.refused(shard, .malformedFrame, detail: "the reply does not parse: \(error)", now: now)
+      )
+    }
+    perform(machine.replied(shard, fields, now: now))
+  }
+
+  func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
+    let shard = ShardID(UInt16(truncatingIfNeeded: token))
+    switch failure {
+    case .refused(let code, _, let detail): perform(machine.refused(shard, code, detail: detail, now: now))
+    case .busy, .unavailable, .outcomeUnknown: machine.unanswered(shard)
+    }
+  }
+
+  func storeReadComplete() {
+    client?.flush()
+    tell()
+  }
+
+  func storeReadinessChanged(_ isReady: Bool) {
+    guard isReady, let client else { return machine.connectionLost() }
+    perform(machine.connected(shardCount: client.shardCount, now: now))
+  }
+}

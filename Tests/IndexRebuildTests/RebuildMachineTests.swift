@@ -1,0 +1,281 @@
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import IndexRebuild
+
+/// The order in which shards are told what, and what becomes of it where something fails.
+struct RebuildMachineTests {
+  /// A machine with two shards that is at a stage, and what it had sent when it got there.
+  private func machine(at stage: RebuildRequest.Kind, epoch: UInt64 = 4) -> RebuildMachine {
+    var machine = RebuildMachine(patience: .seconds(60))
+    #expect(
+      machine.connected(shardCount: 2, now: .zero) == .send([request(.ask, 0), request(.ask, 1)])
+    )
+    if stage == .ask { return machine }
+    #expect(machine.replied(ShardID(0), reply(.none, epoch - 1), now: .zero) == .send([]))
+    #expect(
+      machine.replied(ShardID(1), reply(.none, 0), now: .zero)
+        == .send([request(.sendAgain, 0, epoch), request(.sendAgain, 1, epoch)])
+    )
+    if stage == .sendAgain { return machine }
+    #expect(machine.replied(ShardID(0), reply(.none, epoch, done: 5), now: .zero) == .send([]))
+    #expect(
+      machine.replied(ShardID(1), reply(.none, epoch, done: 6), now: .zero)
+        == .send([request(.sweep, 0, epoch), request(.sweep, 1, epoch)])
+    )
+    return machine
+  }
+
+  private func request(_ kind: RebuildRequest.Kind, _ shard: UInt16, _ epoch: UInt64 = 0) -> RebuildRequest {
+    RebuildRequest(kind, shard: ShardID(shard), epoch: epoch)
+  }
+
+  private func reply(_ phase: RebuildFields.Phase, _ epoch: UInt64, done: UInt64 = 0) -> RebuildFields {
+    RebuildFields(phase: phase, epoch: epoch, channelsDone: done, channels: done, entries: 10 * done)
+  }
+
+  @Test func aWholeRebuild() {
+    var machine = machine(at: .sweep, epoch: 9)
+    #expect(machine.replied(ShardID(1), reply(.none, 9, done: 2), now: .zero) == .send([]))
+    var summary = RebuildSummary()
+    (summary.epoch, summary.shards, summary.channels) = (9, 2, 11)
+    (summary.changes, summary.entries) = (110, 50)
+    #expect(machine.replied(ShardID(0), reply(.none, 9, done: 3), now: .zero) == .finish(summary))
+    #expect(
+      summary.document == #"{"epoch":9,"shards":2,"channels":11,"changes":110,"entries":50}"#
+    )
+    // It is over: nothing that comes later is acted upon.
+    #expect(machine.replied(ShardID(0), reply(.none, 9), now: .zero) == .send([]))
+    #expect(machine.tick(now: .seconds(1000)) == .send([]))
+    #expect(machine.connected(shardCount: 2, now: .zero) == .send([]))
+  }
+
+  /// Who is under way is asked with each tick, one question at a time; what the answers say is how far it is.
+  @Test func whoIsUnderWayIsAsked() {
+    var machine = machine(at: .sendAgain)
+    #expect(machine.tick(now: .seconds(1)) == .send([]))
+    #expect(machine.replied(ShardID(0), reply(.sendingAgain, 4), now: .seconds(1)) == .send([]))
+    #expect(machine.tick(now: .seconds(2)) == .send([request(.ask, 0)]))
+    #expect(machine.tick(now: .seconds(3)) == .send([]))
+    #expect(machine.replied(ShardID(0), reply(.sendingAgain, 4, done: 7), now: .seconds(3)) == .send([]))
+    #expect(
+      machine.progress.description
+        == "phase 1 of 2, epoch 4: memberships are sent again, 0 of 2 shards done, 7 of 7 channels, 70 memberships"
+    )
+    // The second phase begins when the last shard is through the first, whichever that is. What is told after the end is less than what was told before.
+    #expect(machine.replied(ShardID(1), reply(.none, 4), now: .seconds(3)) == .send([]))
+    #expect(machine.progress.shardsDone == 1)
+    #expect(machine.tick(now: .seconds(4)) == .send([request(.ask, 0)]))
+    #expect(
+      machine.replied(ShardID(0), reply(.none, 4), now: .seconds(4))
+        == .send([request(.sweep, 0, 4), request(.sweep, 1, 4)])
+    )
+    #expect(machine.progress.step == .sweeping && machine.progress.shardsDone == 0)
+    _ = machine.replied(ShardID(0), reply(.none, 4), now: .seconds(4))
+    guard case .finish(let summary) = machine.replied(ShardID(1), reply(.none, 4), now: .seconds(4)) else {
+      Issue.record("not finished")
+      return
+    }
+    #expect(summary.channels == 7 && summary.changes == 70 && summary.entries == 0)
+  }
+
+  /// A store that was started again has forgotten what was under way: nothing under way is then no end.
+  @Test func afterALostConnectionWhatWasUnderWayIsBegunAgain() {
+    for stage in [RebuildRequest.Kind.sendAgain, .sweep] {
+      let phase = stage == .sweep ? RebuildFields.Phase.sweeping : .sendingAgain
+      var machine = machine(at: stage)
+      _ = machine.replied(ShardID(0), reply(phase, 4), now: .zero)
+      _ = machine.replied(ShardID(1), reply(.none, 4), now: .zero)
+      #expect(machine.tick(now: .seconds(1)) == .send([request(.ask, 0)]))
+      machine.connectionLost()
+      // The question was under way, and is asked again by the client.
+      #expect(
+        machine.replied(ShardID(0), reply(.none, 4), now: .seconds(2)) == .send([request(stage, 0, 4)])
+      )
+      #expect(machine.progress.shardsDone == 1)
+      // Without a question under way the tick does it.
+      _ = machine.replied(ShardID(0), reply(phase, 4), now: .seconds(2))
+      machine.connectionLost()
+      #expect(machine.connected(shardCount: 2, now: .seconds(3)) == .send([]))
+      #expect(machine.tick(now: .seconds(3)) == .send([request(stage, 0, 4)]))
+      // And here nothing under way is the end.
+      let action = machine.replied(ShardID(0), reply(.none, 4), now: .seconds(3))
+      if case .fail = action { Issue.record("\(action)") }
+      #expect(action != .send([]))
+    }
+  }
+
+  @Test func whoCannotAnswerNowIsAskedAgain() {
+    for stage in [RebuildRequest.Kind.ask, .sendAgain, .sweep] {
+      let epoch: UInt64 = stage == .ask ? 0 : 4
+      var machine = machine(at: stage)
+      for code in [ErrorCode.busy, .unavailable, .outcomeUnknown] {
+        #expect(machine.refused(ShardID(1), code, detail: "", now: .zero) == .send([]))
+        #expect(machine.tick(now: .seconds(1)) == .send([request(stage, 1, epoch)]))
+      }
+      machine.unanswered(ShardID(0))
+      #expect(machine.tick(now: .seconds(60)) == .send([request(stage, 0, epoch)]))
+      #expect(machine.progress.shardsDone == 0)
+    }
+  }
+
+  /// Patience is with each shard since its last answer, and what it said instead is told.
+  @Test func patienceEnds() {
+    var machine = machine(at: .sendAgain)
+    _ = machine.replied(ShardID(1), reply(.sendingAgain, 4), now: .seconds(50))
+    _ = machine.refused(ShardID(0), .unavailable, detail: "starting", now: .seconds(55))
+    #expect(machine.tick(now: .seconds(60)) == .send([request(.sendAgain, 0, 4), request(.ask, 1)]))
+    #expect(machine.tick(now: .seconds(61)) == .fail(.silent(ShardID(0), .unavailable, .seconds(60))))
+
+    machine = self.machine(at: .sendAgain)
+    _ = machine.replied(ShardID(0), reply(.sendingAgain, 4), now: .seconds(50))
+    #expect(machine.tick(now: .seconds(61)) == .fail(.silent(ShardID(1), nil, .seconds(60))))
+
+    // Of who is done nothing more is waited for; a phase begins with new patience.
+    machine = self.machine(at: .sendAgain)
+    _ = machine.replied(ShardID(0), reply(.none, 4), now: .seconds(1))
+    _ = machine.replied(ShardID(1), reply(.sendingAgain, 4), now: .seconds(55))
+    #expect(machine.tick(now: .seconds(100)) == .send([request(.ask, 1)]))
+    _ = machine.replied(ShardID(1), reply(.none, 4), now: .seconds(100))
+    #expect(machine.tick(now: .seconds(160)) == .send([]))
+    #expect(machine.tick(now: .seconds(161)) == .fail(.silent(ShardID(0), nil, .seconds(60))))
+
+    // A shard that is busy is well: an interrupted rebuild that still goes on is waited for, however long.
+    machine = self.machine(at: .sendAgain)
+    _ = machine.replied(ShardID(1), reply(.none, 4), now: .zero)
+    for minute in 1...100 {
+      _ = machine.refused(ShardID(0), .busy, detail: "another", now: .seconds(60 * minute))
+      #expect(machine.tick(now: .seconds(60 * minute)) == .send([request(.sendAgain, 0, 4)]))
+    }
+    #expect(
+      machine.progress.description.hasSuffix("; waiting for 1 that are busy, perhaps with another rebuild")
+    )
+    _ = machine.replied(ShardID(0), reply(.sendingAgain, 4), now: .seconds(6_001))
+    #expect(machine.progress.shardsBusy == 0)
+
+    machine = RebuildMachine(patience: .seconds(60))
+    #expect(machine.tick(now: .seconds(60)) == .send([]))
+    #expect(machine.tick(now: .seconds(61)) == .fail(.unreachable(.seconds(60))))
+  }
+
+  struct End {
+    var event: (inout RebuildMachine) -> RebuildMachine.Action
+    var failure: RebuildFailure
+    var says: [String]
+  }
+
+  private var ends: [End] {
+    [
+      End(
+        event: { $0.refused(ShardID(1), .wrongShard, detail: "shard 1 is elsewhere", now: .zero) },
+        failure: .refused(ShardID(1), .wrongShard, detail: "shard 1 is elsewhere"),
+        says: ["shard 1", "wrong_shard", "shard 1 is elsewhere", "run this again"]
+      ),
+      End(
+        event: { $0.refused(ShardID(0), .notImplemented, detail: "", now: .zero) },
+        failure: .tooOld,
+        says: ["older version", "upgrade"]
+      ),
+      End(
+        event: { $0.refused(ShardID(0), .unknownKind, detail: "", now: .zero) },
+        failure: .tooOld,
+        says: ["older"]
+      ),
+      End(
+        event: { [self] in $0.replied(ShardID(1), reply(.sendingAgain, 5), now: .zero) },
+        failure: .overtaken(ShardID(1), epoch: 5),
+        says: ["shard 1", "epoch 5", "run this again"]
+      ),
+      End(
+        event: { [self] in $0.replied(ShardID(1), reply(.sweeping, 4), now: .zero) },
+        failure: .overtaken(ShardID(1), epoch: 4),
+        says: ["another rebuild"]
+      ),
+      End(
+        event: { [self] in $0.replied(ShardID(1), reply(.sendingAgain, 3), now: .zero) },
+        failure: .notTaken(ShardID(1)),
+        says: ["shard 1", "run this again"]
+      ),
+      End(
+        event: { $0.connected(shardCount: 3, now: .zero) },
+        failure: .otherStore,
+        says: ["another store", "--store"]
+      ),
+      End(
+        event: { $0.tick(now: .seconds(61)) },
+        failure: .silent(ShardID(0), nil, .seconds(60)),
+        says: ["shard 0", "60.0 seconds", "log", "run this again"]
+      ),
+    ]
+  }
+
+  /// What ends it names the shard and what to do, and is the end.
+  @Test func whatEndsIt() {
+    for end in ends {
+      var machine = machine(at: .sendAgain)
+      #expect(end.event(&machine) == .fail(end.failure))
+      for text in end.says { #expect(end.failure.description.contains(text), "\(end.failure)") }
+      #expect(machine.tick(now: .seconds(1000)) == .send([]))
+      #expect(machine.replied(ShardID(0), reply(.none, 4), now: .zero) == .send([]))
+    }
+  }
+
+  @Test func theLastEpochIsNotGoneBeyond() {
+    var machine = machine(at: .ask)
+    _ = machine.replied(ShardID(0), reply(.none, .max), now: .zero)
+    #expect(machine.replied(ShardID(1), reply(.none, 0), now: .zero) == .fail(.epochsUsedUp))
+  }
+
+  /// Shards that answer late, in any order, with connections lost and stores started again in between: in the end every shard has sent everything with the
+  /// new epoch and then swept to it, and none was told to sweep before all had sent.
+  @Test(arguments: 0..<200)
+  func anyOrder(_ seed: UInt64) {
+    var generator = SeededGenerator(seed: seed)
+    let count = Int.random(in: 1...5, using: &generator)
+    let epochs = (0..<count).map { _ in UInt64.random(in: 0...9, using: &generator) }
+    var store = FakeShards(epochs: epochs, channels: UInt64.random(in: 0...3, using: &generator))
+    var machine = RebuildMachine(patience: .seconds(1_000_000))
+    // Sent and not answered; the client sends them again after a lost connection.
+    var underWay: [RebuildRequest] = []
+    var summary: RebuildSummary?
+    var restarts = 0
+    func perform(_ action: RebuildMachine.Action) {
+      switch action {
+      case .send(let requests):
+        for request in requests {
+          #expect(!underWay.contains { $0.shard == request.shard }, "seed \(seed): two at once")
+          if request.kind == .sweep {
+            #expect(store.shards.allSatisfy { $0.sent == request.epoch }, "seed \(seed): swept too early")
+          }
+        }
+        underWay += requests
+      case .finish(let found): summary = found
+      case .fail(let failure): Issue.record("seed \(seed): \(failure)")
+      }
+    }
+    perform(machine.connected(shardCount: count, now: .zero))
+    var steps = 0
+    while summary == nil, steps < 5_000 {
+      steps += 1
+      switch Int.random(in: 0..<10, using: &generator) {
+      case 0..<6 where !underWay.isEmpty:
+        let request = underWay.remove(at: Int.random(in: 0..<underWay.count, using: &generator))
+        perform(machine.replied(request.shard, store.answer(request), now: .seconds(steps)))
+      case 6 where !underWay.isEmpty && Bool.random(using: &generator):
+        let request = underWay.remove(at: Int.random(in: 0..<underWay.count, using: &generator))
+        perform(machine.refused(request.shard, .busy, detail: "", now: .seconds(steps)))
+      case 7 where restarts < 10:
+        restarts += 1
+        if Bool.random(using: &generator) { store.restart() }
+        machine.connectionLost()
+        perform(machine.connected(shardCount: count, now: .seconds(steps)))
+      default: perform(machine.tick(now: .seconds(steps)))
+      }
+    }
+    let epoch = epochs.max()! + 1
+    #expect(summary?.epoch == epoch && summary?.shards == count, "seed \(seed)")
+    #expect(store.shards.allSatisfy { $0.sent == epoch && $0.swept == epoch }, "seed \(seed)")
+    #expect(underWay.isEmpty, "seed \(seed)")
+  }
+}

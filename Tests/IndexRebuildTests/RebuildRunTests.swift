@@ -1,0 +1,202 @@
+import NIOCore
+import NIOPosix
+import Operations
+import ReceiptModel
+import ReceiptWire
+import Synchronization
+import Testing
+
+@testable import IndexRebuild
+
+/// The whole of it against a store that listens on loopback.
+struct RebuildRunTests {
+  @Test func everyShardIsRebuilt() async throws {
+    let listener = try await Listener.start(FakeShards(epochs: [0, 6, 2]))
+    let lines = Mutex<[String]>([])
+    let summary = try await listener.rebuild.run { progress in
+      lines.withLock { $0.append("\(progress)") }
+    }
+    var expected = RebuildSummary()
+    (expected.epoch, expected.shards, expected.channels) = (7, 3, 6)
+    (expected.changes, expected.entries) = (18, 18)
+    #expect(summary == expected)
+    let said = lines.withLock { $0 }
+    #expect(said.first == "connecting to the store")
+    #expect(said.contains { $0.hasPrefix("phase 1 of 2, epoch 7: ") })
+    #expect(
+      said.last == "phase 2 of 2, epoch 7: what was not sent is removed, 3 of 3 shards done, 18 entries"
+    )
+    try await listener.stop()
+  }
+
+  /// The store is started again in each phase.
+  @Test(arguments: [RebuildFields.Phase.sendingAgain, .sweeping])
+  func aStoreThatIsStartedAgain(_ phase: RebuildFields.Phase) async throws {
+    let listener = try await Listener.start(FakeShards(epochs: [1, 0], channels: 3), restartsIn: phase)
+    let summary = try await listener.rebuild.run { _ in }
+    #expect(summary.epoch == 2 && summary.shards == 2)
+    #expect(listener.connections.withLock { $0 } == 2)
+    try await listener.stop()
+  }
+
+  @Test func aStoreThatDoesNotKnowIt() async throws {
+    let listener = try await Listener.start(FakeShards(epochs: [0]), refusal: .notImplemented)
+    await #expect(throws: RebuildFailure.tooOld) { _ = try await listener.rebuild.run { _ in } }
+    try await listener.stop()
+  }
+
+  @Test func nobodyListens() async throws {
+    let listener = try await Listener.start(FakeShards(epochs: [0]))
+    var rebuild = listener.rebuild
+    try await listener.stop()
+    rebuild.patience = .milliseconds(50)
+    await #expect(throws: RebuildFailure.unreachable(.milliseconds(50))) {
+      _ = try await rebuild.run { _ in }
+    }
+  }
+
+  @Test func itCanBeInterrupted() async throws {
+    let listener = try await Listener.start(FakeShards(epochs: [0], channels: .max))
+    let (reached, reach) = AsyncStream.makeStream(of: Void.self)
+    let rebuild = listener.rebuild
+    let task = Task {
+      try await rebuild.run { if $0.step == .sendingAgain { reach.yield() } }
+    }
+    for await _ in reached { break }
+    task.cancel()
+    await #expect(throws: CancellationError.self) { _ = try await task.value }
+    try await listener.stop()
+  }
+}
+
+/// Enough of a store for this: the opening, and rebuild_index.
+private final class Listener: Sendable {
+  private let channel: any Channel
+  let connections: Box<Int>
+
+  private init(_ channel: any Channel, _ connections: Box<Int>) {
+    self.channel = channel
+    self.connections = connections
+  }
+
+  var rebuild: IndexRebuild {
+    var rebuild = IndexRebuild(
+      store: Endpoint(host: "127.0.0.1", port: channel.localAddress!.port!),
+      secrets: []
+    )
+    rebuild.pollInterval = .milliseconds(1)
+    return rebuild
+  }
+
+  static func start(
+    _ shards: FakeShards,
+    restartsIn phase: RebuildFields.Phase? = nil,
+    refusal: ErrorCode? = nil
+  ) async throws -> Listener {
+    let connections = Box(0)
+    let store = Box(Store(shards: shards, restartsIn: phase, refusal: refusal))
+    let channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+      .childChannelInitializer { channel in
+        connections.withLock { $0 += 1 }
+        return channel.eventLoop.makeCompletedFuture {
+          try channel.pipeline.syncOperations.addHandler(Handler(store))
+        }
+      }
+      .bind(host: "127.0.0.1", port: 0).get()
+    return Listener(channel, connections)
+  }
+
+  func stop() async throws { try await channel.close() }
+
+  struct Store {
+    var shards: FakeShards
+    var restartsIn: RebuildFields.Phase?
+    var refusal: ErrorCode?
+  }
+
+  /// Shared by the connections' loops.
+  final class Box<Value: Sendable>: Sendable {
+    private let value: Mutex<Value>
+    init(_ value: Value) { self.value = Mutex(value) }
+    func withLock<Result: Sendable>(_ body: (inout Value) -> Result) -> Result {
+      value.withLock { value in body(&value) }
+    }
+  }
+
+  private final class Handler: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+    private let store: Box<Store>
+    private var input = ByteBuffer()
+
+    init(_ store: Box<Store>) { self.store = store }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+      input.writeImmutableBuffer(unwrapInboundIn(data))
+      var output = ByteBuffer()
+      do {
+        while true {
+          guard let next = next(), case .frame(let header, let count) = next else { break }
+          input.moveReaderIndex(forwardBy: FrameHeader.byteCount)
+          guard let payload = input.readSlice(length: count) else { return }
+          guard try answer(header, payload, &output) else { return context.close(promise: nil) }
+        }
+      } catch {
+        Issue.record("\(error)")
+        return context.close(promise: nil)
+      }
+      context.writeAndFlush(wrapOutboundOut(output), promise: nil)
+    }
+
+    private func next() -> FrameDecoder.Next? {
+      let bytes = Array(input.readableBytesView)
+      do { return try FrameDecoder().next(bytes.span.bytes, at: 0) } catch {
+        Issue.record("\(error)")
+        return nil
+      }
+    }
+
+    /// False: the store ends here.
+    private func answer(_ header: FrameHeader, _ payload: ByteBuffer, _ output: inout ByteBuffer) throws
+      -> Bool
+    {
+      switch header.kind {
+      case .hello:
+        Challenge(
+          nonce: .random(),
+          proof: [],
+          window: 16,
+          shardCount: UInt32(store.withLock { $0.shards.shards.count }),
+          store: SessionID(high: 1, low: 1)
+        ).write(into: &output)
+      case .proof:
+        Ready(isResumed: false, sessionLifetimeMilliseconds: 600_000, shards: []).write(into: &output)
+      case .rebuildIndex:
+        let bytes = Array(payload.readableBytesView)
+        var reader = FieldReader(bytes.span.bytes)
+        let kind = try #require(RebuildRequest.Kind(rawValue: try reader.byte()))
+        let request = RebuildRequest(kind, shard: header.shard, epoch: try reader.varint())
+        try reader.end()
+        if let refusal = store.withLock({ $0.refusal }) {
+          output.writeError(refusal, shard: header.shard, correlation: header.correlation)
+          return true
+        }
+        let (fields, isEnding) = store.withLock { store in
+          let fields = store.shards.answer(request)
+          let isEnding = request.kind == .ask && fields.phase != .none && fields.phase == store.restartsIn
+          if isEnding {
+            store.restartsIn = nil
+            store.shards.restart()
+          }
+          return (fields, isEnding)
+        }
+        if isEnding { return false }
+        output.writeFrame(
+          FrameHeader(.rebuildIndexReply, shard: header.shard, correlation: header.correlation)
+        ) { fields.write(into: &$0) }
+      default: break
+      }
+      return true
+    }
+  }
+}
