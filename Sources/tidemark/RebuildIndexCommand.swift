@@ -1,0 +1,59 @@
+import ArgumentParser
+import IndexRebuild
+import LocalStack
+import Operations
+
+/// tidemark rebuild-index
+struct RebuildIndexCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "rebuild-index",
+    abstract: "Has a store rebuild its index of users' channels from the channels themselves.",
+    discussion: """
+      For a store whose log says that the index of a user could not be read and was begun anew, and whenever a user's \
+      channels or totals are not what their channels say. The store goes on serving meanwhile.
+
+      First every shard sends the memberships of all its channels to the users' shards again (phase 1); when all have, \
+      every shard removes from its indexes what was not sent (phase 2). Standard error says how far it is; the last \
+      line on standard output is {"epoch","shards","channels","changes","entries"} as JSON. Ends with 0 only if every \
+      shard is done. It may be interrupted, and run again at any time: then it begins anew.
+      """
+  )
+
+  @Option(
+    help: ArgumentHelp("The store's address for gateways, an IPv6 one in brackets.", valueName: "host:port")
+  )
+  var store: String
+  @Option(
+    help: ArgumentHelp(
+      "File whose first line is the secret shared with the store; a second line is the previous one.",
+      valueName: "file"
+    )
+  )
+  var secretFile: String?
+  @Option(help: ArgumentHelp("How long a shard may give no answer: 90s, 15m.", valueName: "time"))
+  var timeout = Lifetime(seconds: 60)
+
+  func validate() throws {
+    guard let endpoint = Endpoint(store), endpoint.port > 0 else {
+      throw ValidationError("--store \"\(store)\": give HOST:PORT, such as 10.0.0.5:7410 or [::1]:7410")
+    }
+  }
+
+  func run() async throws {
+    try await reportingErrors("tidemark rebuild-index") {
+      guard let endpoint = Endpoint(store) else { throw ExitCode.validationFailure }
+      let secrets = try secretFile.map {
+        try SecretFile.load($0, key: "secret-file", warn: Terminal.printError).all
+      }
+      var rebuild = IndexRebuild(store: endpoint, secrets: secrets ?? [])
+      rebuild.patience = .seconds(timeout.seconds)
+      let configured = rebuild
+      let progress = ProgressLine()
+      let summary = try await withInterrupts {
+        defer { progress.clear() }
+        return try await configured.run { progress.show("\($0)") }
+      }
+      Terminal.print(summary.document)
+    }
+  }
+}
