@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 # Libraries the services link against, then the foreign tools that tests and bench run.
 LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev
-TOOLS := curl openssl nghttp2-client nghttp2-server python3 python3-httpx python3-h2 strace xxhash haproxy docker-compose
+TOOLS := curl openssl nghttp2-client nghttp2-server nghttp2-proxy python3 python3-venv python3-httpx python3-h2 strace xxhash haproxy docker-compose
 # What bench alone runs beside ours.
 BENCH_TOOLS := nginx nghttp2-proxy redis-server redis-tools webdis
 
@@ -20,21 +20,37 @@ RELEASE_BIN := $(BUILD)/release
 PROGRAMS := tidemark-store tidemark-gateway tidemark
 DESTINATION ?= $(BUILD)/static
 
-.PHONY: help deps bench-deps build release static demo run test lint bench secrets deploy-check clean
+.PHONY: help deps test-deps bench-deps build release static demo run test lint bench secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
+# Debian starts services when it installs them, and at each boot; tests and bench start their own. So policy-rc.d forbids the first
+# (invoke-rc.d(8)), and where there is systemd what became enabled is disabled again.
+define install
+missing=; for package in $(1); do \
+  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' || missing="$$missing $$package"; \
+done; \
+if [ -n "$$missing" ]; then \
+  echo "installing, services off:$$missing"; \
+  as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; \
+  $$as_root sh -eu -c ' \
+    policy=/usr/sbin/policy-rc.d; wants=/etc/systemd/system/multi-user.target.wants; \
+    before=" $$(ls $$wants 2>/dev/null | tr "\n" " ")"; \
+    if [ ! -e $$policy ]; then \
+      trap "rm -f $$policy" EXIT; printf "#!/bin/sh\nexit 101\n" > $$policy; chmod 755 $$policy; \
+    fi; \
+    apt-get update -qq; \
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$$@" >/dev/null; \
+    [ -d /run/systemd/system ] || exit 0; \
+    for unit in $$(ls $$wants 2>/dev/null); do \
+      case "$$before" in *" $$unit "*) ;; *) systemctl disable --quiet $$unit ;; esac; \
+    done' sh $$missing; \
+fi
+endef
+
 deps: ## Install what is missing from Debian's packages (as root, or with sudo)
-	@missing=; for package in $(LIBRARIES) $(TOOLS); do \
-	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' || missing="$$missing $$package"; \
-	done; \
-	if [ -n "$$missing" ]; then \
-	  echo "installing:$$missing"; \
-	  as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; \
-	  $$as_root apt-get update -qq; \
-	  DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
-	fi
+	@$(call install,$(LIBRARIES) $(TOOLS))
 
 build: deps ## Build the programs (debug)
 	@$(SWIFT_BUILD)
@@ -57,33 +73,24 @@ run: build ## Start both services and print lines to try with curl
 lint: ## Check formatting and documentation comments
 	@swift format lint --strict --parallel -r Package.swift Sources Tests && echo "lint: clean"
 
-test: deps lint ## Build and run every test; closes with a count
+# schemathesis, from PyPI, with the versions that the file names; without PyPI its tests are skipped, and the next run tries again.
+PYTHON_REQUIREMENTS := Tests/IntegrationTests/Clients/requirements.txt
+test-deps: deps
+	@if ! cmp -s $(PYTHON_REQUIREMENTS) $(BUILD)/python/requirements.txt; then \
+	  echo "installing from PyPI, under $(BUILD)/python: schemathesis"; \
+	  { rm -rf $(BUILD)/python && /usr/bin/python3 -m venv $(BUILD)/python \
+	    && $(BUILD)/python/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $(PYTHON_REQUIREMENTS) \
+	    && cp $(PYTHON_REQUIREMENTS) $(BUILD)/python/; } \
+	  || { rm -rf $(BUILD)/python; echo "schemathesis cannot be had from PyPI: the tests that need it are skipped"; }; \
+	fi
+
+test: test-deps lint ## Build and run every test; closes with a count
 	@$(SWIFT_BUILD) --build-tests
 	@swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)' || true; \
 	Tests/closing-count.sh $(BUILD)/test.log
 
-# Debian starts services when it installs them, and at each boot; the bench starts its own. So policy-rc.d forbids the first (invoke-rc.d(8)), and
-# where there is systemd what became enabled is disabled again.
 bench-deps:
-	@missing=; for package in $(BENCH_TOOLS); do \
-	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' || missing="$$missing $$package"; \
-	done; \
-	if [ -n "$$missing" ]; then \
-	  echo "installing for the bench, services off:$$missing"; \
-	  as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; \
-	  $$as_root sh -eu -c ' \
-	    policy=/usr/sbin/policy-rc.d; wants=/etc/systemd/system/multi-user.target.wants; \
-	    before=" $$(ls $$wants 2>/dev/null | tr "\n" " ")"; \
-	    if [ ! -e $$policy ]; then \
-	      trap "rm -f $$policy" EXIT; printf "#!/bin/sh\nexit 101\n" > $$policy; chmod 755 $$policy; \
-	    fi; \
-	    apt-get update -qq; \
-	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$$@" >/dev/null; \
-	    [ -d /run/systemd/system ] || exit 0; \
-	    for unit in $$(ls $$wants 2>/dev/null); do \
-	      case "$$before" in *" $$unit "*) ;; *) systemctl disable --quiet $$unit ;; esac; \
-	    done' sh $$missing; \
-	fi
+	@$(call install,$(BENCH_TOOLS))
 
 bench: release bench-deps ## Measure beside other servers, in turn (about 6 minutes)
 	@$(RELEASE_BIN)/tidemark bench compare

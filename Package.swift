@@ -27,6 +27,7 @@ let jwt: Target.Dependency = .product(name: "JWTKit", package: "jwt-kit")
 let x509: Target.Dependency = .product(name: "X509", package: "swift-certificates")
 let asn1: Target.Dependency = .product(name: "SwiftASN1", package: "swift-asn1")
 let histogram: Target.Dependency = .product(name: "Histogram", package: "hdrhistogram-swift")
+let yams: Target.Dependency = .product(name: "Yams", package: "Yams")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 
 let package = Package(
@@ -54,6 +55,8 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
     .package(url: "https://github.com/apple/swift-asn1", from: "1.7.0"),
     .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.0"),
+    // Of the tests; swift-configuration brings it along as it is.
+    .package(url: "https://github.com/jpsim/Yams", from: "6.2.0"),
   ],
   targets: [
     .systemLibrary(name: "CNghttp2", pkgConfig: "libnghttp2", providers: [.apt(["libnghttp2-dev"])]),
@@ -89,6 +92,8 @@ let package = Package(
     .target(name: "HTTP2Session", dependencies: ["CNghttp2", nioCore], swiftSettings: strict),
     .target(name: "TLSSession", dependencies: ["COpenSSL", nioCore], swiftSettings: strict),
     .target(name: "CRapidJSON"),
+    // Proto/openapi.yaml as bytes of the program.
+    .target(name: "CAPIDocument"),
     .target(
       name: "Operations",
       dependencies: [
@@ -104,7 +109,8 @@ let package = Package(
     .target(
       name: "Gateway",
       dependencies: [
-        "CRapidJSON", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel", "ReceiptWire",
+        "CAPIDocument", "CRapidJSON", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel",
+        "ReceiptWire",
         "StoreClient",
         nioCore, nioPosix, logging, jwt, lifecycle,
       ],
@@ -146,6 +152,11 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
+    .target(
+      name: "IndexRebuild",
+      dependencies: ["StoreClient", "Operations", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, logging],
+      swiftSettings: strict
+    ),
     .executableTarget(
       name: "tidemark-gateway",
       dependencies: ["Gateway", "Operations", nioCore, nioPosix, arguments, logging],
@@ -154,7 +165,8 @@ let package = Package(
     .executableTarget(
       name: "tidemark",
       dependencies: [
-        "LocalStack", "LoadGenerator", "Demo", "Probe", "Operations", "TLSSession", arguments, signals,
+        "LocalStack", "LoadGenerator", "Demo", "Probe", "IndexRebuild", "Operations", "TLSSession", arguments,
+        signals,
       ],
       swiftSettings: strict
     ),
@@ -191,13 +203,18 @@ let package = Package(
       dependencies: [
         "Gateway", "Operations", "HTTP2Session", "TLSSession", "StoreClient", "ReceiptModel", "ReceiptWire",
         nioCore,
-        nioPosix, crypto, jwt, logging, lifecycle,
+        nioPosix, crypto, jwt, logging, lifecycle, yams,
       ],
       swiftSettings: strict
     ),
     .testTarget(
       name: "ProbeTests",
       dependencies: ["Probe", "HTTP2Session", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "IndexRebuildTests",
+      dependencies: ["IndexRebuild", "Operations", "ReceiptModel", "ReceiptWire", nioCore, nioPosix],
       swiftSettings: strict
     ),
     .testTarget(
@@ -232,7 +249,10 @@ let package = Package(
     ),
     .testTarget(
       name: "IntegrationTests",
-      dependencies: ["LocalStack", "Operations"],
+      // The store's own engine and pages too: to break by hand what a store that stands still has written.
+      dependencies: [
+        "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB", nioCore,
+      ],
       exclude: ["Clients"],
       swiftSettings: strict
     ),

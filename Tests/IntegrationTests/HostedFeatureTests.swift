@@ -14,7 +14,7 @@ extension RealProcesses {
         let failures = lines.filter { $0.hasPrefix("FAILED") }
         #expect(failures == [], "\(output.error)")
         #expect(output.status == 0, "\(output)")
-        #expect(lines.count { $0.hasPrefix("ok ") } == 24, "\(output.out)")
+        #expect(lines.count { $0.hasPrefix("ok ") } == 32, "\(output.out)")
       }
     }
   }

@@ -76,18 +76,47 @@ extension RealProcesses {
         status: 415,
         code: "content_type_not_supported"
       ),
-      Case(name: "not built yet: threads", body: #"{"thread_id":"t"}"#, status: 501, code: "not_implemented"),
+      Case(name: "no thread id", body: #"{"thread_id":"t t"}"#, status: 400, code: "invalid_message_id"),
       Case(
-        name: "not built yet: truncate",
+        name: "truncate by a user",
+        path: "/v1/channels/messaging:team/truncate",
+        status: 403,
+        code: "server_token_required"
+      ),
+      Case(
+        name: "truncate at no message id",
         path: "/v1/channels/messaging:team/truncate",
         token: .server,
-        status: 501,
-        code: "not_implemented"
+        body: #"{"before":"m 1"}"#,
+        status: 400,
+        code: "invalid_message_id"
       ),
-      Case(name: "not built yet: mark all", path: "/v1/channels/read", status: 501, code: "not_implemented"),
       Case(
-        name: "not built yet: totals",
-        path: "/v1/channels/messaging:team/read?totals=true",
+        name: "mark all for nobody",
+        path: "/v1/channels/read",
+        token: .server,
+        status: 400,
+        code: "user_id_required"
+      ),
+      Case(
+        name: "totals that are no yes or no",
+        path: "/v1/channels/messaging:team/read?totals=1",
+        status: 400,
+        code: "invalid_query"
+      ),
+      Case(
+        name: "another user's totals",
+        method: "GET",
+        path: "/v1/users/somebody-else/unread",
+        body: nil,
+        status: 403,
+        code: "user_id_mismatch"
+      ),
+      Case(
+        name: "not built yet: events",
+        method: "GET",
+        path: "/v1/events",
+        body: nil,
         status: 501,
         code: "not_implemented"
       ),

@@ -451,6 +451,145 @@ def tokens_are_revoked():
     channel.read("rita", "m1")
 
 
+@feature
+def every_channel_read_at_once():
+    channels = [Channel(["alice", "mia"]) for _ in range(3)]
+    for channel in channels:
+        channel.write("m1", "alice")
+        channel.write("m2", "alice")
+    channels[0].read("mia")
+    equal(call("GET", "/v1/users/mia/unread", "mia")["total_unread_count"], 4)
+    equal(call("POST", "/v1/channels/read", "mia", {"read_by_channel": {}})["results"], [], "an empty map marks none")
+    equal(call("POST", "/v1/channels/read", "mia", {}), {"channels_read": 3, "failed": []})
+    equal([channel.row("alice", "mia")["last_read_message_id"] for channel in channels], ["m2"] * 3)
+    equal(call("GET", "/v1/users/mia/unread", "mia")["total_unread_count"], 0)
+
+
+@feature
+def unread_totals_and_lists():
+    channels = [Channel(["alice", "tom"]) for _ in range(4)]
+    for count, channel in enumerate(channels):
+        for number in range(count):
+            channel.write(f"m{number}", "alice")
+    channels[3].write("silent", "alice", silent=True)
+    channels[3].read("tom", "m0")
+    found = call("GET", "/v1/users/tom/unread", "tom")
+    equal([found[k] for k in ("total_unread_count", "unread_channels", "unread_threads")], [5, 3, 0])
+    listed = {entry["cid"]: entry for entry in found["channels"]}
+    equal({cid: entry["unread_messages"] for cid, entry in listed.items()}, {channels[n].cid: (0, 1, 2, 2)[n] for n in (1, 2, 3)})
+    entry = listed[channels[3].cid]
+    equal([entry["last_read_message_id"], entry["first_unread_message_id"]], ["m0", "m1"])
+    first = call("GET", "/v1/users/tom/unread?limit=2", "tom")
+    second = call("GET", "/v1/users/tom/unread?limit=2&cursor=" + first["next"], "tom")
+    equal(sorted(e["cid"] for e in first["channels"] + second["channels"]), sorted(listed))
+    equal("next" in second, False)
+    equal(call("GET", "/v1/users/tom/unread", "alice", None, 403)["code"], "user_id_mismatch")
+    answer = call("POST", channels[1].path + "/read?totals=true", "tom", {})
+    equal([answer[k] for k in ("total_unread_count", "unread_channels", "unread_threads")], [4, 2, 0])
+
+
+@feature
+def badge_counts_for_a_push_worker():
+    channel = Channel(["alice", "vic", "wes"])
+    channel.write("m1", "alice")
+    channel.write("m2", "alice")
+    channel.read("wes", "m1")
+    found = call("POST", "/v1/unread", None, {"user_ids": ["vic", "nobody-at-all", "wes"]})["users"]
+    equal([(u["user_id"], u["total_unread_count"]) for u in found], [("vic", 2), ("nobody-at-all", 0), ("wes", 1)])
+    equal(call("POST", "/v1/unread", "vic", {"user_ids": ["vic"]}, 403)["code"], "server_token_required")
+
+
+@feature
+def channels_of_a_user():
+    channels = [Channel(["kim"]) for _ in range(5)]
+    call("POST", channels[1].path + "/members", None, {"remove": ["kim"]})
+    found, cursor = [], ""
+    while True:
+        page = call("GET", "/v1/users/kim/channels?limit=2" + cursor, "kim")
+        found += [entry["cid"] for entry in page["channels"]]
+        if "next" not in page:
+            break
+        cursor = "&cursor=" + page["next"]
+    equal(sorted(found), sorted(channel.cid for channel in channels if channel is not channels[1]))
+    call("DELETE", channels[2].path, None)
+    equal(channels[2].cid in [e["cid"] for e in call("GET", "/v1/users/kim/channels", "kim")["channels"]], False)
+
+
+@feature
+def threads_have_positions_of_their_own():
+    channel = Channel(["alice", "bob", "theo"])
+    channel.write("p", "alice")
+    channel.read("theo")
+    first = channel.write("r1", "bob", parent_id="p")
+    equal([first["seq"], channel.write("r2", "bob", parent_id="p")["seq"], channel.write("n", "bob")["seq"]], [1, 2, 2])
+    equal(channel.row("theo", "theo")["unread_messages"], 1, "a reply is no unread message of the channel")
+    totals = ("total_unread_count", "unread_channels", "unread_threads")
+    equal([call("GET", "/v1/users/theo/unread", "theo")[k] for k in totals], [1, 1, 0], "not in the thread")
+    row = call("POST", channel.path + "/read", "theo", {"thread_id": "p"})["read"]
+    equal([row["last_read_message_id"], row["unread_messages"]], ["r2", 0])
+    channel.write("r3", "alice", parent_id="p")
+    equal([call("GET", "/v1/users/theo/unread", "theo")[k] for k in totals], [1, 1, 1])
+    equal(call("POST", channel.path + "/read", "theo", {"thread_id": "p", "message_id": "r3"})["read"]["unread_messages"], 0)
+    equal(channel.ticks("r3", "alice"), "read")
+    equal(call("POST", channel.path + "/unread", "theo", {"thread_id": "p"})["read"]["unread_messages"], 3)
+    entry = {"cid": channel.cid, "id": "r3", "parent_id": "p"}
+    equal(call("POST", "/v1/channels/delivered", "bob", {"latest_delivered_messages": [entry]}, 201)["results"][0]["ok"], True)
+    call("POST", channel.path + "/members", None, {"remove": ["theo"]})
+    equal(channel.ticks("r3", "alice"), "delivered", "leaving the channel leaves its threads")
+
+
+@feature
+def messages_and_history_removed():
+    channel = Channel(["alice", "rob"])
+    for number in range(1, 6):
+        channel.write(f"m{number}", "alice")
+    call("DELETE", channel.path + "/messages/m5", None)
+    call("DELETE", channel.path + "/messages/m5", None)
+    equal(channel.row("rob", "rob")["unread_messages"], 4)
+    equal(channel.statuses(["m5"], "alice")[0]["code"], "message_deleted")
+    again = call("POST", channel.path + "/messages", None, {"id": "m5", "user_id": "alice"}, 409)
+    equal(again["code"], "message_deleted")
+    call("POST", channel.path + "/truncate", None, {"before": "m3"})
+    equal([s.get("code", s.get("status")) for s in channel.statuses(["m2", "m3"], "alice")], ["message_deleted", "sent"])
+    equal(channel.row("rob", "rob")["unread_messages"], 2)
+    equal(channel.read("rob", "m2")["last_read_seq"], 2, "what is gone goes on marking a position")
+    call("POST", channel.path + "/truncate", None, {})
+    equal(channel.row("rob", "rob")["unread_messages"], 0)
+    equal(channel.write("m6", "alice")["seq"], 6)
+
+
+@feature
+def channels_deleted_and_made_anew():
+    channel = Channel(["alice", "nell"])
+    channel.write("m1", "alice")
+    channel.read("nell")
+    equal(call("DELETE", channel.path, None)["deleted"], True)
+    equal(call("DELETE", channel.path, None)["deleted"], False)
+    equal(channel.read("nell", status=404)["code"], "channel_not_found")
+    equal(call("GET", "/v1/users/nell/channels", "nell")["channels"], [])
+    call("PUT", channel.path, None, {"members": ["nell"]}, 201)
+    equal(channel.write("m1", "alice")["seq"], 1, "a new incarnation")
+    equal(channel.row("nell", "nell")["unread_messages"], 1)
+
+
+@feature
+def users_erased():
+    channel = Channel(["alice", "eve"])
+    channel.write("m1", "alice", receipt=True)
+    channel.write("m2", "eve")
+    channel.acknowledge("eve", ["m1"], note="seen by eve")
+    hide("eve", delivered=True)
+    equal(call("DELETE", "/v1/users/eve", None)["erased"], True)
+    equal(call("DELETE", "/v1/users/eve", None)["erased"], True)
+    equal([row["user"]["id"] for row in channel.rows(None)["read"]], ["alice"])
+    equal(channel.status("m1", "alice")["member_count"], 0)
+    equal(call("GET", "/v1/users/eve/channels", None)["channels"], [])
+    settings = call("GET", "/v1/users/eve", None)["privacy_settings"]
+    equal([settings[k]["enabled"] for k in ("read_receipts", "delivery_receipts")], [True, True])
+    call("POST", channel.path + "/members", None, {"add": ["eve"]})
+    equal(channel.row("eve", "eve")["unread_messages"], 0, "whoever comes back under the name is new")
+
+
 failed = 0
 for function in features:
     try:

@@ -1,0 +1,115 @@
+import Foundation
+import LocalStack
+import Testing
+
+extension RealProcesses {
+  /// An erased user is found in no file that the store has written, RocksDB's tables aside, nor by anybody who asks (R16).
+  @Suite struct Erasure {
+    @Test func nothingIsLeftInFiles() async throws {
+      let name = "erika.mustermann@example.org"
+      try await Pair.with { pair in
+        let server = pair.serverToken
+        for number in 0..<4 {
+          let cid = "messaging:room-\(number)"
+          try await pair.expect(
+            201,
+            "PUT",
+            "/v1/channels/\(cid)",
+            token: server,
+            json: #"{"members":["alice","\#(name)"]}"#
+          )
+          for (id, sender) in [("a", "alice"), ("b", name)] {
+            try await pair.expect(
+              201,
+              "POST",
+              "/v1/channels/\(cid)/messages",
+              token: server,
+              json: #"{"id":"\#(id)","user_id":"\#(sender)","receipt":true}"#
+            )
+          }
+          try await pair.expect(
+            201,
+            "POST",
+            "/v1/channels/\(cid)/messages",
+            token: server,
+            json: #"{"id":"r","user_id":"\#(name)","parent_id":"a"}"#
+          )
+          try await pair.expect(
+            200,
+            "POST",
+            "/v1/channels/\(cid)/receipts",
+            token: server,
+            json: #"{"message_ids":["a"],"note":"read by \#(name)","user_id":"\#(name)"}"#
+          )
+        }
+        // Where they were once, and where they only sent.
+        try await pair.expect(
+          200,
+          "POST",
+          "/v1/channels/messaging:room-2/members",
+          token: server,
+          json: #"{"remove":["\#(name)"]}"#
+        )
+        try await pair.expect(
+          201,
+          "PUT",
+          "/v1/channels/messaging:guest",
+          token: server,
+          json: #"{"members":["alice"]}"#
+        )
+        try await pair.expect(
+          201,
+          "POST",
+          "/v1/channels/messaging:guest/messages",
+          token: server,
+          json: #"{"id":"g","user_id":"\#(name)"}"#
+        )
+        try await pair.expect(
+          200,
+          "PUT",
+          "/v1/users/\(name)",
+          token: server,
+          json: #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
+        )
+        #expect(try Self.files(with: name, in: pair.stack.files.data) != [], "the search finds what is there")
+
+        try await pair.expect(200, "DELETE", "/v1/users/\(name)", token: server)
+        #expect(try Self.files(with: name, in: pair.stack.files.data) == [])
+        // Nor do the channels say the name, nor does a store that reads everything again.
+        for _ in 0..<2 {
+          for cid in (0..<4).map({ "messaging:room-\($0)" }) + ["messaging:guest"] {
+            let state = try await pair.curl("GET", "/v1/channels/\(cid)/read-state", token: server)
+            #expect(state.status == 200 && !state.body.contains(name), "\(cid): \(state.body)")
+          }
+          let readers = try await pair.curl(
+            "GET",
+            "/v1/channels/messaging:room-0/messages/a/readers",
+            token: server
+          )
+          #expect(readers.status == 200 && !readers.body.contains(name), "\(readers.body)")
+          let channels = try await pair.expect(200, "GET", "/v1/users/\(name)/channels", token: server)
+          #expect((channels["channels"] as? [Any])?.isEmpty == true)
+          await pair.stack.killStore()
+          try await pair.stack.startStore()
+          try await pair.stack.waitUntilGatewaysAreReady()
+        }
+        #expect(try Self.files(with: name, in: pair.stack.files.data) == [])
+      }
+    }
+
+    /// Files of the data directory, RocksDB's tables aside, that hold the text.
+    private static func files(with text: String, in directory: String) throws -> [String] {
+      let enumerator = FileManager.default.enumerator(atPath: directory)
+      let wanted = Data(text.utf8)
+      return try (enumerator?.allObjects as? [String] ?? []).filter { name in
+        let path = directory + "/" + name
+        var isDirectory: ObjCBool = false
+        guard !name.hasSuffix(".sst"),
+          FileManager.default.fileExists(atPath: path, isDirectory: &isDirectory),
+          !isDirectory.boolValue
+        else { return false }
+        return try Data(contentsOf: URL(fileURLWithPath: path)).range(of: wanted) != nil
+      }
+    }
+  }
+}
