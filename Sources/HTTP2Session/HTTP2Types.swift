@@ -44,6 +44,8 @@ package struct HTTP2ContentType: Sendable {
   package static var ndjson: Self { Self("application/x-ndjson") }
   /// `text/event-stream`.
   package static var eventStream: Self { Self("text/event-stream") }
+  /// `application/yaml`, RFC 9512.
+  package static var yaml: Self { Self("application/yaml") }
   /// `text/plain; charset=utf-8`.
   package static var text: Self { Self("text/plain; charset=utf-8") }
   /// `application/octet-stream`.
