@@ -20,6 +20,9 @@ RELEASE_BIN := $(BUILD)/release
 PROGRAMS := tidemark-store tidemark-gateway tidemark
 DESTINATION ?= $(BUILD)/static
 
+# Tests that run beside each other: some talk over sockets with deadlines, and must get their turn beside those that compute.
+TESTS_AT_ONCE ?= 4
+
 .PHONY: help deps test-deps bench-deps build release static demo run test lint bench secrets deploy-check clean
 
 help: ## This list
@@ -86,7 +89,7 @@ test-deps: deps
 
 test: test-deps lint ## Build and run every test; closes with a count
 	@$(SWIFT_BUILD) --build-tests
-	@swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)' || true; \
+	@SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)' || true; \
 	Tests/closing-count.sh $(BUILD)/test.log
 
 bench-deps:

@@ -204,7 +204,7 @@ import Testing
   }
 
   @Test func passesOnTheStoresFailures() async throws {
-    try await TestGateway.run(deadline: .milliseconds(300)) { gateway in
+    try await TestGateway.run(deadline: .seconds(2)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       let alice = TestTokens.user("alice")
       let batch = #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#

@@ -181,7 +181,7 @@ struct ScriptTests {
     )
     #expect(isAnswered)
     #expect(lines.all.filter { $0.hasPrefix("←") }.count == 4)
-    let impatient = ProbeSender(target: try ProbeTarget(listener.target), timeout: .milliseconds(20)) {
+    let impatient = ProbeSender(target: try ProbeTarget(listener.target), timeout: .seconds(3)) {
       lines.all.append($0)
     }
     // The listener is silent about this one.
