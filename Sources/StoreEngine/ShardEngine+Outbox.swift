@@ -98,21 +98,7 @@ extension ShardEngine {
     guard state.outbox.last > outgoing.before, configuration.heldMilliseconds > 0,
       outgoing.held.count < configuration.heldMax
     else { return reply(header, departure(index), lane, fields) }
-    var bytes = ByteBuffer()
-    let start = bytes.beginFrame(
-      FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)
-    )
-    fields(&bytes)
-    bytes.endFrame(start)
-    outgoing.held.append(
-      HeldReply(
-        lane: lane,
-        bytes: bytes,
-        index: index,
-        changes: outgoing.before + 1...state.outbox.last,
-        since: loop.elapsedMilliseconds
-      )
-    )
+    hold(header, index, lane, outgoing.before + 1...state.outbox.last, isStrict: false, fields)
   }
 
   /// A reply that may leave only when everything that was queued before it is in the index: whoever asks for a user's channels after it finds all of them. It is `busy` where that
@@ -130,6 +116,18 @@ extension ShardEngine {
       return reply(header, departure(index), lane, fields)
     }
     guard outgoing.held.count < configuration.heldMax else { return refuseHeld(header, lane) }
+    hold(header, index, lane, 1...last, isStrict: true, fields)
+  }
+
+  /// - Parameter isStrict: it is refused where these changes take too long, and does not leave before them.
+  private func hold(
+    _ header: FrameHeader,
+    _ index: LogIndex,
+    _ lane: ReplyLane,
+    _ changes: ClosedRange<UInt64>,
+    isStrict: Bool,
+    _ fields: (inout ByteBuffer) -> Void
+  ) {
     var bytes = ByteBuffer()
     let start = bytes.beginFrame(
       FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)
@@ -141,9 +139,9 @@ extension ShardEngine {
         lane: lane,
         bytes: bytes,
         index: index,
-        changes: 1...last,
+        changes: changes,
         since: loop.elapsedMilliseconds,
-        refused: header
+        refused: isStrict ? header : nil
       )
     )
   }
