@@ -2,6 +2,8 @@
 package enum Refusal: Error, Hashable, Sendable {
   case channelNotFound
   case notAMember
+  /// A member of the channel who has no row in the thread (R15).
+  case notInThread
   case messageNotFound
   case messageDeleted
   case markUnreadOff
@@ -199,5 +201,17 @@ package struct RowAnswer: Hashable, Sendable {
     self.lastDelivered = lastDelivered
     self.lastDeliveredSequence = lastDeliveredSequence
     self.own = own
+  }
+
+  /// The row of somebody whom others do not see in a thread (R7, R15).
+  static func unseen(_ row: MemberOrdinal, own: OwnDetails?) -> RowAnswer {
+    RowAnswer(
+      row: row,
+      lastRead: .none,
+      lastReadSequence: .zero,
+      lastDelivered: .none,
+      lastDeliveredSequence: .zero,
+      own: own
+    )
   }
 }

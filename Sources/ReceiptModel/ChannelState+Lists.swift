@@ -129,9 +129,34 @@ extension ChannelState {
   }
 
   private func cutAtRow(_ scan: inout MemberListScan) {
-    guard scan.entries.count > scan.limit else { return }
-    scan.next = .row(scan.entries[scan.limit].row.rawValue)
+    guard scan.entries.count > scan.limit, let last = scan.entries.prefix(scan.limit).last else { return }
+    if parent == .zero {
+      scan.next = .row(scan.entries[scan.limit].row.rawValue)
+    } else {
+      let time = Timestamp(milliseconds: rows.joinedAt[Int(last.row.rawValue)])
+      scan.next = .joined(time, user: users.id(rows.user(last.row)).withUnsafeBytes { Array($0) })
+    }
     scan.entries.removeSubrange(scan.limit...)
+  }
+
+  /// The row behind the one with which a user joined at a time; where there is none any more, the first of that time, so that nobody is left out.
+  func row(behind user: RawSpan, joinedAt time: Timestamp) -> UInt32 {
+    // Rows rise by when they joined.
+    var (low, high) = (0, rows.rowCount)
+    while low < high {
+      let middle = (low + high) / 2
+      if rows.joinedAt[middle] < time.milliseconds { low = middle + 1 } else { high = middle }
+    }
+    var found = low
+    while high < rows.rowCount, rows.joinedAt[high] == time.milliseconds {
+      if Self.isSame(users.id(rows.user(MemberOrdinal(UInt32(high)))), user) { found = high + 1 }
+      high += 1
+    }
+    return UInt32(found)
+  }
+
+  private static func isSame(_ a: RawSpan, _ b: RawSpan) -> Bool {
+    a.withUnsafeBytes { a in b.withUnsafeBytes { b in a.elementsEqual(b) } }
   }
 
   private func cutAtTime(_ scan: inout MemberListScan) {

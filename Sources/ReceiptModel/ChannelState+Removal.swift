@@ -9,8 +9,8 @@ extension ChannelState {
   // MARK: Assignment
 
   /// A message is gone, and with it who has acknowledged it. It still marks a position, and counts for the day's limit of receipts.
-  mutating func delete(_ sequence: SequenceNumber) {
-    messages.delete(sequence)
+  mutating func delete(_ sequence: SequenceNumber, at time: Timestamp) {
+    messages.delete(sequence, at: time)
     receipts.clear(sequence)
   }
 
@@ -41,9 +41,9 @@ extension ChannelState {
   }
 
   /// The row is left, and nobody's. Where it is the last that bears its user's id, that leaves memory.
-  mutating func eraseRow(_ row: MemberOrdinal) {
+  mutating func eraseRow(_ row: MemberOrdinal, at time: Timestamp) {
     let user = rows.user(row)
-    rows.erase(row)
+    rows.erase(row, at: time)
     users.release(user)
   }
 
@@ -56,57 +56,128 @@ extension ChannelState {
 
   // MARK: Deciding
 
-  /// Erases a user here and in all threads: the rows they have had, the messages they have sent, times and notes of what they have acknowledged. One pass over
-  /// rows, messages and receipts.
+  /// Erases a user here and in all threads: times and notes of what they have acknowledged, the messages they have sent, the rows they have had; in the channel itself the
+  /// rows last.
   ///
-  /// - Returns: whether they were known.
-  func decideErase(_ user: String, at time: Timestamp, into effects: inout [Effect]) -> Bool {
-    var isKnown = decideEraseHere(user, at: time, into: &effects)
-    for place in 0..<threads.count {
-      let start = effects.count
-      guard threads[place].decideEraseHere(user, at: time, into: &effects) else { continue }
-      effects.putInThread(threads[place].parent, from: start)
-      isKnown = true
+  /// - Returns: whether all is done.
+  func decideErase(
+    _ user: String,
+    _ scan: inout EraseScan,
+    limit: inout Int,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) -> Bool {
+    var name = user
+    var looks = max(0, limit) * EraseScan.looksPerEffect
+    defer { limit = looks / EraseScan.looksPerEffect }
+    let known = name.withUTF8 { users.find($0.span.bytes) }
+    if let known {
+      guard decideForget(known, &scan.own, &looks, into: &effects),
+        decideEraseMessages(of: known, &scan.own, &scan.held, &looks, into: &effects)
+      else { return false }
     }
-    return isKnown
-  }
-
-  private func decideEraseHere(_ user: String, at time: Timestamp, into effects: inout [Effect]) -> Bool {
-    var user = user
-    guard let known = user.withUTF8({ users.find($0.span.bytes) }) else { return false }
-    let rows = self.rows.rows(of: known)
-    for place in receipts.places(after: .zero, through: messages.newest) {
-      let sequence = receipts.sequence(at: place)
-      for row in rows {
-        guard let record = receipts.record(sequence, row), record.at != .none else { continue }
-        effects.append(.acknowledgementForgotten(number, sequence, row))
+    while scan.threads < threads.count {
+      guard looks > 0 else { return false }
+      looks -= 1
+      if let known = name.withUTF8({ threads[scan.threads].users.find($0.span.bytes) }) {
+        let start = effects.count
+        let hadNone = scan.held == nil
+        let isDone =
+          threads[scan.threads].decideEraseMessages(
+            of: known,
+            &scan.inThread,
+            &scan.held,
+            &looks,
+            into: &effects
+          )
+          && threads[scan.threads].decideEraseRows(
+            of: known,
+            &scan.inThread,
+            &scan.held,
+            &looks,
+            at: time,
+            into: &effects
+          )
+        let parent = threads[scan.threads].parent
+        effects.putInThread(parent, from: start)
+        if hadNone { scan.held = scan.held.map { .inThread(parent, $0) } }
+        guard isDone else { return false }
+      }
+      scan.threads += 1
+      scan.inThread = EraseScan.Part()
+    }
+    if let known {
+      guard decideEraseRows(of: known, &scan.own, &scan.held, &looks, at: time, into: &effects) else {
+        return false
       }
     }
-    for sequence in messages.sequences(sentBy: known) { effects.append(.senderErased(number, sequence)) }
-    for row in rows { effects.append(.rowErased(number, row, at: time)) }
+    if let held = scan.held { effects.append(held) }
     return true
   }
 
-  /// Everybody whose id is here or in a thread, each once, with the last row they have had here; nil: they have only sent messages.
-  func forEachUser(_ body: (String, MemberOrdinal?) -> Void) {
-    forEachUserHere(body)
-    var further: Set<String> = []
-    for place in 0..<threads.count {
-      threads[place].forEachUserHere { user, _ in
-        var name = user
-        let isKnown = name.withUTF8 { users.find($0.span.bytes) } != nil
-        if !isKnown, further.insert(user).inserted { body(user, nil) }
+  private func decideForget(
+    _ user: UserNumber,
+    _ part: inout EraseScan.Part,
+    _ looks: inout Int,
+    into effects: inout [Effect]
+  ) -> Bool {
+    let rows = self.rows.rows(of: user)
+    for place in receipts.places(after: part.receipts, through: messages.newest) {
+      guard looks > 0 else { return false }
+      let sequence = receipts.sequence(at: place)
+      for row in rows {
+        looks -= 1
+        guard let record = receipts.record(sequence, row), record.at != .none else { continue }
+        effects.append(.acknowledgementForgotten(number, sequence, row))
+        looks -= EraseScan.looksPerEffect
       }
+      looks -= 1
+      part.receipts = sequence
     }
+    return true
   }
 
-  private func forEachUserHere(_ body: (String, MemberOrdinal?) -> Void) {
-    var lastRow = [UInt32](repeating: 0, count: users.count + 1)
-    for position in 0..<rows.rowCount { lastRow[Int(rows.users[position])] = UInt32(position) + 1 }
-    for number in 1..<max(1, UInt32(users.count) + 1) where !users.isErased(UserNumber(number)) {
-      let row = lastRow[Int(number)]
-      body(users.text(UserNumber(number)), row == 0 ? nil : MemberOrdinal(row - 1))
+  private func decideEraseMessages(
+    of user: UserNumber,
+    _ part: inout EraseScan.Part,
+    _ held: inout Effect?,
+    _ looks: inout Int,
+    into effects: inout [Effect]
+  ) -> Bool {
+    while part.messages < messages.newest {
+      guard looks > 0 else { return false }
+      let start = part.messages.rawValue
+      let end = SequenceNumber(UInt32(min(Int(messages.newest.rawValue), Int(start) + looks)))
+      let found = messages.first(sentBy: user, after: part.messages, through: end)
+      part.messages = found ?? end
+      looks -= Int(part.messages.rawValue - start)
+      guard let found else { continue }
+      Self.hold(.senderErased(number, found), &held, into: &effects)
+      looks -= EraseScan.looksPerEffect
     }
+    return true
+  }
+
+  private func decideEraseRows(
+    of user: UserNumber,
+    _ part: inout EraseScan.Part,
+    _ held: inout Effect?,
+    _ looks: inout Int,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) -> Bool {
+    for row in rows.rows(of: user) where row.rawValue >= part.rows {
+      guard looks > 0 else { return false }
+      Self.hold(.rowErased(number, row, at: time), &held, into: &effects)
+      looks -= EraseScan.looksPerEffect
+      part.rows = row.rawValue + 1
+    }
+    return true
+  }
+
+  /// The first effect of all that would take a reference to the user away waits for the end: until then they are known.
+  private static func hold(_ effect: Effect, _ held: inout Effect?, into effects: inout [Effect]) {
+    if held == nil { held = effect } else { effects.append(effect) }
   }
 
   /// The receipts' pages that an effect empties beside the page that it is addressed to.
@@ -119,6 +190,32 @@ extension ChannelState {
     default: []
     }
   }
+}
+
+/// How far the erasing of a user in a channel and its threads has got (R16).
+package struct EraseScan: Sendable {
+  /// How far in the channel, or in one of its threads.
+  struct Part: Sendable {
+    /// Acknowledgements and messages up to here are done, and rows before this one.
+    var receipts = SequenceNumber.zero
+    var messages = SequenceNumber.zero
+    var rows: UInt32 = 0
+  }
+
+  /// Messages, receipts and threads that are looked at in place of one effect.
+  static let looksPerEffect = 16
+
+  var own = Part()
+  /// Threads before this place are done; in that one, so far.
+  var threads = 0
+  var inThread = Part()
+  /// What takes the last reference to the user away.
+  var held: Effect?
+
+  package init() {}
+
+  /// Whether the channel knew the user.
+  package var isKnown: Bool { held != nil }
 }
 
 extension ReadVector {

@@ -23,8 +23,12 @@ package struct ChannelState: ~Copyable, Sendable {
   package internal(set) var receipts = ReceiptTable()
   package internal(set) var steps = StepTable()
   package internal(set) var threads = ThreadTable()
+  /// When its own options were changed last; none: never since it was created.
+  package private(set) var optionsChangedAt = Timestamp.none
   /// When messages were last truncated (R16); none: never.
   package internal(set) var truncatedAt = Timestamp.none
+  /// It is being deleted (R16): nobody finds it any more.
+  package internal(set) var isEnding = false
   /// Where it is a user's index: their channels.
   package internal(set) var memberships = MembershipTable()
 
@@ -108,7 +112,8 @@ package struct ChannelState: ~Copyable, Sendable {
   }
 
   /// The row as everybody else sees it: watermarks, or own positions where `mark_unread` is `public`, of the kinds that the
-  /// channel and the member show (R3, R4, R7, R8). A kind that either hides stands where joining put it.
+  /// channel and the member show (R3, R4, R7, R8). A kind that either hides stands where joining put it. Of who is in a thread
+  /// unseen there is nothing.
   ///
   /// - Parameter settings: the shard's, as taken over by the rows.
   func shownRow(
@@ -117,13 +122,14 @@ package struct ChannelState: ~Copyable, Sendable {
     settings: borrowing UserSettingsTable,
     withOwnDetails: Bool
   ) -> RowAnswer {
+    if rows.isUnseen(row) { return .unseen(row, own: withOwnDetails ? ownDetails(row) : nil) }
     let position = Int(row.rawValue)
     var since = UserSettingsTable.ShownSince()
     if rows.readIsHidden(row) || rows.deliveredIsHidden(row) {
       since = settings.shownSince(users.id(rows.user(row)))
     }
     let joined = Timestamp(milliseconds: rows.joinedAt[position])
-    var read = rows.hidesHistory(row) ? SequenceNumber.zero : SequenceNumber(rows.joined[position])
+    var read = positionOfJoining(row)
     var readTime = joined
     if options.readEvents, !rows.hidesRead(row) {
       read = options.markUnread == .public ? rows.ownPosition(row) : SequenceNumber(rows.read[position])
@@ -146,6 +152,11 @@ package struct ChannelState: ~Copyable, Sendable {
       lastDeliveredSequence: max(delivered, read),
       own: withOwnDetails ? ownDetails(row) : nil
     )
+  }
+
+  /// Where joining has put a member (R6).
+  func positionOfJoining(_ row: MemberOrdinal) -> SequenceNumber {
+    rows.hidesHistory(row) ? .zero : SequenceNumber(rows.joined[Int(row.rawValue)])
   }
 
   private func readTime(_ position: Int) -> Timestamp {
@@ -202,7 +213,9 @@ package struct ChannelState: ~Copyable, Sendable {
     // Gone once it reaches the watermark.
     let left = moved >= read ? nil : SequenceNumber(moved)
     if left?.rawValue != marker {
-      effects.append(.markerAssigned(number, row, marker: left, epoch: rows.epochs[position]))
+      effects.append(
+        .markerAssigned(number, row, marker: left, epoch: rows.epochs[position], at: time)
+      )
     }
   }
 
@@ -211,6 +224,7 @@ package struct ChannelState: ~Copyable, Sendable {
     _ row: MemberOrdinal,
     from sequence: SequenceNumber,
     epoch: UInt32?,
+    at time: Timestamp,
     into effects: inout [Effect]
   ) {
     let position = Int(row.rawValue)
@@ -220,7 +234,7 @@ package struct ChannelState: ~Copyable, Sendable {
     }
     // Four billion changes by one member: from there on a stale device is not told from a current one.
     let epoch = rows.epochs[position] == .max ? .max : rows.epochs[position] + 1
-    effects.append(.markerAssigned(number, row, marker: marker, epoch: epoch))
+    effects.append(.markerAssigned(number, row, marker: marker, epoch: epoch, at: time))
   }
 
   /// A read or unread with an older epoch than the row's comes from a device that has not seen the latest choice (R4).
@@ -273,8 +287,10 @@ package struct ChannelState: ~Copyable, Sendable {
       if Int(row.rawValue) < rows.rowCount { users.release(rows.user(row)) }
       rows.assign(row, record, user: user)
       if let marker = record.marker { messages.trackOwn(rows.user(row), after: marker) }
-    case .rowLeft(_, let row, _):
-      rows.leave(row)
+    case .optionsChanged(_, let time):
+      optionsChangedAt = time
+    case .rowLeft(_, let row, let time):
+      rows.leave(row, at: time)
     case .roleAssigned(_, let row, let role):
       rows.assignRole(row, role)
     case .readMoved(_, let row, let sequence, let time, let isHidden):
@@ -297,14 +313,16 @@ package struct ChannelState: ~Copyable, Sendable {
         isHidden: isHidden,
         number: rows.deliveredSteps[Int(row.rawValue)]
       )
-    case .markerAssigned(_, let row, let marker, let epoch):
-      rows.assignMarker(row, marker, epoch: epoch)
+    case .markerAssigned(_, let row, let marker, let epoch, let time):
+      rows.assignMarker(row, marker, epoch: epoch, at: time)
       if let marker { messages.trackOwn(rows.user(row), after: marker) }
     case .messageAssigned(_, let sequence, let record):
       assignMessage(sequence, record)
-      if record.flags.contains(.receipt) { assignReceipt(of: sequence, expiresAt: record.receiptExpiresAt) }
-    case .messageDeleted(_, let sequence, _):
-      delete(sequence)
+      if record.flags.contains(.receipt) {
+        assignReceipt(of: sequence, expiresAt: record.receiptExpiresAt)
+      }
+    case .messageDeleted(_, let sequence, let time):
+      delete(sequence, at: time)
     case .acknowledged(_, let sequence, let acknowledgement):
       if !isGone(sequence) { receipts.assign(sequence, acknowledgement) }
     case .acknowledgementForgotten(_, let sequence, let row):
@@ -323,8 +341,10 @@ package struct ChannelState: ~Copyable, Sendable {
       assign(effect, inThread: parent)
     case .truncated(_, let sequence, let time):
       truncate(through: sequence, at: time)
-    case .rowErased(_, let row, _):
-      eraseRow(row)
+    case .deletionBegun:
+      isEnding = true
+    case .rowErased(_, let row, let time):
+      eraseRow(row, at: time)
     case .senderErased(_, let sequence):
       eraseSender(sequence)
     case .membershipAssigned(_, let place, let membership):
@@ -350,9 +370,11 @@ package struct ChannelState: ~Copyable, Sendable {
     case .head:
       let cid = String(decoding: cid, as: UTF8.self)
       var effects = [Effect.channelAssigned(number, cid: cid, created: created, own: ownOptions)]
+      if optionsChangedAt != .none { effects.append(.optionsChanged(number, at: optionsChangedAt)) }
       if messages.truncatedThrough > .zero {
         effects.append(.truncated(number, through: messages.truncatedThrough, at: truncatedAt))
       }
+      if isEnding { effects.append(.deletionBegun(number)) }
       if messages.newest > .zero {
         let counts = messages.countablePerSegment
         effects.append(.messageCountsAssigned(number, newest: messages.newest, counts))
@@ -410,6 +432,7 @@ package struct ChannelState: ~Copyable, Sendable {
       delivered: SequenceNumber(rows.delivered[position]),
       deliveredAt: Timestamp(milliseconds: rows.deliveredAt[position]),
       marker: rows.marker(row),
+      markedAt: rows.markedAt(row),
       unreadEpoch: rows.epochs[position],
       readIsHidden: rows.readIsHidden(row),
       deliveredIsHidden: rows.deliveredIsHidden(row),

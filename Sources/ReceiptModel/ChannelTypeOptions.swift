@@ -181,16 +181,20 @@ package struct ChannelTypeRecord: Hashable, Sendable {
   package var options: ChannelTypeOptions
   /// In the type's home shard: every shard has this version.
   package var isSettled: Bool
+  /// When this shard took this version. No other shard is told.
+  package var takenAt: Timestamp
 
   package init(
     name: String,
     version: UInt64 = 0,
     options: ChannelTypeOptions = ChannelTypeOptions(),
-    isSettled: Bool = false
+    isSettled: Bool = false,
+    takenAt: Timestamp = .none
   ) {
     self.name = name
     self.version = version
     self.options = options
     self.isSettled = isSettled
+    self.takenAt = takenAt
   }
 }

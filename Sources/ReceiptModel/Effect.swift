@@ -5,12 +5,32 @@
 package enum Effect: Hashable, Sendable {
   indirect case channelAssigned(ChannelNumber, cid: String, created: Timestamp, own: OptionPatch)
   indirect case rowAssigned(ChannelNumber, MemberOrdinal, RowRecord)
+  /// The channel's own options were changed then, by a channelAssigned before this.
+  case optionsChanged(ChannelNumber, at: Timestamp)
   case rowLeft(ChannelNumber, MemberOrdinal, at: Timestamp)
   case roleAssigned(ChannelNumber, MemberOrdinal, role: String)
   /// `isHidden`: the user hid their read receipts when it moved; the time is not shown to others (R7).
-  case readMoved(ChannelNumber, MemberOrdinal, to: SequenceNumber, at: Timestamp, isHidden: Bool = false)
-  case deliveredMoved(ChannelNumber, MemberOrdinal, to: SequenceNumber, at: Timestamp, isHidden: Bool = false)
-  case markerAssigned(ChannelNumber, MemberOrdinal, marker: SequenceNumber?, epoch: UInt32)
+  case readMoved(
+    ChannelNumber,
+    MemberOrdinal,
+    to: SequenceNumber,
+    at: Timestamp,
+    isHidden: Bool = false
+  )
+  case deliveredMoved(
+    ChannelNumber,
+    MemberOrdinal,
+    to: SequenceNumber,
+    at: Timestamp,
+    isHidden: Bool = false
+  )
+  case markerAssigned(
+    ChannelNumber,
+    MemberOrdinal,
+    marker: SequenceNumber?,
+    epoch: UInt32,
+    at: Timestamp = .none
+  )
   indirect case messageAssigned(ChannelNumber, SequenceNumber, MessageRecord)
   case messageDeleted(ChannelNumber, SequenceNumber, at: Timestamp)
   /// A member's acknowledgement of a message's receipt (R9).
@@ -44,6 +64,8 @@ package enum Effect: Hashable, Sendable {
   // Removal (R16)
   /// The messages up to here are gone.
   case truncated(ChannelNumber, through: SequenceNumber, at: Timestamp)
+  /// The channel is being deleted: nobody finds it from here on. Its users are told of in batches that follow, and then it is deleted.
+  case deletionBegun(ChannelNumber)
   /// The channel and everything in it is gone; its number is not used again.
   indirect case channelDeleted(ChannelNumber, cid: String)
   /// A row of an erased user: left, and nobody's.
@@ -73,12 +95,14 @@ package enum Effect: Hashable, Sendable {
     switch self {
     case .channelAssigned(let number, _, _, _), .rowAssigned(let number, _, _), .rowLeft(let number, _, _),
       .roleAssigned(let number, _, _), .readMoved(let number, _, _, _, _),
-      .deliveredMoved(let number, _, _, _, _), .markerAssigned(let number, _, _, _),
-      .messageAssigned(let number, _, _), .messageDeleted(let number, _, _),
+      .deliveredMoved(let number, _, _, _, _), .markerAssigned(let number, _, _, _, _),
+      .optionsChanged(let number, _), .messageAssigned(let number, _, _),
+      .messageDeleted(let number, _, _),
       .acknowledged(let number, _, _), .acknowledgementForgotten(let number, _, _),
       .acknowledgedThrough(let number, _, _), .stepsSealed(let number, _, _, _),
       .stepTailCut(let number, _, _), .stepsTrimmed(let number, _, _), .stepTailAssigned(let number, _, _),
-      .truncated(let number, _, _), .channelDeleted(let number, _), .rowErased(let number, _, _),
+      .truncated(let number, _, _), .deletionBegun(let number), .channelDeleted(let number, _),
+      .rowErased(let number, _, _),
       .senderErased(let number, _), .messageCountsAssigned(let number, _, _),
       .membershipAssigned(let number, _, _), .membershipRemoved(let number, _):
       number
@@ -123,10 +147,13 @@ package enum Effect: Hashable, Sendable {
   /// The page this effect is addressed to.
   package var page: PageID {
     switch self {
-    case .channelAssigned, .truncated, .channelDeleted, .messageCountsAssigned: .head
+    case .channelAssigned, .optionsChanged, .truncated, .deletionBegun, .channelDeleted,
+      .messageCountsAssigned:
+      .head
     case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
       .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
-      .markerAssigned(_, let row, _, _), .acknowledgedThrough(_, let row, _), .rowErased(_, let row, _):
+      .markerAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _),
+      .rowErased(_, let row, _):
       .rows(row.rawValue / PageID.rowsPerPage)
     case .stepTailCut(_, let rowPage, _), .stepsTrimmed(_, let rowPage, _),
       .stepTailAssigned(_, let rowPage, _):
@@ -211,6 +238,10 @@ package struct Membership: Hashable, Sendable {
   package var joinedAt: Timestamp
   /// Of the change that said so; after a rebuild, entries with an older one are wrong.
   package var epoch: UInt64
+  /// When they ceased to be a member of a channel of this name that was deleted: with it, or before it, by leaving; by the channel's shard. None: none was, or that is not kept any more.
+  package var deletedAt: Timestamp
+  /// No channel of this name knows them since: a tombstone, which is no membership and is kept to be told to whoever was away.
+  package var isGone: Bool
 
   package init(
     cid: String,
@@ -218,7 +249,9 @@ package struct Membership: Hashable, Sendable {
     row: MemberOrdinal?,
     isMember: Bool,
     joinedAt: Timestamp,
-    epoch: UInt64
+    epoch: UInt64,
+    deletedAt: Timestamp = .none,
+    isGone: Bool = false
   ) {
     self.cid = cid
     self.channel = channel
@@ -226,6 +259,22 @@ package struct Membership: Hashable, Sendable {
     self.isMember = isMember
     self.joinedAt = joinedAt
     self.epoch = epoch
+    self.deletedAt = deletedAt
+    self.isGone = isGone
+  }
+
+  /// What is left of it once no channel of its name knows the user.
+  func tombstone(at time: Timestamp) -> Membership {
+    Membership(
+      cid: cid,
+      channel: channel,
+      row: nil,
+      isMember: false,
+      joinedAt: .none,
+      epoch: epoch,
+      deletedAt: time,
+      isGone: true
+    )
   }
 }
 
@@ -234,7 +283,7 @@ package struct MembershipChange: Hashable, Sendable {
   package var user: String
   /// What the index is to have of it.
   package var membership: Membership
-  /// The channel knows the user no more: it was deleted, or they were erased there.
+  /// The channel knows the user no more: it was deleted, and then `membership` says when for them, or they were erased there.
   package var isGone: Bool
 
   package init(user: String, _ membership: Membership, isGone: Bool = false) {
@@ -297,6 +346,8 @@ package struct UserSettings: Hashable, Sendable {
   package var isErasing: Bool
   /// The user was erased at this version (R16): nothing is kept but that. Only in answers, never in what is logged.
   package var isErased: Bool
+  /// When this shard took what they hide and show as it is now; none: as it ever was. No other shard is told.
+  package var takenAt: Timestamp
 
   package init(
     user: String,
@@ -308,7 +359,8 @@ package struct UserSettings: Hashable, Sendable {
     tokensRevokedBefore: Timestamp = .none,
     isSettled: Bool = false,
     isErasing: Bool = false,
-    isErased: Bool = false
+    isErased: Bool = false,
+    takenAt: Timestamp = .none
   ) {
     self.user = user
     self.version = version
@@ -320,6 +372,7 @@ package struct UserSettings: Hashable, Sendable {
     self.isSettled = isSettled
     self.isErasing = isErasing
     self.isErased = isErased
+    self.takenAt = takenAt
   }
 }
 
@@ -347,11 +400,14 @@ package struct RowRecord: Hashable, Sendable {
   package var joined: SequenceNumber
   package var joinedAt: Timestamp
   package var read: SequenceNumber
+  /// Of a row that was left: when it was.
   package var readAt: Timestamp
   package var delivered: SequenceNumber
   package var deliveredAt: Timestamp
   /// The unread marker, where one is set (R4).
   package var marker: SequenceNumber?
+  /// When the marker was set, moved or taken away last; none: there never was one.
+  package var markedAt: Timestamp
   package var unreadEpoch: UInt32
   /// The last move of the watermark was made while the user hid it (R7).
   package var readIsHidden: Bool
@@ -376,6 +432,7 @@ package struct RowRecord: Hashable, Sendable {
     delivered: SequenceNumber = .zero,
     deliveredAt: Timestamp = .none,
     marker: SequenceNumber? = nil,
+    markedAt: Timestamp = .none,
     unreadEpoch: UInt32 = 0,
     readIsHidden: Bool = false,
     deliveredIsHidden: Bool = false,
@@ -395,6 +452,7 @@ package struct RowRecord: Hashable, Sendable {
     self.delivered = delivered
     self.deliveredAt = deliveredAt
     self.marker = marker
+    self.markedAt = markedAt
     self.unreadEpoch = unreadEpoch
     self.readIsHidden = readIsHidden
     self.deliveredIsHidden = deliveredIsHidden
@@ -434,7 +492,7 @@ package struct MessageRecord: Hashable, Sendable {
   package var sender: String
   package var flags: Flags
   package var registeredAt: Timestamp
-  /// For display (R20); none: the time of registration.
+  /// For display (R20); none: the time of registration. Of a message that was deleted by itself, when it was.
   package var createdAt: Timestamp
   /// When its receipt expires (R9); none: never, or it has none.
   package var receiptExpiresAt: Timestamp

@@ -79,9 +79,12 @@ struct HashIndex: ~Copyable, Sendable {
   }
 }
 
-/// What an array has on the heap, in bytes: its elements' room and its own header, as the allocator rounds them.
+/// What an array that grew by doubling has on the heap, in bytes: its elements' room and its own header. By its count alone: an allocator may hand out some bytes more, or not,
+/// and what leaves memory must not depend on that, or no history could be played again.
 func heapBytes<Element>(_ array: [Element]) -> Int {
-  array.capacity == 0 ? 0 : array.capacity * MemoryLayout<Element>.stride + 48
+  guard !array.isEmpty else { return 0 }
+  let places = 1 << (Int.bitWidth - (array.count - 1).leadingZeroBitCount)
+  return places * MemoryLayout<Element>.stride + 48
 }
 
 extension RawSpan {

@@ -112,7 +112,7 @@ extension ChannelState {
       switch effect {
       case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
         .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
-        .markerAssigned(_, let row, _, _), .acknowledgedThrough(_, let row, _), .rowErased(_, let row, _):
+        .markerAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _), .rowErased(_, let row, _):
         return checkRow(row)
       case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _),
         .senderErased(_, let sequence):
@@ -126,8 +126,10 @@ extension ChannelState {
       case .inThread(let parent, let effect):
         return checkThread(parent, touchedBy: effect)
       case .stepsSealed, .stepTailCut, .stepsTrimmed,
-        .stepTailAssigned, .channelAssigned, .channelTypeAssigned, .typeSettled, .userAssigned,
-        .userSettled, .userErased, .countersAssigned, .sessionAssigned, .truncated, .channelDeleted,
+        .stepTailAssigned, .channelAssigned, .optionsChanged, .channelTypeAssigned, .typeSettled,
+        .userAssigned,
+        .userSettled, .userErased, .countersAssigned, .sessionAssigned, .truncated, .deletionBegun,
+        .channelDeleted,
         .messageCountsAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
         return nil
       case .membershipAssigned(_, let place, let membership):
@@ -164,8 +166,8 @@ extension ChannelState {
       }
       guard rows.isActive(row) else {
         let isClear =
-          rows.read[position] == 0 && rows.delivered[position] == 0 && rows.readAt[position] == 0
-          && rows.deliveredAt[position] == 0 && rows.epochs[position] == 0 && marker == nil
+          rows.read[position] == 0 && rows.delivered[position] == 0 && rows.deliveredAt[position] == 0
+          && rows.epochs[position] == 0 && marker == nil && rows.markedAt(row) == .none
         if rows.hidesRead(row) || rows.hidesDelivered(row) { return "row \(position): left, but hides" }
         return isClear && rows.roles[row.rawValue] == nil ? nil : "row \(position): left, but not cleared"
       }

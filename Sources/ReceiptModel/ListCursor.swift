@@ -1,35 +1,49 @@
 /// Where a page of a list goes on (R11). It holds nothing but a place, so it is good across restarts, and whatever has changed since.
 package enum ListCursor: Hashable, Sendable {
-  /// In join order: the next row to look at.
+  /// In join order, in a channel: the next row to look at.
   case row(UInt32)
+  /// In join order, in a thread: behind the row with which this user joined then. A row's number would tell how many have joined without being seen (R7).
+  case joined(Timestamp, user: [UInt8])
   /// In order of time: strictly behind this entry.
   case entry(Timestamp, user: [UInt8])
 
-  /// `j`, then the row's number; or `t`, the time in milliseconds, `-`, the user's id. Numbers have no leading zeros: each place has one cursor.
+  /// `j`, then the row's number; or `k` in a thread and `t` in order of time, the time in milliseconds, `-`, the user's id. Numbers have no leading zeros: each
+  /// place has one cursor.
   ///
   /// Throws ``Refusal/invalidCursor`` where no page of this order can have given it out.
-  package init(_ text: RawSpan, order: ListOrder) throws(Refusal) {
+  package init(_ text: RawSpan, order: ListOrder, isThread: Bool) throws(Refusal) {
     guard text.byteCount > 1 else { throw .invalidCursor }
     let first = text.unsafeLoad(fromByteOffset: 0, as: UInt8.self)
     switch order {
+    case .joined where isThread:
+      let (time, user) = try Self.entry(text, UInt8(ascii: "k"))
+      self = .joined(time, user: user)
     case .joined:
       guard first == UInt8(ascii: "j"), let (row, end) = Self.decimal(text, from: 1), end == text.byteCount,
         let row = UInt32(exactly: row)
       else { throw .invalidCursor }
       self = .row(row)
     case .time:
-      guard first == UInt8(ascii: "t"), let (time, end) = Self.decimal(text, from: 1), end < text.byteCount,
-        text.unsafeLoad(fromByteOffset: end, as: UInt8.self) == UInt8(ascii: "-")
-      else { throw .invalidCursor }
-      let user = text.extracting((end + 1)..<text.byteCount)
-      guard Identifier.isUser(user) else { throw .invalidCursor }
-      self = .entry(Timestamp(milliseconds: time), user: user.withUnsafeBytes { Array($0) })
+      let (time, user) = try Self.entry(text, UInt8(ascii: "t"))
+      self = .entry(time, user: user)
     }
+  }
+
+  /// A letter, a time, `-` and a user's id.
+  private static func entry(_ text: RawSpan, _ letter: UInt8) throws(Refusal) -> (Timestamp, user: [UInt8]) {
+    guard text.unsafeLoad(fromByteOffset: 0, as: UInt8.self) == letter,
+      let (time, end) = decimal(text, from: 1), end < text.byteCount,
+      text.unsafeLoad(fromByteOffset: end, as: UInt8.self) == UInt8(ascii: "-")
+    else { throw .invalidCursor }
+    let user = text.extracting((end + 1)..<text.byteCount)
+    guard Identifier.isUser(user) else { throw .invalidCursor }
+    return (Timestamp(milliseconds: time), user.withUnsafeBytes { Array($0) })
   }
 
   package var text: String {
     switch self {
     case .row(let row): "j\(row)"
+    case .joined(let time, let user): "k\(time.milliseconds)-\(String(decoding: user, as: UTF8.self))"
     case .entry(let time, let user): "t\(time.milliseconds)-\(String(decoding: user, as: UTF8.self))"
     }
   }

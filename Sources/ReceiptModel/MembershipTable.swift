@@ -1,4 +1,7 @@
 /// A user's index of channels (R13, R14): every channel that knows their id, at a place that it keeps while it is there. Places are given again, the one that came free last first.
+///
+/// Of channels that were deleted it keeps when that was, for those who were away (DESIGN.md section 3, "Events"): in a tombstone, or with the channel that has the name since. It is kept for
+/// ``deletionsKeptMilliseconds``, and of at most ``deletionsMax`` channels.
 package struct MembershipTable: ~Copyable, Sendable {
   /// What is kept of one entry, whose cid is in `bytes`.
   private struct Entry {
@@ -6,25 +9,41 @@ package struct MembershipTable: ~Copyable, Sendable {
     var channel: UInt64
     var joinedAt: Int64
     var epoch: UInt64
+    var deletedAt: Int64
     var offset: UInt32
     /// The row and one more; 0: none.
     var row: UInt32
     var length: UInt8
     var isMember: Bool
+    var isGone: Bool
 
     static let vacant = Entry(
       channel: 0,
       joinedAt: 0,
       epoch: 0,
+      deletedAt: 0,
       offset: 0,
       row: 0,
       length: 0,
-      isMember: false
+      isMember: false,
+      isGone: false
     )
+  }
+
+  /// When a channel of the name at a place was deleted.
+  package struct Deletion: Hashable, Comparable, Sendable {
+    package var at: Timestamp
+    package var place: UInt32
+
+    package static func < (a: Deletion, b: Deletion) -> Bool { (a.at, a.place) < (b.at, b.place) }
   }
 
   /// Channels that one user can have; further ones are not noted.
   package static let placesMax: UInt32 = 1 << 22
+  /// Deletions that are kept at most; the oldest gives way. More than so many events are in no answer to what has changed.
+  package static let deletionsMax = 1_024
+  /// What was deleted is told so far back: 7 days.
+  package static let deletionsKeptMilliseconds: Int64 = 7 * 86_400_000
 
   private var entries: [Entry] = []
   /// The cids, and those of entries that are gone until there are too many.
@@ -33,17 +52,25 @@ package struct MembershipTable: ~Copyable, Sendable {
   private var index = HashIndex()
   /// Free places, the next one to be given last. One that was given out of its turn, when pages are read back, may stand before it still.
   private var free: [UInt32] = []
+  /// The deletions that are kept, the oldest first.
+  package private(set) var deletions: [Deletion] = []
+  private var goneCount = 0
 
   init() {}
 
-  /// Entries.
+  /// Entries, tombstones among them.
   package var count: Int { index.count }
+  /// Channels that know the user.
+  package var knownCount: Int { index.count - goneCount }
   /// Places, free ones included.
   package var placeCount: UInt32 { UInt32(entries.count) }
 
   /// What it occupies, in bytes.
   var byteCount: Int {
-    entries.isEmpty ? 0 : heapBytes(entries) + heapBytes(bytes) + heapBytes(free) + index.byteCount
+    entries.isEmpty
+      ? 0
+      : heapBytes(entries) + heapBytes(bytes) + heapBytes(free) + heapBytes(deletions)
+        + index.byteCount
   }
 
   /// Where a channel stands.
@@ -73,14 +100,30 @@ package struct MembershipTable: ~Copyable, Sendable {
       row: entry.row == 0 ? nil : MemberOrdinal(entry.row - 1),
       isMember: entry.isMember,
       joinedAt: Timestamp(milliseconds: entry.joinedAt),
-      epoch: entry.epoch
+      epoch: entry.epoch,
+      deletedAt: Timestamp(milliseconds: entry.deletedAt),
+      isGone: entry.isGone
     )
   }
 
   /// Whether there is an entry, of a channel that the user is a member of now.
   package func isMember(_ place: UInt32) -> Bool { entries[Int(place)].isMember }
 
-  /// Whether there is an entry.
+  /// Whether there is an entry, of a channel that knows the user now.
+  package func isKnown(_ place: UInt32) -> Bool { isTaken(place) && !entries[Int(place)].isGone }
+
+  /// When a channel of the name of an entry was deleted; none: none was, as far as is kept.
+  package func deletedAt(_ place: UInt32) -> Timestamp {
+    Timestamp(milliseconds: entries[Int(place)].deletedAt)
+  }
+
+  /// Whether everything that was deleted at or after a time is told by what is kept.
+  package func keepsDeletions(since time: Timestamp) -> Bool {
+    guard deletions.count >= Self.deletionsMax, let oldest = deletions.first else { return true }
+    return time > oldest.at
+  }
+
+  /// Whether there is an entry, or a tombstone.
   package func isTaken(_ place: UInt32) -> Bool { entries[Int(place)].channel != 0 }
 
   /// The epoch of an entry.
@@ -115,6 +158,11 @@ package struct MembershipTable: ~Copyable, Sendable {
       bytes.append(contentsOf: name)
       index.insert(StableHash.hash(name.span.bytes), place)
     }
+    forgetDeletion(place)
+    if membership.deletedAt != .none { keep(Deletion(at: membership.deletedAt, place: place)) }
+    goneCount += (membership.isGone ? 1 : 0) - (entries[position].isGone ? 1 : 0)
+    entries[position].deletedAt = membership.deletedAt.milliseconds
+    entries[position].isGone = membership.isGone
     entries[position].channel = membership.channel.rawValue
     entries[position].joinedAt = membership.joinedAt.milliseconds
     entries[position].epoch = membership.epoch
@@ -128,8 +176,23 @@ package struct MembershipTable: ~Copyable, Sendable {
     guard place < placeCount, isTaken(place) else { return }
     index.remove(StableHash.hash(cid(place)), place)
     deadBytes += Int(entries[Int(place)].length)
+    forgetDeletion(place)
+    if entries[Int(place)].isGone { goneCount -= 1 }
     entries[Int(place)] = .vacant
     free.append(place)
+  }
+
+  // They mostly come in the order of time.
+  private mutating func keep(_ deletion: Deletion) {
+    var place = deletions.count
+    while place > 0, deletions[place - 1] > deletion { place -= 1 }
+    deletions.insert(deletion, at: place)
+  }
+
+  private mutating func forgetDeletion(_ place: UInt32) {
+    let known = Deletion(at: deletedAt(place), place: place)
+    guard known.at != .none, let position = deletions.firstIndex(of: known) else { return }
+    deletions.remove(at: position)
   }
 
   private mutating func trimFree() {
@@ -171,7 +234,15 @@ package struct MembershipTable: ~Copyable, Sendable {
         if entries[Int(place)].isMember, entries[Int(place)].row == 0 {
           return "membership \(place): a member without a row"
         }
+        if entries[Int(place)].isGone, isMember(place) || deletedAt(place) == .none {
+          return "membership \(place): no tombstone"
+        }
       }
+      let kept = (0..<placeCount).filter { isTaken($0) && deletedAt($0) != .none }
+        .map { Deletion(at: deletedAt($0), place: $0) }
+      if kept.sorted() != deletions { return "the deletions that are kept are not those of the entries" }
+      let gone = (0..<placeCount).count { isTaken($0) && !isKnown($0) }
+      if gone != goneCount { return "\(gone) tombstones, \(goneCount) are counted" }
       if taken != count { return "\(taken) memberships, \(count) are found by their cids" }
       if living + deadBytes != bytes.count { return "the cids of memberships are not those counted" }
       if let last = free.last, isTaken(last) {

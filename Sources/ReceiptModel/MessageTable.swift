@@ -12,7 +12,12 @@ package struct MessageTable: ~Copyable, Sendable {
   private var senders: [UInt32] = []
   private var flags: [UInt8] = []
   private var registeredAt: [Int64] = []
+  /// Of a message that was deleted, by itself and not by truncation: when it was.
   private var createdAt: [Int64] = []
+  /// None was deleted by itself after this.
+  private(set) var deletedLast = Timestamp.none
+  /// The same for each segment; as long as those in which any was deleted need.
+  private var deletedLastOfSegments: [Int64] = []
   /// A bit for each message that counts as unread for those who have not read it.
   private var countable: [UInt64] = []
   /// For each segment, the countable messages of the segments before.
@@ -73,10 +78,34 @@ package struct MessageTable: ~Copyable, Sendable {
     return created == 0 ? registeredAt(sequence) : Timestamp(milliseconds: created)
   }
 
+  /// When a message that was deleted by itself was.
+  func deletedAt(_ sequence: SequenceNumber) -> Timestamp { createdAt(sequence) }
+
+  /// The first message that was registered at or after a time; the one after the newest where none was. A shard's time never falls, so they stand in that order.
+  func first(registeredSince time: Timestamp) -> SequenceNumber {
+    var low = 0
+    var high = registeredAt.count
+    while low < high {
+      let middle = (low + high) / 2
+      if registeredAt[middle] < time.milliseconds { low = middle + 1 } else { high = middle }
+    }
+    return SequenceNumber(UInt32(low) + 1)
+  }
+
+  /// The last message of the segment of this one, where none of that segment was deleted by itself at or after a time; nil where any was.
+  func endOfSegment(_ sequence: SequenceNumber, withoutDeletionSince time: Timestamp) -> SequenceNumber? {
+    let segment = Self.position(sequence) / Int(PageID.messagesPerSegment)
+    if segment < deletedLastOfSegments.count, deletedLastOfSegments[segment] >= time.milliseconds {
+      return nil
+    }
+    return SequenceNumber(UInt32(segment + 1) * PageID.messagesPerSegment)
+  }
+
   /// What it occupies, in bytes.
   var byteCount: Int {
     heapBytes(ids) + heapBytes(idEnds) + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt)
-      + heapBytes(createdAt) + heapBytes(countable) + heapBytes(countableBefore) + index.byteCount + ownBytes
+      + heapBytes(createdAt) + heapBytes(deletedLastOfSegments) + heapBytes(countable)
+      + heapBytes(countableBefore) + index.byteCount + ownBytes
   }
 
   private func idRange(_ position: Int) -> Range<Int> {
@@ -164,6 +193,8 @@ package struct MessageTable: ~Copyable, Sendable {
     if sequence <= truncatedThrough { flags.insert(.deleted) }
     if sequence <= newest {
       self.flags[position] = flags.rawValue
+      createdAt[position] = record.createdAt.milliseconds
+      noteDeleted(position, record)
       setCountable(position, flags.isCountable)
       return
     }
@@ -178,13 +209,29 @@ package struct MessageTable: ~Copyable, Sendable {
     self.flags.append(flags.rawValue)
     registeredAt.append(record.registeredAt.milliseconds)
     createdAt.append(record.createdAt.milliseconds)
+    noteDeleted(position, record)
     setCountable(position, flags.isCountable)
     var id = record.id
     id.withUTF8 { index.insert(StableHash.hash($0.span.bytes), UInt32(position)) }
   }
 
-  mutating func delete(_ sequence: SequenceNumber) {
+  private mutating func noteDeleted(_ position: Int, _ record: MessageRecord) {
+    guard record.flags.contains(.deleted) else { return }
+    noteDeleted(position, at: record.createdAt.or(record.registeredAt))
+  }
+
+  private mutating func noteDeleted(_ position: Int, at time: Timestamp) {
+    deletedLast = max(deletedLast, time)
+    let segment = position / Int(PageID.messagesPerSegment)
+    let missing = segment + 1 - deletedLastOfSegments.count
+    if missing > 0 { deletedLastOfSegments.append(contentsOf: repeatElement(0, count: missing)) }
+    deletedLastOfSegments[segment] = max(deletedLastOfSegments[segment], time.milliseconds)
+  }
+
+  mutating func delete(_ sequence: SequenceNumber, at time: Timestamp) {
     let position = Self.position(sequence)
+    createdAt[position] = time.milliseconds
+    noteDeleted(position, at: time)
     flags[position] |= MessageRecord.Flags.deleted.rawValue
     setCountable(position, false)
   }
@@ -219,9 +266,12 @@ package struct MessageTable: ~Copyable, Sendable {
     senders[position] = UserNumber.nobody.rawValue
   }
 
-  /// The messages of a user, in rising order: one pass over all.
-  func sequences(sentBy user: UserNumber) -> [SequenceNumber] {
-    senders.indices.filter { senders[$0] == user.rawValue }.map { SequenceNumber(UInt32($0) + 1) }
+  /// The first message that a user has sent behind one place and not behind another; nil where there is none.
+  func first(sentBy user: UserNumber, after start: SequenceNumber, through end: SequenceNumber)
+    -> SequenceNumber?
+  {
+    senders[Int(start.rawValue)..<Int(end.rawValue)].firstIndex(of: user.rawValue)
+      .map { SequenceNumber(UInt32($0) + 1) }
   }
 
   private mutating func setCountable(_ position: Int, _ isCountable: Bool) {

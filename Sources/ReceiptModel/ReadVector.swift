@@ -17,8 +17,11 @@ package struct ReadVector: ~Copyable, Sendable {
   private(set) var epochs: [UInt32] = []
   private(set) var flags: [UInt8] = []
   private(set) var joinedAt: [Int64] = []
+  /// Of a row that was left: when it was.
   private(set) var readAt: [Int64] = []
   private(set) var deliveredAt: [Int64] = []
+  /// When the marker was set, moved or taken away last. As long as the rows that ever had one need: most channels have none.
+  private var markedAt: [Int64] = []
   /// How often each watermark has moved, and how far mark-read has acknowledged receipts.
   private(set) var readSteps: [UInt32] = []
   private(set) var deliveredSteps: [UInt32] = []
@@ -104,6 +107,15 @@ package struct ReadVector: ~Copyable, Sendable {
     return marker == Self.noMarker ? nil : SequenceNumber(marker)
   }
 
+  /// When the marker was set, moved or taken away last; none: there never was one.
+  func markedAt(_ row: MemberOrdinal) -> Timestamp {
+    let position = Int(row.rawValue)
+    return position < markedAt.count ? Timestamp(milliseconds: markedAt[position]) : .none
+  }
+
+  /// When a row that is left was left, or erased.
+  func leftAt(_ row: MemberOrdinal) -> Timestamp { Timestamp(milliseconds: readAt[Int(row.rawValue)]) }
+
   // MARK: Assignment
 
   /// Assigns a whole row. Rows may be assigned in any order; those not assigned yet count as left.
@@ -129,6 +141,7 @@ package struct ReadVector: ~Copyable, Sendable {
     deliveredAt[position] = record.deliveredAt.milliseconds
     markers[position] = record.marker?.rawValue ?? Self.noMarker
     epochs[position] = record.unreadEpoch
+    noteMarked(position, at: record.markedAt)
     readSteps[position] = record.readSteps
     deliveredSteps[position] = record.deliveredSteps
     acknowledgedThrough[position] = record.acknowledgedThrough.rawValue
@@ -140,7 +153,7 @@ package struct ReadVector: ~Copyable, Sendable {
     noteAwaited(position)
   }
 
-  mutating func leave(_ row: MemberOrdinal) {
+  mutating func leave(_ row: MemberOrdinal, at time: Timestamp) {
     let position = Int(row.rawValue)
     guard flags[position] & Self.flagLeft == 0 else { return }
     hide(row, read: false, delivered: false)
@@ -148,10 +161,11 @@ package struct ReadVector: ~Copyable, Sendable {
     flags[position] = flags[position] & Self.flagHidesHistory | Self.flagLeft
     activeCount -= 1
     read[position] = 0
-    readAt[position] = 0
+    readAt[position] = time.milliseconds
     delivered[position] = 0
     deliveredAt[position] = 0
     markers[position] = Self.noMarker
+    noteMarked(position, at: .none)
     epochs[position] = 0
     readSteps[position] = 0
     deliveredSteps[position] = 0
@@ -161,8 +175,9 @@ package struct ReadVector: ~Copyable, Sendable {
   }
 
   /// The row is left, and nobody's (R16).
-  mutating func erase(_ row: MemberOrdinal) {
-    leave(row)
+  mutating func erase(_ row: MemberOrdinal, at time: Timestamp) {
+    leave(row, at: time)
+    readAt[Int(row.rawValue)] = time.milliseconds
     users[Int(row.rawValue)] = UserNumber.nobody.rawValue
   }
 
@@ -219,9 +234,23 @@ package struct ReadVector: ~Copyable, Sendable {
     flags[position] = flags[position] & ~flag | (isSet ? flag : 0)
   }
 
-  mutating func assignMarker(_ row: MemberOrdinal, _ marker: SequenceNumber?, epoch: UInt32) {
+  mutating func assignMarker(
+    _ row: MemberOrdinal,
+    _ marker: SequenceNumber?,
+    epoch: UInt32,
+    at time: Timestamp
+  ) {
     markers[Int(row.rawValue)] = marker?.rawValue ?? Self.noMarker
     epochs[Int(row.rawValue)] = epoch
+    noteMarked(Int(row.rawValue), at: time)
+  }
+
+  private mutating func noteMarked(_ position: Int, at time: Timestamp) {
+    if position >= markedAt.count {
+      if time == .none { return }
+      markedAt.append(contentsOf: repeatElement(0, count: position + 1 - markedAt.count))
+    }
+    markedAt[position] = time.milliseconds
   }
 
   mutating func assignRole(_ row: MemberOrdinal, _ role: String) {
@@ -268,7 +297,9 @@ package struct ReadVector: ~Copyable, Sendable {
       heapBytes(users) + heapBytes(joined) + heapBytes(read) + heapBytes(delivered) + heapBytes(markers)
       + heapBytes(epochs) + heapBytes(rowOf) + heapBytes(readSteps) + heapBytes(deliveredSteps)
       + heapBytes(acknowledgedThrough)
-    let wide = heapBytes(awaited) + heapBytes(joinedAt) + heapBytes(readAt) + heapBytes(deliveredAt)
+    let wide =
+      heapBytes(awaited) + heapBytes(joinedAt) + heapBytes(readAt) + heapBytes(deliveredAt)
+      + heapBytes(markedAt)
     // A dictionary's entry is its key, a string and their share of empty room.
     return narrow + wide + heapBytes(flags) + roles.capacity * 64
   }

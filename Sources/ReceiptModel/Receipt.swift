@@ -48,6 +48,13 @@ struct Receipt: ~Copyable, Sendable {
     return record(at: place)
   }
 
+  /// When it was acknowledged last by somebody who did not hide it; unknown where a record gave way, none where nobody did.
+  var lastShown: Timestamp {
+    if count > visibleCount + hiddenCount { return .unknown }
+    let place = rows.indices.last { isKept($0, isHidden: false) }
+    return place.map { Timestamp(milliseconds: times[$0]) } ?? .none
+  }
+
   /// The rows of the oldest kept records, of those made while hidden or of the others; `wanted` of them, or all.
   func oldest(_ wanted: Int, isHidden: Bool) -> [MemberOrdinal] {
     let left = min(wanted, isHidden ? hiddenCount : visibleCount)

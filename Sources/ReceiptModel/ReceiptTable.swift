@@ -78,6 +78,30 @@ package struct ReceiptTable: ~Copyable, Sendable {
     place(of: sequence).map { receipts[$0].oldest(wanted, isHidden: isHidden) } ?? []
   }
 
+  /// When somebody who did not hide it acknowledged the message last; unknown where a record gave way, none where nobody did.
+  func lastShown(_ sequence: SequenceNumber) -> Timestamp {
+    place(of: sequence).map { receipts[$0].lastShown } ?? .none
+  }
+
+  /// The messages whose receipts expire in a range of times, in their order.
+  func expiring(in times: ClosedRange<Timestamp>) -> [SequenceNumber] {
+    sequences.indices.filter { isExpiring($0) && times.contains(receipts[$0].expiresAt) }
+      .map { sequence(at: $0) }
+  }
+
+  /// When the next receipt after a time expires; none: none does.
+  func nextExpiry(after time: Timestamp) -> Timestamp {
+    var next = Timestamp.none
+    for place in sequences.indices where isExpiring(place) && receipts[place].expiresAt > time {
+      next = next == .none ? receipts[place].expiresAt : min(next, receipts[place].expiresAt)
+    }
+    return next
+  }
+
+  private func isExpiring(_ place: Int) -> Bool {
+    receipts[place].isRequested && receipts[place].expiresAt != .none
+  }
+
   private func place(of sequence: SequenceNumber) -> Int? {
     let place = place(after: sequence) - 1
     return place >= 0 && sequences[place] == sequence.rawValue ? place : nil

@@ -63,7 +63,7 @@ extension ShardState {
     let row = try member(user, in: slot)
     guard options(slot).markUnread != .off else { throw .markUnreadOff }
     guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
-    self[slot].decideUnread(row, from: sequence, epoch: epoch, into: &effects)
+    self[slot].decideUnread(row, from: sequence, epoch: epoch, at: time, into: &effects)
     return row
   }
 
@@ -137,7 +137,7 @@ extension ShardState {
       effects.append(.deliveredMoved(number, row, to: sequence, at: time, isHidden: hidesDelivered))
       if self[slot].rows.marker(row) != nil {
         let epoch = self[slot].rows.epochs[Int(row.rawValue)]
-        effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch))
+        effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch, at: time))
       }
     } else {
       decideSender(sender, in: slot, into: &effects)
@@ -205,6 +205,7 @@ extension ShardState {
     if merged != self[slot].ownOptions {
       let cid = String(decoding: self[slot].cid, as: UTF8.self)
       effects.append(.channelAssigned(number, cid: cid, created: self[slot].created, own: merged))
+      effects.append(.optionsChanged(number, at: time))
     }
     let history = types[self[slot].type].options.applying(merged).history
     try decideJoin(
@@ -318,14 +319,18 @@ extension ShardState {
     let options = current.options.applying(patch)
     guard options != current.options || current.version == 0 else { return }
     effects.append(
-      .channelTypeAssigned(ChannelTypeRecord(name: name, version: current.version + 1, options: options))
+      .channelTypeAssigned(
+        ChannelTypeRecord(name: name, version: current.version + 1, options: options, takenAt: time)
+      )
     )
   }
 
   /// Takes over a type's value from its home shard, unless a newer one is here.
   package func decideAssign(type record: ChannelTypeRecord, into effects: inout [Effect]) {
     guard record.version > channelType(record.name).version else { return }
-    effects.append(.channelTypeAssigned(record))
+    var taken = record
+    taken.takenAt = time
+    effects.append(.channelTypeAssigned(taken))
   }
 
   static func text(_ bytes: RawSpan) -> String {

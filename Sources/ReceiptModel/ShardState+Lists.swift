@@ -29,14 +29,18 @@ extension ShardState {
   ) throws(Refusal) -> MemberListScan {
     let sequence = try shownMessage(message, in: slot)
     try checkList(slot, viewer, sequence, query.order)
-    return MemberListScan(
+    var scan = MemberListScan(
       message: sequence,
       list: query.list,
       order: query.order,
       limit: query.limit,
-      cursor: cursor.isEmpty ? nil : try ListCursor(cursor, order: query.order),
+      cursor: cursor.isEmpty ? nil : try ListCursor(cursor, order: query.order, isThread: slot.isThread),
       times: times
     )
+    if case .joined(let time, let user) = scan.cursor {
+      scan.row = self[slot].row(behind: user.span.bytes, joinedAt: time)
+    }
+    return scan
   }
 
   /// Goes on with a page, unless it may not be shown any more: what forbids it may have come since the last time.

@@ -95,22 +95,109 @@ extension ShardState {
     }
     let number = self[slot].number
     let known = self[slot].memberships.place(of: change.membership.cid)
+    let start = effects.count
     if change.isGone {
       guard let known else { return }
-      effects.append(.membershipRemoved(number, place: known))
-      // An index of nothing would keep the name of somebody who was erased.
-      if self[slot].memberships.count == 1 { effects.append(.channelDeleted(number, cid: change.user)) }
-      return
+      decideTakeGone(change, slot, known, at: time, into: &effects)
+    } else {
+      guard let place = known ?? self[slot].memberships.nextPlace else { return }
+      var membership = change.membership
+      // What had the name before is told of with it.
+      membership.deletedAt = known.map { deletion($0, of: slot, keptAt: time) } ?? .none
+      guard self[slot].memberships[place] != membership else { return }
+      effects.append(.membershipAssigned(number, place: place, membership))
     }
-    guard let place = known ?? self[slot].memberships.nextPlace,
-      self[slot].memberships[place] != change.membership
-    else { return }
-    effects.append(.membershipAssigned(number, place: place, change.membership))
+    decideForget(slot, behind: start, at: time, into: &effects)
   }
 
-  // MARK: Rebuilding
+  /// A channel knows the user no more. Where it was deleted, and they were a member of it or of one that had the name before, that is kept, but not of somebody who is being erased (R16).
+  private func decideTakeGone(
+    _ change: MembershipChange,
+    _ slot: ChannelSlot,
+    _ place: UInt32,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard let known = self[slot].memberships[place], !known.isGone else { return }
+    var deletedAt = change.membership.deletedAt
+    if Self.isForgotten(deletedAt, at: time) { deletedAt = .none }
+    deletedAt = max(deletedAt, deletion(place, of: slot, keptAt: time))
+    let isErased = isErasing(change.user)
+    guard isErased || deletedAt == .none else {
+      effects.append(.membershipAssigned(self[slot].number, place: place, known.tombstone(at: deletedAt)))
+      return
+    }
+    effects.append(.membershipRemoved(self[slot].number, place: place))
+    let isLast = self[slot].memberships.knownCount == 1
+    if isErased && isLast { effects.append(.channelDeleted(self[slot].number, cid: change.user)) }
+  }
 
-  /// How far a channel's users have been queued again.
+  /// The deletion that is kept with an entry; none: there is none, or not for much longer.
+  private func deletion(_ place: UInt32, of slot: ChannelSlot, keptAt time: Timestamp) -> Timestamp {
+    let at = self[slot].memberships.deletedAt(place)
+    return Self.isForgotten(at, at: time) ? .none : at
+  }
+
+  /// Whether a deletion is so long ago that nobody is told of it any more.
+  private static func isForgotten(_ deletion: Timestamp, at time: Timestamp) -> Bool {
+    time.milliseconds - deletion.milliseconds > MembershipTable.deletionsKeptMilliseconds
+  }
+
+  /// Deletions that are let go of with one change at most: more than it can add.
+  private static let forgottenPerChange = 2
+
+  /// Lets go of the oldest deletions that an index keeps, where they are told no more or where there are too many, and of the index itself where nothing is left in it: it would keep the
+  /// name of somebody who was erased.
+  ///
+  /// - Parameter start: the effects from here on are the change's.
+  private func decideForget(
+    _ slot: ChannelSlot,
+    behind start: Int,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    var left = self[slot].memberships.count
+    var changed: UInt32?
+    var room = MembershipTable.deletionsMax - self[slot].memberships.deletions.count
+    for effect in effects[start...] {
+      switch effect {
+      case .membershipAssigned(_, let place, let membership):
+        changed = place
+        if self[slot].memberships.place(of: membership.cid) == nil { left += 1 }
+        let isCounted =
+          place < self[slot].memberships.placeCount
+          && self[slot].memberships.deletedAt(place) != .none
+        if membership.deletedAt != .none, !isCounted { room -= 1 }
+      case .membershipRemoved(_, let place):
+        changed = place
+        left -= 1
+      default: return
+      }
+    }
+    for deletion in self[slot].memberships.deletions.prefix(Self.forgottenPerChange)
+    where deletion.place != changed && (room < 0 || Self.isForgotten(deletion.at, at: time)) {
+      guard var entry = self[slot].memberships[deletion.place] else { continue }
+      room += 1
+      if entry.isGone {
+        left -= 1
+        effects.append(.membershipRemoved(self[slot].number, place: deletion.place))
+      } else {
+        entry.deletedAt = .none
+        effects.append(.membershipAssigned(self[slot].number, place: deletion.place, entry))
+      }
+    }
+    if left == 0 { effects.append(.channelDeleted(self[slot].number, cid: text(of: slot))) }
+  }
+
+  /// Lets go of the index of a user who is being erased, where nothing but what was deleted is in it: their erasure looks for channels that know them, and finds none.
+  package func decideForgetErased(_ slot: ChannelSlot, into effects: inout [Effect]) {
+    guard self[slot].memberships.knownCount == 0, isErasing(self[slot].cid.span.bytes) else { return }
+    effects.append(.channelDeleted(self[slot].number, cid: text(of: slot)))
+  }
+
+  // MARK: All users of a channel
+
+  /// How far the users of a channel have been gone through, to queue something for each.
   package struct MembershipScan: Sendable {
     /// The last row of each user by number, and one more; 0: none. Rows up to `rows` were looked at.
     var lastRows: [UInt32] = []
@@ -118,18 +205,26 @@ extension ShardState {
     /// Users up to here are done, and then threads.
     var users = 0
     var threads = 0
+    /// Users of the thread that comes next, up to here.
+    var threadUsers = 0
 
     package init() {}
   }
 
+  /// Users that are looked at in place of one change.
+  private static let looksPerChange = 16
+
   /// Queues what the indexes are to have of a channel, for some of its users.
   ///
-  /// - Parameter limit: changes to be queued at most, but for the last thread's.
+  /// - Parameters:
+  ///   - isGone: the channel is being deleted, and knows none of them any more.
+  ///   - limit: changes to be queued at most; what is used of it is taken from it, also by looking at users for whom nothing is queued.
   /// - Returns: whether all users are done.
   package func decideAgain(
     _ slot: ChannelSlot,
     _ scan: inout MembershipScan,
-    limit: Int,
+    isGone: Bool = false,
+    limit: inout Int,
     into effects: inout [Effect]
   ) -> Bool {
     // Rows that came since the last slice count too: a user's last row is named, also where they have left it.
@@ -140,39 +235,56 @@ extension ShardState {
       scan.rows += 1
     }
     let cid = text(of: slot)
-    var left = limit
-    while scan.users < userCount, left > 0 {
+    var looks = max(0, limit) * Self.looksPerChange
+    defer { limit = looks / Self.looksPerChange }
+    while scan.users < userCount {
+      guard looks > 0 else { return false }
       scan.users += 1
+      looks -= 1
       let user = self[slot].users.text(UserNumber(UInt32(scan.users)))
       // Somebody who was erased here.
       if user.isEmpty { continue }
       let last = scan.lastRows[scan.users]
       let row = last == 0 ? nil : MemberOrdinal(last - 1)
-      let membership = Membership(
+      var membership = Membership(
         cid: cid,
         channel: self[slot].number,
         row: row,
-        isMember: row.map { self[slot].rows.isActive($0) } ?? false,
+        isMember: !isGone && (row.map { self[slot].rows.isActive($0) } ?? false),
         joinedAt: row.map { Timestamp(milliseconds: self[slot].rows.joinedAt[Int($0.rawValue)]) } ?? .none,
         epoch: 0
       )
-      decideMembership(user, membership, isGone: false, into: &effects)
-      left -= 1
+      if isGone, let row { membership.deletedAt = ceased(row, slot) }
+      decideMembership(user, membership, isGone: isGone, into: &effects)
+      looks -= Self.looksPerChange - 1
     }
-    // Those who have only replied in threads.
-    while scan.threads < self[slot].threads.count, left > 0 {
-      self[slot].threads[scan.threads].forEachUser { user, _ in
-        var name = user
-        guard name.withUTF8({ isNew($0.span.bytes, in: slot) }) else { return }
-        decideMembership(user, senderOnly(slot), isGone: false, into: &effects)
-        left -= 1
+    // Those who have only replied in threads; who has in several is queued for each.
+    while scan.threads < self[slot].threads.count {
+      while scan.threadUsers < self[slot].threads[scan.threads].users.count {
+        guard looks > 0 else { return false }
+        scan.threadUsers += 1
+        looks -= 1
+        var user = self[slot].threads[scan.threads].users.text(UserNumber(UInt32(scan.threadUsers)))
+        guard !user.isEmpty, user.withUTF8({ isNew($0.span.bytes, in: slot) }) else { continue }
+        decideMembership(user, senderOnly(slot), isGone: isGone, into: &effects)
+        looks -= Self.looksPerChange - 1
       }
+      guard looks > 0 else { return false }
+      looks -= 1
       scan.threads += 1
+      scan.threadUsers = 0
     }
-    return scan.users == userCount && scan.threads == self[slot].threads.count
+    return true
   }
 
-  /// Removes entries of an index that a rebuild has not confirmed.
+  /// When the member of a row ceases to be one, with a channel that is being deleted, or has before. What was told of the channel up to then said otherwise.
+  private func ceased(_ row: MemberOrdinal, _ slot: ChannelSlot) -> Timestamp {
+    self[slot].rows.isActive(row) ? time : self[slot].rows.leftAt(row)
+  }
+
+  // MARK: Rebuilding
+
+  /// Removes entries of an index that a rebuild has not confirmed, and tombstones that are kept no longer; the others no channel confirms.
   ///
   /// - Parameters:
   ///   - place: the first place to look at; moved on.
@@ -188,7 +300,11 @@ extension ShardState {
     let end = self[slot].memberships.placeCount
     var left = limit
     while place < end, left > 0 {
-      if self[slot].memberships.isTaken(place), self[slot].memberships.epoch(place) < epoch {
+      let isWrong =
+        self[slot].memberships.isKnown(place)
+        ? self[slot].memberships.epoch(place) < epoch
+        : self[slot].memberships.isTaken(place) && deletion(place, of: slot, keptAt: time) == .none
+      if isWrong {
         effects.append(.membershipRemoved(self[slot].number, place: place))
       }
       place += 1

@@ -18,21 +18,38 @@ extension ShardState {
     effects.append(.truncated(self[slot].number, through: through, at: time))
   }
 
-  /// Deletes a channel and everything in it. The slot is free once the last of the effects is assigned.
-  package func decideDelete(channel slot: ChannelSlot, into effects: inout [Effect]) {
-    var known: [(user: String, row: MemberOrdinal?)] = []
-    self[slot].forEachUser { known.append(($0, $1)) }
-    for (user, row) in known { decideGone(slot, user, row, into: &effects) }
-    let cid = String(decoding: self[slot].cid, as: UTF8.self)
-    effects.append(.channelDeleted(self[slot].number, cid: cid))
+  /// Deletes a channel and everything in it, a slice of its users at a time. Where one slice is not all, nobody finds the channel from the first one on. The slot is free once
+  /// the effects of the last are assigned.
+  ///
+  /// - Parameter limit: users at most; taken from.
+  /// - Returns: whether it was the last slice.
+  package func decideDelete(
+    channel slot: ChannelSlot,
+    _ scan: inout MembershipScan,
+    limit: inout Int,
+    into effects: inout [Effect]
+  ) -> Bool {
+    let start = effects.count
+    guard decideAgain(slot, &scan, isGone: true, limit: &limit, into: &effects) else {
+      if !self[slot].isEnding { effects.insert(.deletionBegun(self[slot].number), at: start) }
+      return false
+    }
+    effects.append(.channelDeleted(self[slot].number, cid: text(of: slot)))
+    return true
   }
 
-  /// Takes every trace of a user's id out of a channel: they leave it, and what they did there is nobody's.
+  /// Takes every trace of a user's id out of a channel, a slice at a time: they leave it, and what they did there is nobody's. Until the last slice the channel knows them, so that
+  /// a repeat finishes what was left.
   ///
-  /// - Returns: whether the channel knew them.
+  /// - Parameters:
+  ///   - scan: how far it has got; ``EraseScan/isKnown`` tells in the end whether the channel knew them. While it is not done, nothing may be made in the user's name there.
+  ///   - limit: effects at most, near enough; taken from, also by looking at what is not theirs.
+  /// - Returns: whether it was the last slice.
   package func decideErase(
     _ slot: ChannelSlot,
     member user: String,
+    _ scan: inout EraseScan,
+    limit: inout Int,
     at time: Timestamp,
     into effects: inout [Effect]
   ) -> Bool {
@@ -41,8 +58,8 @@ extension ShardState {
     if let number = name.withUTF8({ self[slot].users.find($0.span.bytes) }) {
       row = self[slot].rows.rows(of: number).last
     }
-    guard self[slot].decideErase(user, at: time, into: &effects) else { return false }
-    decideGone(slot, user, row, into: &effects)
+    guard self[slot].decideErase(user, &scan, limit: &limit, at: time, into: &effects) else { return false }
+    if scan.isKnown { decideGone(slot, user, row, into: &effects) }
     return true
   }
 
@@ -111,17 +128,5 @@ extension ShardState {
     var name = user
     let hash = name.withUTF8 { StableHash.hash($0.span.bytes) }
     effects.append(.userErased(number(of: user), version: version, hash: hash, at: time))
-  }
-}
-
-extension Effect {
-  /// Whether it takes a name away that may not be found any more once the log is purged (R16).
-  package var isErasure: Bool {
-    switch self {
-    case .rowErased, .senderErased, .userErased, .channelDeleted: true
-    case .membershipQueued(_, let change): change.isGone
-    case .inThread(_, let effect): effect.isErasure
-    default: false
-    }
   }
 }

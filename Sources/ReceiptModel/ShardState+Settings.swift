@@ -1,10 +1,16 @@
 /// Users' settings (R7), and what is settled of them and of channel types: changed in a home shard, then assigned to all others, then settled at home.
 extension ShardState {
-  /// What a user has set; version 0 and the defaults for one who has set nothing, the defaults too for one who was erased and has set nothing since.
+  /// What a user has set; version 0 and the defaults for one who has set nothing. For one who was erased and has set nothing since the defaults too, but
+  /// that tokens from before the erasure are revoked: whoever has the id anew takes that over with the first thing that they set.
   package func userSettings(_ user: String) -> UserSettings {
     if let number = settings.find(user) { return settings[number] }
     guard let tombstone = settings.tombstone(of: user) else { return UserSettings(user: user) }
-    return UserSettings(user: user, version: tombstone.version, isErased: true)
+    return UserSettings(
+      user: user,
+      version: tombstone.version,
+      tokensRevokedBefore: tombstone.tokensRevokedBefore,
+      isErased: true
+    )
   }
 
   /// Changes some of a user's settings: the home shard's part of a PUT. Positions that were moved while hidden count from the time of showing again.
@@ -24,6 +30,7 @@ extension ShardState {
     guard changed != current else { return }
     if current.hidesRead, !changed.hidesRead { changed.readShownSince = time }
     if current.hidesDelivered, !changed.hidesDelivered { changed.deliveredShownSince = time }
+    if !changed.showsAs(current) { changed.takenAt = time }
     changed.version += 1
     changed.isSettled = false
     changed.isErased = false
@@ -34,9 +41,24 @@ extension ShardState {
   package func decideAssign(user settings: UserSettings, into effects: inout [Effect]) {
     guard settings.version > userSettings(settings.user).version else { return }
     var assigned = settings
+    let current = userSettings(settings.user)
+    assigned.takenAt = assigned.showsAs(current) ? current.takenAt : time
     assigned.isSettled = false
     assigned.isErased = false
     effects.append(.userAssigned(number(of: settings.user), assigned))
+  }
+
+  /// Those who watch the user's rows are told now how others see them. Whoever asks for what has changed since a time between this and the assignment has missed that, so it
+  /// counts as taken over now.
+  package func decideAnnounced(user: String, into effects: inout [Effect]) {
+    guard let number = settings.find(user) else { return }
+    var announced = settings[number]
+    guard announced.takenAt != .none, announced.takenAt < time else { return }
+    let isSettled = announced.isSettled
+    announced.takenAt = time
+    announced.isSettled = false
+    effects.append(.userAssigned(number, announced))
+    if isSettled { effects.append(.userSettled(number, version: announced.version)) }
   }
 
   /// Every shard has this version of a user's settings.
@@ -73,5 +95,13 @@ extension ShardState {
   func number(of user: String) -> UInt32 {
     settings.find(user) ?? settings.tombstone(of: user)?.number ?? settings.freeNumber(at: time)
       ?? UInt32(settings.count)
+  }
+}
+
+extension UserSettings {
+  /// Whether others see the user as with these settings.
+  fileprivate func showsAs(_ other: UserSettings) -> Bool {
+    hidesRead == other.hidesRead && hidesDelivered == other.hidesDelivered
+      && readShownSince == other.readShownSince && deliveredShownSince == other.deliveredShownSince
   }
 }

@@ -90,7 +90,7 @@ extension ShardState {
     effects.putInThread(self[thread].parent, from: start)
   }
 
-  /// Mark-unread in a thread from a reply on, or of the whole thread where `message` is empty.
+  /// Mark-unread in a thread from a reply on, or of the whole thread where `message` is empty. Who has no row in it has nothing there to be unread.
   package func decideUnread(
     inThread thread: ChannelSlot,
     user: RawSpan,
@@ -102,9 +102,9 @@ extension ShardState {
     _ = try member(user, in: thread.channel)
     guard options(thread).markUnread != .off else { throw .markUnreadOff }
     guard !isClosed(thread) else { throw .messageDeleted }
-    let row = try member(user, in: thread)
+    guard let row = self[thread].row(of: user) else { throw .notInThread }
     let sequence = message.isEmpty ? SequenceNumber(1) : try position(message, in: thread)
-    self[thread].decideUnread(row, from: sequence, epoch: epoch, into: &effects)
+    self[thread].decideUnread(row, from: sequence, epoch: epoch, at: time, into: &effects)
     effects.putInThread(self[thread].parent, from: start)
   }
 
@@ -277,7 +277,7 @@ extension ShardState {
     guard thread.isThread, Int(row.rawValue) < self[thread].rows.rowCount else { return }
     if self[thread].rows.marker(row) != nil {
       let epoch = self[thread].rows.epochs[Int(row.rawValue)]
-      effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch))
+      effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch, at: time))
     }
   }
 

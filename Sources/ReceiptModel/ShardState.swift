@@ -35,6 +35,8 @@ package struct ShardState: ~Copyable, Sendable {
   package private(set) var nextChannel = ChannelNumber(1)
   package private(set) var types: [ChannelTypeRecord] = []
   private var typePositions: [String: Int] = [:]
+  /// By their places: the options before the last change, for those who watch a channel.
+  private var typeOptionsBefore: [Int: ChannelTypeOptions] = [:]
   /// Users' settings, non-default ones above all (R7).
   package private(set) var settings = UserSettingsTable()
   /// Slots; one that is free holds ``ChannelState/vacant()``.
@@ -195,6 +197,11 @@ package struct ShardState: ~Copyable, Sendable {
     typePositions[name].map { types[$0] } ?? ChannelTypeRecord(name: name)
   }
 
+  /// The options of a type before it was changed last, while the shard is in memory.
+  func optionsBefore(ofType position: Int) -> ChannelTypeOptions {
+    typeOptionsBefore[position] ?? types[position].options
+  }
+
   /// Where a type's record stands, made with the defaults if it is not known yet. That is memory only: nothing is logged for it.
   private mutating func typePosition(_ name: String) -> Int {
     if let position = typePositions[name] { return position }
@@ -237,7 +244,9 @@ package struct ShardState: ~Copyable, Sendable {
   package mutating func assign(_ effect: Effect) {
     switch effect {
     case .channelTypeAssigned(let record):
-      types[typePosition(record.name)] = record
+      let position = typePosition(record.name)
+      typeOptionsBefore[position] = types[position].options
+      types[position] = record
     case .typeSettled(let name, let version):
       let position = typePosition(name)
       if types[position].version == version { types[position].isSettled = true }

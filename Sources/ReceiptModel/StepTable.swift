@@ -259,6 +259,22 @@ package struct StepTable: ~Copyable, Sendable {
 
   // MARK: Finding
 
+  /// How far at least the watermarks of a row page had got before a time, by ``Step/key``: as far as the steps in memory say it, else zero.
+  func reached(_ rowPage: UInt32, before time: Timestamp) -> [UInt32] {
+    var reached = [UInt32](repeating: 0, count: 512)
+    guard Int(rowPage) < pages.count else { return reached }
+    let page = pages[Int(rowPage)]
+    func scan(_ bytes: [UInt8]) {
+      var cursor = StepCursor()
+      while let step = cursor.next(bytes.span) {
+        if step.time < time { reached[Int(step.key)] = max(reached[Int(step.key)], step.sequence.rawValue) }
+      }
+    }
+    for segment in page.unwritten { scan(segment.bytes) }
+    scan(page.tail.bytes)
+    return reached
+  }
+
   /// When this row's watermark first reached a message; it has reached it by a move, and not by joining.
   ///
   /// - Parameters:

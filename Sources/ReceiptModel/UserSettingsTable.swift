@@ -6,6 +6,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     var readShownSince: Int64
     var deliveredShownSince: Int64
     var tokensRevokedBefore: Int64
+    var takenAt: Int64
     var hidesRead: Bool
     var hidesDelivered: Bool
     var isSettled: Bool
@@ -19,6 +20,9 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     /// Of the id.
     var hash: UInt64
     var at: Timestamp
+
+    /// The user's tokens from before the second of the erasure are refused: one issued in that second may be that of somebody new with the id.
+    var tokensRevokedBefore: Timestamp { Timestamp(milliseconds: at.milliseconds / 1_000 * 1_000) }
   }
 
   /// An erased user's number may be another's after a day of the shard's time: nothing is on its way for so long.
@@ -73,8 +77,14 @@ package struct UserSettingsTable: ~Copyable, Sendable {
       deliveredShownSince: Timestamp(milliseconds: record.deliveredShownSince),
       tokensRevokedBefore: Timestamp(milliseconds: record.tokensRevokedBefore),
       isSettled: record.isSettled,
-      isErasing: record.isErasing
+      isErasing: record.isErasing,
+      takenAt: Timestamp(milliseconds: record.takenAt)
     )
+  }
+
+  /// When this shard took what a user hides and shows, or told of it last; none: they were never given any settings, or none about that.
+  func takenAt(_ user: RawSpan) -> Timestamp {
+    find(user).map { Timestamp(milliseconds: records[Int($0)].takenAt) } ?? .none
   }
 
   /// Whether every shard has this user's settings, as far as is known here.
@@ -110,10 +120,13 @@ package struct UserSettingsTable: ~Copyable, Sendable {
 
   /// What is kept of a user who was erased and has been given no settings since.
   func tombstone(of user: String) -> Tombstone? {
-    guard !tombstones.isEmpty else { return nil }
     var user = user
-    let hash = user.withUTF8 { StableHash.hash($0.span.bytes) }
-    return numbersErased[hash].flatMap { tombstones[$0] }
+    return user.withUTF8 { tombstone(of: $0.span.bytes) }
+  }
+
+  private func tombstone(of user: RawSpan) -> Tombstone? {
+    guard !tombstones.isEmpty else { return nil }
+    return numbersErased[StableHash.hash(user)].flatMap { tombstones[$0] }
   }
 
   /// A number that a user may be given who has none, without making a new one.
@@ -129,13 +142,15 @@ package struct UserSettingsTable: ~Copyable, Sendable {
 
   func isErasing(_ user: RawSpan) -> Bool { find(user).map { records[Int($0)].isErasing } ?? false }
 
-  /// Whether anybody's tokens are revoked: where nobody's are, no request looks its user up.
-  var hasRevoked: Bool { revokedCount > 0 }
+  /// Whether anybody's tokens are revoked, or anybody was erased: where nobody's are, no request looks its user up.
+  var hasRevoked: Bool { revokedCount > 0 || !tombstones.isEmpty }
 
   /// - Parameter issued: in seconds since 1970; 0 where the token does not say, which is before every revocation.
   func isRevoked(_ user: RawSpan, issued: UInt32) -> Bool {
-    guard let number = find(user) else { return false }
-    return Int64(issued) * 1_000 < records[Int(number)].tokensRevokedBefore
+    let before =
+      find(user).map { records[Int($0)].tokensRevokedBefore }
+      ?? tombstone(of: user)?.tokensRevokedBefore.milliseconds ?? 0
+    return Int64(issued) * 1_000 < before
   }
 
   /// The users whose settings have changed since so many changes; nil where that is too long ago to be known.
@@ -160,6 +175,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
       readShownSince: settings.readShownSince.milliseconds,
       deliveredShownSince: settings.deliveredShownSince.milliseconds,
       tokensRevokedBefore: settings.tokensRevokedBefore.milliseconds,
+      takenAt: settings.takenAt.milliseconds,
       hidesRead: settings.hidesRead,
       hidesDelivered: settings.hidesDelivered,
       isSettled: settings.isSettled,
@@ -195,6 +211,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
       readShownSince: 0,
       deliveredShownSince: 0,
       tokensRevokedBefore: 0,
+      takenAt: 0,
       hidesRead: false,
       hidesDelivered: false,
       isSettled: true,

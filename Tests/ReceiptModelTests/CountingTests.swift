@@ -89,7 +89,7 @@ struct CountingTests {
         )
         rows.assign(row, record, user: UserNumber(UInt32(position + 1)))
         rows.hide(row, read: member.hidesRead, delivered: member.hidesDelivered)
-        if member.hasLeft { rows.leave(row) }
+        if member.hasLeft { rows.leave(row, at: .none) }
       }
       let count = round == 0 ? 0 : Int.random(in: 1...100, using: &random)
       // Both ends, and some of them twice.

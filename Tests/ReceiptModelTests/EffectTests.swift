@@ -93,14 +93,15 @@ struct EffectTests {
     #expect(shard.effects(of: .rows(0), in: slot) == [rowEffect])
     #expect(shard.effects(of: .segment(0), in: slot) == [messageEffect])
     #expect(shard[slot].rows.activeCount == 1)
-    // One who left keeps a place, a name and the time of joining.
+    // One who left keeps a place, a name and the times of joining and leaving.
     shard.assign(.rowLeft(Self.channel, MemberOrdinal(0), at: Timestamp(milliseconds: 20)), to: slot)
     let left = RowRecord(
       user: "alice",
       hasLeft: true,
       hidesHistory: true,
       joined: .zero,
-      joinedAt: Timestamp(milliseconds: 10)
+      joinedAt: Timestamp(milliseconds: 10),
+      readAt: Timestamp(milliseconds: 20)
     )
     #expect(
       shard.effects(of: .rows(0), in: slot) == [.rowAssigned(Self.channel, MemberOrdinal(0), left)]

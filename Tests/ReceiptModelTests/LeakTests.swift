@@ -49,7 +49,9 @@ struct LeakPair {
     case both, read, delivered
   }
 
-  static let kinds = ["read state", "status", "receipt", "readers", "delivered", "unread", "members"]
+  static let kinds =
+    ["read state", "status", "receipt", "readers", "delivered", "unread", "members"]
+    + ["status", "readers", "delivered", "unread", "members"].map { "\($0) of replies" }
 
   private let ghost = "ghost"
   private let hiding: Hiding
@@ -61,6 +63,7 @@ struct LeakPair {
   private var random: SplitMix64
   private var clock = 3 * 86_400_000 - 2000
   private var posted = 0
+  private var replied = 0
   private var hasHidden = false
   private let cid: String
   private let users: [String]
@@ -141,7 +144,7 @@ struct LeakPair {
     _ = model.perform(command, clock: clock)
     let (a, b) = (told.perform(command, clock: clock), untold.perform(command, clock: clock))
     guard a != b else { return }
-    switch command {
+    switch command.inRoom {
     case .read(_, ghost, _, _), .delivered(_, ghost, _), .unread(_, ghost, _, _),
       .acknowledge(_, ghost, _, _):
       // Their own answers.
@@ -151,7 +154,7 @@ struct LeakPair {
   }
 
   private func isSecret(_ command: Command) -> Bool {
-    switch command {
+    switch command.inRoom {
     case .read(_, ghost, _, _), .unread(_, ghost, _, _), .acknowledge(_, ghost, _, _): hiding != .delivered
     case .delivered(_, ghost, _): hiding != .read
     default: false
@@ -160,6 +163,7 @@ struct LeakPair {
 
   private mutating func command() -> Command {
     let user = random.oneIn(2) ? ghost : random.pick(users)
+    if posted > 1, random.oneIn(3) { return commandInThread(user) }
     let message = random.oneIn(3) ? "" : "m\(1 + random.below(posted + 1))"
     let name = message.isEmpty ? "m\(posted)" : message
     switch random.below(100) {
@@ -209,6 +213,26 @@ struct LeakPair {
     }
   }
 
+  /// A reply, or a mark in a thread: few threads, so that there is something in them.
+  private mutating func commandInThread(_ user: String) -> Command {
+    let parent = "m\(random.oneIn(8) ? posted : 1 + random.below(2))"
+    let message = random.oneIn(3) ? "" : "r\(max(1, replied - random.below(6)))"
+    // A reply's id says by itself which thread is meant.
+    let isNamed = message.isEmpty || random.oneIn(2)
+    let mark: Command
+    switch random.below(10) {
+    case 0..<2:
+      replied += 1
+      let sender = random.pick(users)
+      let reply = Command.post(cid: cid, id: "r\(replied)", sender: sender, created: 0, isSilent: false)
+      return .inThread(parent, reply)
+    case 2..<6: mark = .read(cid: cid, user: user, message: message, epoch: nil)
+    case 6..<8: mark = .delivered(cid: cid, user: user, message: message)
+    default: mark = .unread(cid: cid, user: user, message: message, epoch: nil)
+    }
+    return isNamed ? .inThread(parent, mark) : mark
+  }
+
   // MARK: Everything that can be asked
 
   /// After each step some of it, now and then all.
@@ -221,7 +245,12 @@ struct LeakPair {
       for number in max(0, posted - 10)...posted where isWhole || random.oneIn(4) {
         compareMessage("m\(number)", viewer)
       }
+      for number in max(1, replied - 5)..<(replied + 1) where isWhole || random.oneIn(4) {
+        compareMessage("r\(number)", viewer, " of replies")
+      }
     }
+    let (cid, other) = (cid, random.pick(others))
+    compare("totals", "what \(other) has not read") { shard in shard.unread(cid, other) }
   }
 
   private mutating func compareRows(_ viewer: Viewer, limit: Int) {
@@ -240,10 +269,11 @@ struct LeakPair {
     }
   }
 
-  private mutating func compareMessage(_ id: String, _ viewer: Viewer) {
+  /// - Parameter kind: behind the names of the kinds of answers.
+  private mutating func compareMessage(_ id: String, _ viewer: Viewer, _ kind: String = "") {
     let (cid, users) = (cid, users)
     let limit = 1 + random.below(3)
-    compare("status", "status of \(id) for \(viewer)") { shard in
+    compare("status" + kind, "status of \(id) for \(viewer)") { shard in
       var status = shard.status(cid, id, viewer)
       if case .status(var view) = status {
         view.receipt = ""
@@ -251,12 +281,12 @@ struct LeakPair {
       }
       return status
     }
-    compare("receipt", "receipt of \(id) for \(viewer)") { shard in
+    compare("receipt" + kind, "receipt of \(id) for \(viewer)") { shard in
       if case .status(let status) = shard.status(cid, id, viewer) { status.receipt } else { "" }
     }
     for list in ListName.allCases {
       for order in OrderName.allCases {
-        compare(list.rawValue, "\(list) of \(id) by \(order) for \(viewer), limit \(limit)") { shard in
+        compare(list.rawValue + kind, "\(list) of \(id) by \(order) for \(viewer), limit \(limit)") { shard in
           var cursors: [String?] = []
           let pages = shard.pages { cursor in
             cursors.append(cursor)
@@ -266,7 +296,7 @@ struct LeakPair {
         }
       }
     }
-    compare("members", "members of \(id) for \(viewer)") { shard in
+    compare("members" + kind, "members of \(id) for \(viewer)") { shard in
       shard.memberStatuses(cid, id, viewer, users + ["nobody"])
     }
   }
@@ -289,4 +319,9 @@ struct LeakPair {
   private mutating func differ(_ kind: String, _ text: String) {
     if differences[kind] == nil { differences[kind] = text }
   }
+}
+
+extension Command {
+  /// Itself, wherever it is carried out: in the channel, or in one of its threads.
+  fileprivate var inRoom: Command { if case .inThread(_, let command) = self { command } else { self } }
 }

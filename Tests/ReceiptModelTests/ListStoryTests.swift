@@ -136,7 +136,7 @@ struct ListStoryTests {
   @Test(
     "R11: cursors of another form or order are none that a page has given out",
     arguments: [
-      "j", "j-1", "j01", "j1x", "j4294967296", "r1", "1", "t1-bob", "j1-bob", "J1", "j 1",
+      "j", "j-1", "j01", "j1x", "j4294967296", "r1", "1", "t1-bob", "k1-bob", "j1-bob", "J1", "j 1",
       "j99999999999999999999",
     ]
   )

@@ -72,6 +72,99 @@ struct MembershipTableTests {
     check(again)
   }
 
+  @Test("deletions are kept in the order of time, with tombstones and with what has the name since")
+  func deletions() {
+    func membership(_ cid: String, deleted: Int64, isGone: Bool) -> Membership {
+      var membership = Self.membership(cid, isMember: !isGone)
+      membership.deletedAt = Timestamp(milliseconds: deleted)
+      membership.isGone = isGone
+      if isGone { membership.row = nil }
+      return membership
+    }
+    func kept(_ table: borrowing MembershipTable) -> [Int64] { table.deletions.map(\.at.milliseconds) }
+    var table = MembershipTable()
+    table.assign(0, membership("team:a", deleted: 30, isGone: true))
+    table.assign(1, membership("team:b", deleted: 10, isGone: false))
+    table.assign(2, Self.membership("team:c"))
+    table.assign(3, membership("team:d", deleted: 20, isGone: true))
+    #expect(kept(table) == [10, 20, 30] && table.count == 4 && table.knownCount == 2)
+    #expect(!table.isKnown(0) && table.isTaken(0) && table.isKnown(1) && !table.isMember(3))
+    #expect(table[3] == membership("team:d", deleted: 20, isGone: true))
+    check(table)
+    // Made anew, deleted again, let go.
+    table.assign(3, membership("team:d", deleted: 20, isGone: false))
+    table.assign(1, membership("team:b", deleted: 40, isGone: true))
+    #expect(kept(table) == [20, 30, 40] && table.knownCount == 2)
+    table.remove(0)
+    table.assign(3, Self.membership("team:d"))
+    #expect(kept(table) == [40] && table.knownCount == 2 && table.count == 3)
+    check(table)
+    let keepsAll = table.keepsDeletions(since: .none)
+    #expect(keepsAll)
+    for number in 1..<MembershipTable.deletionsMax {
+      table.assign(
+        UInt32(number + 9),
+        membership("team:\(number)", deleted: 100 + Int64(number), isGone: true)
+      )
+    }
+    let keeps = [40, 41].map { table.keepsDeletions(since: Timestamp(milliseconds: $0)) }
+    #expect(keeps == [false, true])
+    check(table)
+  }
+
+  @Test("an index keeps so many deletions, whatever happens to its channels: the oldest gives way")
+  func bound() {
+    var state = ShardState(id: ShardID(0))
+    var slot: ChannelSlot?
+    var time: Int64 = 1_000
+    func take(_ cid: String, deletedAt: Int64? = nil) {
+      var effects: [Effect] = []
+      var membership = Self.membership(cid)
+      membership.deletedAt = Timestamp(milliseconds: deletedAt ?? 0)
+      let change = MembershipChange(user: "alice", membership, isGone: deletedAt != nil)
+      state.decideTake(change, slot, at: Timestamp(milliseconds: time), into: &effects)
+      #expect(effects.count <= 4)
+      for effect in effects {
+        if case .channelAssigned(let number, let cid, let created, let own) = effect {
+          slot = state.insert(number, cid: cid, created: created, own: own)
+        } else if effect.channel == nil {
+          state.assign(effect)
+        } else {
+          state.assign(effect, to: slot!)
+        }
+      }
+    }
+    for number in 0..<1_200 {
+      time += 1
+      take("team:\(number)")
+      take("team:\(number)", deletedAt: time)
+    }
+    #expect(state[slot!].memberships.deletions.count == MembershipTable.deletionsMax)
+    #expect(state[slot!].memberships.count == MembershipTable.deletionsMax)
+    let oldest = state[slot!].memberships.deletions[0].at
+    #expect(oldest == Timestamp(milliseconds: 1_001 + 176))
+    let keepsOldest = state[slot!].memberships.keepsDeletions(since: oldest)
+    #expect(!keepsOldest)
+    // Those that are there again count like the others, and give way in their turn.
+    for number in 176..<1_200 { take("team:\(number)") }
+    #expect(state[slot!].memberships.deletions.count == MembershipTable.deletionsMax)
+    time += 1
+    take("team:x")
+    take("team:x", deletedAt: time)
+    #expect(state[slot!].memberships.deletions.count == MembershipTable.deletionsMax)
+    #expect(state[slot!].memberships.knownCount == 1_024 && state[slot!].memberships.count == 1_025)
+    // Deleted once more, it is told of at that time.
+    take("team:500", deletedAt: time)
+    #expect(state[slot!].memberships.deletions.last?.at == Timestamp(milliseconds: time))
+    // All of them are let go of in the end.
+    time += 8 * 86_400_000
+    for number in 0..<600 { take("team:new\(number)") }
+    #expect(state[slot!].memberships.deletions.isEmpty && state[slot!].memberships.knownCount == 1_623)
+    #if DEBUG
+      #expect(state.checkInvariants() == nil)
+    #endif
+  }
+
   @Test("what is removed again and again leaves no bytes behind")
   func room() {
     var table = MembershipTable()

@@ -135,8 +135,8 @@ extension NaiveModel {
         return message.isEmpty ? .row(.zeros(user)) : .refused("message_not_found")
       }
       spot = found
-    } else if others == .join, let found = find(cid, message) {
-      // Read up to a reply: its id says by itself which thread is meant.
+    } else if let found = find(cid, message) {
+      // A reply's id says by itself which thread is meant.
       spot = found.spot
     }
     if isOff { return .refused("mark_unread_off") }

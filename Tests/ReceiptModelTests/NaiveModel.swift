@@ -246,16 +246,16 @@ struct NaiveModel: Sendable {
   func hidesDelivered(_ user: String) -> Bool { users[user]?.hidesDelivered ?? false }
 
   /// What a user was given; of one who never was, or who is erased, the defaults. Of an erased one the version stays, so that what is
-  /// still on its way is ignored.
+  /// still on its way is ignored, and the second in which they were erased: from before it no token is good.
   func settings(of user: String) -> UserView {
     if let record = users[user] { return record }
-    return erased[user].map { UserView(user: user, version: $0.version, isErased: true) }
-      ?? UserView(user: user)
+    guard let (version, at) = erased[user] else { return UserView(user: user) }
+    return UserView(user: user, version: version, revokedBefore: at - at % 1000, isErased: true)
   }
 
-  /// R7: their token is older than the moment before which all of theirs were revoked.
+  /// Their token is older than the moment before which all of theirs were revoked.
   func isRevoked(_ user: String, issuedSeconds: Int) -> Bool {
-    issuedSeconds * 1000 < users[user]?.revokedBefore ?? 0
+    issuedSeconds * 1000 < settings(of: user).revokedBefore
   }
 
   func settings(_ cid: String) -> Settings {

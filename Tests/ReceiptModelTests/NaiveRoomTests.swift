@@ -81,9 +81,10 @@ struct NaiveRoomTests {
     // His own are no unread ones.
     #expect(room.thread("m1") == "alice 2/2 1, bob 0/3 0")
     let unnamed = Command.unread(cid: room.cid, user: "alice", message: "r1", epoch: nil)
-    #expect(room.do(unnamed) == .refused("message_not_found"))
-    _ = room.unreadThread("alice", "m1", "r1")
+    _ = room.do(unnamed)
     #expect(room.thread("m1") == "alice 0/2 3, bob 0/3 0")
+    #expect(room.do(.delivered(cid: room.cid, user: "alice", message: "r3")) != .refused("message_not_found"))
+    #expect(room.status("r3") == "delivered none 0 1 1")
     #expect(room.unread("alice") == "0 1")
     #expect(room.status("r2") == "read none 1 1 1")
   }
@@ -238,8 +239,9 @@ struct NaiveRoomTests {
     // Marks go on.
     room.read("bob")
     _ = room.do(.eraseMember(cid: room.cid, user: "bob"))
-    let gone = UserView(user: "bob", version: 3, isErased: true)
+    let gone = UserView(user: "bob", version: 3, revokedBefore: 1000, isErased: true)
     #expect(room.do(.assignErased("bob", version: 3)) == .user(gone))
+    #expect(room.model.isRevoked("bob", issuedSeconds: 0) && !room.model.isRevoked("bob", issuedSeconds: 1))
     #expect(!room.model.hidesRead("bob"))
     // Something from before is still on its way.
     _ = room.do(.assignUser(record))
@@ -247,7 +249,7 @@ struct NaiveRoomTests {
     #expect(room.do(.assignUser(record)) == .user(gone))
     // They may begin anew.
     room.change(add: "bob")
-    record = UserView(user: "bob", version: 4, hidesRead: true)
+    record = UserView(user: "bob", version: 4, hidesRead: true, revokedBefore: 1000)
     #expect(
       room.do(.patchUser("bob", showsRead: false, showsDelivered: nil, revoked: nil)) == .user(record)
     )

@@ -151,7 +151,8 @@ struct RandomHistory<Shards: Subject> {
     }
     try compareUsers()
     for user in generator.users + ["robot", "nobody"] {
-      for seconds in [0, 1, generator.clock / 2000, generator.clock / 1000]
+      let erased = model.erased[user].map { $0.at / 1000 } ?? 0
+      for seconds in [0, 1, generator.clock / 2000, generator.clock / 1000, max(1, erased) - 1, erased]
       where shard.isRevoked(user, issuedSeconds: seconds) != model.isRevoked(user, issuedSeconds: seconds) {
         throw fault("whether a token of \(user) from \(seconds) s is revoked: the model says otherwise")
       }

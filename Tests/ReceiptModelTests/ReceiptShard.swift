@@ -106,9 +106,15 @@ final class ReceiptShard {
         )
       }
     case "erase":
-      var wasKnown = false
-      try decide { wasKnown = state.decideErase(slot, member: words.first!, at: $0, into: &$1) }
-      return wasKnown ? "erased" : "unknown"
+      var scan = EraseScan()
+      var isDone = false
+      while !isDone {
+        var limit = 1
+        try decide {
+          isDone = state.decideErase(slot, member: words.first!, &scan, limit: &limit, at: $0, into: &$1)
+        }
+      }
+      return scan.isKnown ? "erased" : "unknown"
     case "trace": return trace(words.first!)
     case "unread":
       guard let row = state[slot].row(of: words.first!) else { return "notAMember" }

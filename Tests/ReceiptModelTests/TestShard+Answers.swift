@@ -466,7 +466,7 @@ extension Refusal {
   var wireName: String {
     switch self {
     case .channelNotFound: "channel_not_found"
-    case .notAMember: "not_a_member"
+    case .notAMember, .notInThread: "not_a_member"
     case .messageNotFound: "message_not_found"
     case .messageDeleted: "message_deleted"
     case .markUnreadOff: "mark_unread_off"

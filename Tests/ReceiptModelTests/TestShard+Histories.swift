@@ -24,6 +24,12 @@ extension TestShard {
     case .read(let cid, let user, let message, let epoch):
       guard isReply(cid, message) else { return nil }
       return mark("read", cid, user, under: nil, message, epoch: epoch, clock: clock)
+    case .delivered(let cid, let user, let message):
+      guard isReply(cid, message) else { return nil }
+      return mark("delivered", cid, user, under: nil, message, clock: clock)
+    case .unread(let cid, let user, let message, let epoch):
+      guard isReply(cid, message) else { return nil }
+      return mark("unread", cid, user, under: nil, message, epoch: epoch, clock: clock)
     case .truncate(let cid, let before):
       return deciding(cid, clock) { slot, time, effects throws(Refusal) in
         let before = Array(before.utf8)
@@ -35,16 +41,26 @@ extension TestShard {
     case .deleteChannel(let cid):
       guard slot(cid) != nil else { return nothing(clock) }
       return deciding(cid, clock) { slot, _, effects in
-        state.decideDelete(channel: slot, into: &effects)
-        apply(effects)
-        return .done(true)
+        var scan = ShardState.MembershipScan()
+        while true {
+          var limit = sliceLimit
+          let isDone = state.decideDelete(channel: slot, &scan, limit: &limit, into: &effects)
+          apply(effects)
+          if isDone { return .done(true) }
+          effects = []
+        }
       }
     case .eraseMember(let cid, let user):
       guard slot(cid) != nil else { return nothing(clock) }
       return deciding(cid, clock) { slot, time, effects in
-        let isKnown = state.decideErase(slot, member: user, at: time, into: &effects)
-        apply(effects)
-        return .done(isKnown)
+        var scan = EraseScan()
+        while true {
+          var limit = sliceLimit
+          let isDone = state.decideErase(slot, member: user, &scan, limit: &limit, at: time, into: &effects)
+          apply(effects)
+          if isDone { return .done(scan.isKnown) }
+          effects = []
+        }
       }
     case .eraseUser(let user):
       pass(to: clock)
@@ -67,6 +83,9 @@ extension TestShard {
     default: return nil
     }
   }
+
+  /// Of a removal, in effects: one that changes from command to command, so that some take one slice and others many.
+  private var sliceLimit: Int { log.count % 4 == 0 ? 1_000 : log.count % 4 }
 
   private func nothing(_ clock: Int) -> Outcome {
     pass(to: clock)
@@ -99,18 +118,20 @@ extension TestShard {
 
   // MARK: Queries
 
-  /// In the order of its places.
+  /// In the order of its places; what was deleted is no channel of theirs.
   func index(of user: String) -> [MembershipView] {
     let user = Array(user.utf8)
     guard let slot = state.index(of: user.span.bytes) else { return [] }
     return (0..<state[slot].memberships.placeCount).compactMap { place in
-      state[slot].memberships[place].map { entry in
-        MembershipView(
-          cid: entry.cid,
-          row: entry.row.map { Int($0.rawValue) },
-          isMember: entry.isMember,
-          joinedAt: Int(entry.joinedAt.milliseconds)
-        )
+      state[slot].memberships[place].flatMap { entry in
+        entry.isGone
+          ? nil
+          : MembershipView(
+            cid: entry.cid,
+            row: entry.row.map { Int($0.rawValue) },
+            isMember: entry.isMember,
+            joinedAt: Int(entry.joinedAt.milliseconds)
+          )
       }
     }
   }

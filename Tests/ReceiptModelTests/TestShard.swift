@@ -35,6 +35,8 @@ final class TestShard {
   var faults: [String] = []
   /// Times in threads that were dropped since they were taken (`TestShard+Histories.swift`).
   var forgotten: [ForgottenTimes] = []
+  /// Of channels that are watched, by number: what has happened since it was told (`TestShard+Events.swift`).
+  var notes: [ChannelNumber: ChannelNotes]?
   /// Whether everything is checked after each command, or only what the command touched.
   var checksEverything = false
 
@@ -263,7 +265,9 @@ final class TestShard {
   func apply(_ effects: [Effect]) {
     for effect in effects {
       noteForgotten(effect)
+      if notes != nil { noteBefore(effect) }
       state.assign(addressed: effect, slots: &slots)
+      if notes != nil { noteAfter(effect) }
       check(touchedBy: effect)
     }
     lastEffectCount = effects.count

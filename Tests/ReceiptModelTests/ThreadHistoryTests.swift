@@ -59,9 +59,20 @@ struct ThreadHistoryTests {
     case 7, 8: _ = shard.mark("read", cid, user, under: nil, reply, clock: clock)
     case 9: _ = shard.mark("read", cid, user, under: parent, clock: clock)
     case 10: _ = shard.mark("delivered", cid, user, under: parent, reply, clock: clock)
-    case 11: _ = shard.mark("delivered", cid, user, under: parent, clock: clock)
+    case 11:
+      let isByReply = random.oneIn(2)
+      _ = shard.mark(
+        "delivered",
+        cid,
+        user,
+        under: isByReply ? nil : parent,
+        isByReply ? reply : "",
+        clock: clock
+      )
     case 12: _ = shard.mark("unread", cid, user, under: parent, clock: clock)
-    case 13: _ = shard.mark("unread", cid, user, under: parent, reply, epoch: random.below(3), clock: clock)
+    case 13:
+      let under = random.oneIn(2) ? nil : parent
+      _ = shard.mark("unread", cid, user, under: under, reply, epoch: random.below(3), clock: clock)
     default:
       ids += 1
       let isSilent = random.below(5) == 0

@@ -7,7 +7,7 @@ import Testing
 /// | row | answers |
 /// | --- | --- |
 /// | `clock`, `options`, `join`, `leave`, `swap`, `post`, `delete`, `recover`, `evict` | as in ``Story`` |
-/// | `hide bob`, `show bob` | read and delivery receipts of a user |
+/// | `hide bob [reads]`, `show bob [deliveries]` | read and delivery receipts of a user, or one of them |
 /// | `reply r1 to m1 by alice [silent] [receipt]` | `created` or `known`, `seq`, `refusal` |
 /// | `read bob in m1 [r2] [epoch 1]`, `delivered …`, `unread …` | `moved` or `same`, and the own row |
 /// | `read bob r2` | the same, by a reply's id alone |
@@ -94,7 +94,17 @@ struct ThreadStory {
       )
     case "hide", "show":
       let shows = verb == "show"
-      return outcome(perform(.patchUser(words.first!, showsRead: shows, showsDelivered: shows, revoked: nil)))
+      let kind = words.dropFirst().first
+      return outcome(
+        perform(
+          .patchUser(
+            words.first!,
+            showsRead: kind == "deliveries" ? nil : shows,
+            showsDelivered: kind == "reads" ? nil : shows,
+            revoked: nil
+          )
+        )
+      )
     case "post":
       let sender = Self.take("by", from: &words)!
       return each(words) {

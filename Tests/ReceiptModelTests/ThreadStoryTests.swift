@@ -43,6 +43,44 @@ struct ThreadStoryTests {
     )
   }
 
+  @Test(
+    "R7, R11: a list's cursor in a thread does not tell of those who are not seen, and goes on where it was"
+  )
+  func cursors() {
+    let shard = TestShard()
+    let cid = "team:room"
+    let users = ["alice", "bob", "carol", "dave", "erin"]
+    _ = shard.perform(.put(cid: cid, settings: [:], members: users.map { Seat(user: $0) }), clock: 1)
+    _ = shard.perform(.post(cid: cid, id: "m1", sender: "alice", created: 0, isSilent: false), clock: 2)
+    _ = shard.reply(cid, to: "m1", "r1", by: "bob", clock: 3)
+    _ = shard.perform(.patchUser("carol", showsRead: false, showsDelivered: nil, revoked: nil), clock: 4)
+    for user in ["carol", "dave", "erin"] { _ = shard.mark("read", cid, user, under: "m1", clock: 5) }
+    _ = shard.reply(cid, to: "m1", "r2", by: "alice", clock: 6)
+    /// Who is in a page, and its cursor.
+    func page(_ cursor: String?, limit: Int = 1) -> String {
+      switch shard.list(cid, "r2", .server, .unread, .joined, limit: limit, cursor: cursor) {
+      case .success(let (entries, next)):
+        entries.map(\.user).joined(separator: " ") + (next.map { " | \($0)" } ?? "")
+      case .failure(let refusal): refusal.name
+      }
+    }
+    #expect(page(nil) == "bob | k3-bob")
+    #expect(page("k3-bob") == "dave | k5-dave")
+    #expect(page("k5-dave") == "erin")
+    #expect(page("k5-erin") == "")
+    // Whoever the cursor names has gone, or was never there: nobody else is left out.
+    #expect(page("k5-zoe", limit: 2) == "dave erin")
+    #expect(page("k4-zoe", limit: 2) == "dave erin")
+    #expect(page("k9-zoe") == "")
+    _ = shard.perform(.change(cid: cid, add: [], remove: ["dave"]), clock: 7)
+    #expect(page("k5-dave") == "erin")
+    // A channel's cursors are none of a thread's, nor the other way round.
+    for cursor in ["j1", "t5-dave", "k", "k5", "k5-", "k05-dave", "k-dave", "k5-d d"] {
+      #expect(page(cursor) == "invalid_cursor", "\(cursor)")
+    }
+    #expect(page("k9223372036854775808-bob") == "invalid_cursor")
+  }
+
   @Test("replies are numbered in their thread, take no number in the channel, and count there only")
   func numbers() {
     threadStory(
@@ -186,6 +224,10 @@ struct ThreadStoryTests {
       read carol r4                        -> moved seq 4 unread 0 at 4000
       read carol r4                        -> same seq 4
       read carol r9                        -> message_not_found
+      unread carol r4                      -> moved seq 3 unread 1 first r4
+      unread carol r9                      -> message_not_found
+      delivered alice r1                   -> moved seq 0 unread 4 delivered 1
+      delivered alice r9                   -> message_not_found
       read alice in m1 r2                  -> moved seq 2 unread 2 first r3
       read alice r1                        -> same seq 2
       list readers r2                      -> alice@4000

@@ -36,11 +36,20 @@ struct UserSettingsTests {
     #expect(state.userSettings("bob") == UserSettings(user: "bob"))
     #expect(patch(&state, "bob", at: 20, UserSettingsPatch(showsRead: false)) == 1)
     #expect(patch(&state, "bob", at: 30, UserSettingsPatch(showsRead: false)) == 0)
-    #expect(state.userSettings("bob") == UserSettings(user: "bob", version: 1, hidesRead: true))
+    #expect(
+      state.userSettings("bob")
+        == UserSettings(user: "bob", version: 1, hidesRead: true, takenAt: Self.time(20))
+    )
     #expect(patch(&state, "bob", at: 40, UserSettingsPatch(showsRead: true, showsDelivered: false)) == 1)
     #expect(
       state.userSettings("bob")
-        == UserSettings(user: "bob", version: 2, hidesDelivered: true, readShownSince: Self.time(40))
+        == UserSettings(
+          user: "bob",
+          version: 2,
+          hidesDelivered: true,
+          readShownSince: Self.time(40),
+          takenAt: Self.time(40)
+        )
     )
     #expect(patch(&state, "bob", at: 50, UserSettingsPatch(tokensRevokedBefore: Self.time(45))) == 1)
     #expect(patch(&state, "bob", at: 60, UserSettingsPatch(showsDelivered: true)) == 1)
@@ -51,7 +60,8 @@ struct UserSettingsTests {
           version: 4,
           readShownSince: Self.time(40),
           deliveredShownSince: Self.time(60),
-          tokensRevokedBefore: Self.time(45)
+          tokensRevokedBefore: Self.time(45),
+          takenAt: Self.time(60)
         )
     )
     #expect(state.settings.count == 1)
@@ -171,6 +181,70 @@ struct UserSettingsTests {
     #expect(!isRevoked("bob", 5) && isRevoked("bob", 4))
     _ = patch(&state, "bob", at: 10, UserSettingsPatch(tokensRevokedBefore: Timestamp.none))
     #expect(!isRevoked("bob", 0) && !state.settings.hasRevoked)
+  }
+
+  @Test(
+    "erased: a token from before that second is refused, until it is another's number; whoever has the id anew takes the time over"
+  )
+  func tokensOfTheErased() {
+    var state = ShardState(id: ShardID(0))
+    func isRevoked(_ user: String, _ issued: UInt32) -> Bool {
+      let user = Array(user.utf8)
+      return state.isRevoked(user.span.bytes, issued: issued)
+    }
+    func erase(_ user: String, at milliseconds: Int64) {
+      _ = carryOut(&state) {
+        $0.decideErased(
+          user: user,
+          version: $0.userSettings(user).version + 1,
+          at: Self.time(milliseconds),
+          into: &$1
+        )
+      }
+    }
+    // It revokes more than the user themselves had, and nobody else's.
+    _ = patch(&state, "bob", at: 10, UserSettingsPatch(tokensRevokedBefore: Self.time(3_000)))
+    erase("bob", at: 5_999)
+    #expect(state.settings.hasRevoked == true)
+    #expect(isRevoked("bob", 0) && isRevoked("bob", 4) && !isRevoked("bob", 5) && !isRevoked("bob", 6))
+    #expect(!isRevoked("zoe", 0))
+    // A page tells it again.
+    var copy = ShardState(id: ShardID(0))
+    for effect in state.userEffects(0) { copy.assign(effect) }
+    #expect(copy.userSettings("bob").tokensRevokedBefore == Self.time(5_000) && copy.settings.hasRevoked)
+    // Once more: from the later time on, also where what was between is erased with it.
+    erase("bob", at: 7_000)
+    #expect(isRevoked("bob", 6) && !isRevoked("bob", 7))
+    // What is on its way from before changes nothing, what changes nothing is nothing new.
+    #expect(carryOut(&state) { $0.decideAssign(user: UserSettings(user: "bob", version: 1), into: &$1) } == 0)
+    #expect(patch(&state, "bob", at: 7_100, UserSettingsPatch(showsRead: true)) == 0)
+    #expect(patch(&state, "bob", at: 7_100, UserSettingsPatch(showsRead: false)) == 1)
+    #expect(
+      state.userSettings("bob")
+        == UserSettings(
+          user: "bob",
+          version: 4,
+          hidesRead: true,
+          tokensRevokedBefore: Self.time(7_000),
+          takenAt: Self.time(7_100)
+        )
+    )
+    #expect(isRevoked("bob", 6) && !isRevoked("bob", 7))
+    // Erased again while nothing but the number is left: it goes on being refused in between.
+    erase("bob", at: 9_500)
+    #expect(carryOut(&state) { $0.decideErasing(user: "bob", into: &$1) } == 1)
+    #expect(isRevoked("bob", 8) && !isRevoked("bob", 9))
+    erase("bob", at: 9_600)
+    // The server may say otherwise: of the erased too, and without a revocation of their own.
+    #expect(patch(&state, "bob", at: 9_700, UserSettingsPatch(tokensRevokedBefore: Timestamp.none)) == 1)
+    #expect(!isRevoked("bob", 0) && !state.settings.hasRevoked)
+    // The number is somebody else's after a day: nothing is known of the erased user any more.
+    erase("bob", at: 10_000)
+    _ = state.advance(clock: Self.time(10_000 + UserSettingsTable.tombstoneMilliseconds))
+    #expect(isRevoked("bob", 9))
+    #expect(patch(&state, "zoe", at: 86_420_000, UserSettingsPatch(showsRead: false)) == 1)
+    #expect(state.settings.find("zoe") == 0)
+    #expect(!isRevoked("bob", 0) && !isRevoked("zoe", 0) && !state.settings.hasRevoked)
   }
 
   @Test(

@@ -1,0 +1,52 @@
+/// What events say beside numbers: names and marks of users and messages, in a channel or in a thread, whichever the slot leads to.
+extension ShardState {
+  /// A user of the channel, as bytes; empty for nobody.
+  package func withUser<Result>(_ slot: ChannelSlot, _ user: UserNumber, _ body: (RawSpan) -> Result)
+    -> Result
+  {
+    body(self[slot].users.id(user))
+  }
+
+  /// A message's sender, as bytes; empty for nobody.
+  package func withSender<Result>(
+    _ slot: ChannelSlot,
+    of sequence: SequenceNumber,
+    _ body: (RawSpan) -> Result
+  ) -> Result {
+    body(self[slot].users.id(self[slot].messages.sender(sequence)))
+  }
+
+  /// A member's role; empty: none.
+  package func role(_ slot: ChannelSlot, _ row: MemberOrdinal) -> String {
+    self[slot].rows.roles[row.rawValue] ?? ""
+  }
+
+  /// Where joining has put a member (R6): the newest message of that time, or zero with hidden history.
+  package func positionOfJoining(_ slot: ChannelSlot, _ row: MemberOrdinal) -> SequenceNumber {
+    self[slot].positionOfJoining(row)
+  }
+
+  /// What a message was registered as.
+  package func flags(_ slot: ChannelSlot, of sequence: SequenceNumber) -> MessageRecord.Flags {
+    self[slot].messages.flags(sequence)
+  }
+
+  /// When a message was created, for display (R20).
+  package func createdAt(_ slot: ChannelSlot, of sequence: SequenceNumber) -> Timestamp {
+    self[slot].messages.createdAt(sequence)
+  }
+
+  /// The note of a row's acknowledgement; empty: there is none, or it is not kept (R9).
+  package func note(_ slot: ChannelSlot, of sequence: SequenceNumber, by row: MemberOrdinal) -> String {
+    self[slot].receipts.record(sequence, row)?.note ?? ""
+  }
+
+  /// The thread under a message, its rows having taken over their users' settings; the channel itself for zero. Nil where there is no such thread.
+  package mutating func thread(under parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
+    if parent == .zero { return slot }
+    guard let place = self[slot].threads.place(of: parent) else { return nil }
+    let thread = slot.thread(place)
+    refresh(thread)
+    return thread
+  }
+}

@@ -1,0 +1,389 @@
+/// Events (DESIGN.md section 3): what happens in a channel that is watched is noted, before it is assigned, and told when its batch is closed.
+extension ShardState {
+  // MARK: Noting
+
+  /// Notes an effect on a channel. To be called before it is assigned: how far a row had got decides which messages' statuses may change.
+  ///
+  /// - Parameter time: of the command.
+  package func note(_ effect: Effect, in slot: ChannelSlot, at time: Timestamp, _ notes: inout ChannelNotes) {
+    guard case .inThread(let parent, let effect) = effect else {
+      return note(effect, in: slot, thread: .zero, at: time, &notes)
+    }
+    // A thread's first reply makes it: nothing of it is there before.
+    let thread = self[slot].threads.place(of: parent).map { slot.thread($0) }
+    note(effect, in: thread, thread: parent, at: time, &notes)
+  }
+
+  private func note(
+    _ effect: Effect,
+    in place: ChannelSlot?,
+    thread: SequenceNumber,
+    at time: Timestamp,
+    _ notes: inout ChannelNotes
+  ) {
+    let newest = place.map { self[$0].messages.newest } ?? .zero
+    switch effect {
+    case .readMoved(_, let row, _, _, _):
+      noteMove(.read, row, in: place, thread: thread, at: time, &notes) { $0.isRead = true }
+    case .deliveredMoved(_, let row, _, _, _):
+      noteMove(.delivered, row, in: place, thread: thread, at: time, &notes) { $0.isDelivered = true }
+    case .markerAssigned(_, let row, let marker, let epoch, _):
+      // Mark-unread raises the epoch; where that has come to its end, it is told by where the marker goes: mark-read never sets or lowers one.
+      var isUnread = true
+      if let place {
+        let known = self[place].rows.marker(row)
+        let isLower = marker.map { marker in known.map { marker < $0 } ?? true } ?? false
+        isUnread = epoch != self[place].rows.epochs[Int(row.rawValue)] || isLower
+      }
+      noteMove(.marker, row, in: place, thread: thread, at: time, &notes) {
+        if isUnread { $0.isUnread = true } else { $0.isRead = true }
+      }
+    case .rowAssigned(_, let row, let record):
+      if thread == .zero { notes.add(.memberAdded(row, at: time), at: time) }
+      // Who joins a thread by marking it read has read it; nobody else is told of a row before it moves.
+      let isRead = thread != .zero && record.read > .zero
+      let hides = settings.find(record.user).map { settings.hides($0).read } ?? false
+      let isUnseen = record.joinedByReading && hides
+      notes.touch(
+        row,
+        inThread: thread,
+        at: time,
+        for: isUnseen ? .own : [.own, .others],
+        before: { nil }
+      ) { $0.isRead = $0.isRead || isRead }
+    case .rowLeft(_, let row, let time), .rowErased(_, let row, let time):
+      // Who was in a thread unseen leaves it unseen.
+      guard let place, self[place].rows.isActive(row), !self[place].rows.isUnseen(row) else { return }
+      if thread == .zero {
+        let user = self[place].users.text(self[place].rows.user(row))
+        notes.add(.memberRemoved(user: user, at: time), at: time)
+        notes.leave {
+          Set(self[place].receiptsAcknowledged.filter { self[place].receiptProgress($0).isDone })
+        }
+      }
+      let joined = self[place].rows.joined[Int(row.rawValue)]
+      notes.changeStatuses(inThread: thread, newest: newest, at: time) {
+        $0.anew.include(StatusSpan(after: joined))
+      }
+    case .messageAssigned(_, let sequence, _):
+      notes.add(.messageNew(thread: thread, sequence), at: time)
+      notes.changeStatuses(inThread: thread, newest: newest, at: time) { _ in }
+    case .messageDeleted(_, let sequence, let time):
+      notes.add(.messageDeleted(thread: thread, sequence, at: time), at: time)
+    case .truncated(_, let sequence, let time):
+      notes.add(.truncated(through: sequence, at: time), at: time)
+    case .acknowledged(_, let sequence, let acknowledgement):
+      // What is done while hidden changes nothing for anybody else (R7).
+      guard let place, !acknowledgement.isHidden, !self[place].rows.hidesRead(acknowledgement.row) else {
+        return
+      }
+      notes.acknowledge(sequence, acknowledgement.row, at: time)
+      notes.changeStatuses(inThread: thread, newest: newest, at: time) {
+        $0.acknowledged[sequence, default: []].insert(acknowledgement.row)
+      }
+    case .channelAssigned(_, _, _, let own):
+      guard let place, own != self[place].ownOptions else { return }
+      let now = types[self[place].type].options.applying(own)
+      noteOptions(from: options(place), to: now, in: place, at: time, &notes)
+    default:
+      break
+    }
+  }
+
+  /// What of a row moves.
+  fileprivate enum Move { case read, delivered, marker }
+
+  private func noteMove(
+    _ move: Move,
+    _ row: MemberOrdinal,
+    in place: ChannelSlot?,
+    thread: SequenceNumber,
+    at time: Timestamp,
+    _ notes: inout ChannelNotes,
+    _ change: (inout ChannelNotes.RowNote) -> Void
+  ) {
+    guard let place, Int(row.rawValue) < self[place].rows.rowCount else {
+      // Assigned by an effect of the same command, which was noted before it.
+      let isShown = notes.note(of: row, inThread: thread)?.shown != nil
+      return notes.touch(
+        row,
+        inThread: thread,
+        at: time,
+        for: isShown ? [.own, .others] : .own,
+        before: { nil },
+        change
+      )
+    }
+    let now = options(place)
+    let isShown = self[place].rows.shows(move, row, now)
+    // Of deliveries the own devices are not told.
+    if move == .delivered, !isShown { return }
+    var audience: ChannelNotes.Audience = move == .delivered ? [] : .own
+    if isShown { audience.insert(.others) }
+    let options = notes.optionsBefore ?? now
+    notes.touch(
+      row,
+      inThread: thread,
+      at: time,
+      for: audience,
+      before: {
+        self[place].shownRow(row, options: options, settings: settings, withOwnDetails: false)
+      },
+      change
+    )
+    // No status follows from what nobody sees.
+    guard isShown else { return }
+    notes.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
+      if $0.before[row] == nil { $0.before[row] = self[place].rows.ends(row, now) }
+    }
+  }
+
+  /// Notes that the options of the channel's type have changed. To be called after that was assigned.
+  package func noteOptions(in slot: ChannelSlot, at time: Timestamp, _ notes: inout ChannelNotes) {
+    let before = optionsBefore(ofType: self[slot].type).applying(self[slot].ownOptions)
+    noteOptions(from: before, to: options(slot), in: slot, at: time, &notes)
+  }
+
+  private func noteOptions(
+    from before: ChannelTypeOptions,
+    to now: ChannelTypeOptions,
+    in slot: ChannelSlot,
+    at time: Timestamp,
+    _ notes: inout ChannelNotes
+  ) {
+    notes.add(.updated(at: time), at: time)
+    if now.showsOtherwise(before) { notes.expose(before: before) }
+    guard now.showsOtherwise(before) || now.statusRule != before.statusRule else { return }
+    notes.changeStatuses(inThread: .zero, newest: self[slot].messages.newest, at: time) {
+      $0.anew.include(StatusSpan(after: 0))
+    }
+    for place in 0..<self[slot].threads.count {
+      let thread = self[slot].threads[place].parent
+      let newest = self[slot].threads[place].messages.newest
+      notes.changeStatuses(inThread: thread, newest: newest, at: time) {
+        $0.anew.include(StatusSpan(after: 0))
+      }
+    }
+  }
+
+  /// Notes that what others see of a user's row has changed, in the channel and its threads, by a change of the user's settings (R7). To be called after
+  /// that was assigned.
+  package mutating func noteSettings(
+    of user: RawSpan,
+    in slot: ChannelSlot,
+    at time: Timestamp,
+    _ notes: inout ChannelNotes
+  ) {
+    refresh(slot)
+    noteSettings(of: user, in: slot, thread: .zero, at: time, &notes)
+    if self[slot].row(of: user) != nil { notes.tellReceiptsAnew() }
+    guard !self[slot].threads.isEmpty else { return }
+    for place in self[slot].threads.places(of: user) {
+      let thread = slot.thread(place)
+      // Who was not seen to be in a thread, and is not now either, has not changed for anybody.
+      let wasSeen = self[thread].row(of: user).map { !self[thread].rows.isUnseen($0) } ?? false
+      refresh(thread)
+      guard wasSeen || self[thread].row(of: user).map({ !self[thread].rows.isUnseen($0) }) ?? false else {
+        continue
+      }
+      noteSettings(of: user, in: thread, thread: self[thread].parent, at: time, &notes)
+    }
+  }
+
+  private func noteSettings(
+    of user: RawSpan,
+    in place: ChannelSlot,
+    thread: SequenceNumber,
+    at time: Timestamp,
+    _ notes: inout ChannelNotes
+  ) {
+    guard let row = self[place].row(of: user) else { return }
+    notes.touch(row, inThread: thread, at: time, for: .others, before: { nil }) { $0.isShownAnew = true }
+    let joined = self[place].rows.joined[Int(row.rawValue)]
+    notes.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
+      $0.anew.include(StatusSpan(after: joined))
+    }
+  }
+
+  // MARK: Telling
+
+  /// What the watchers are to be told of what was noted, in the order in which it happened, by the state as it is now: rows where they changed last, and
+  /// statuses behind everything that they follow from. The threads that it is about have taken over their members' settings then, as the channel has before.
+  package mutating func events(_ notes: ChannelNotes, in slot: ChannelSlot) -> [ChannelEvent] {
+    if notes.isEmpty { return [] }
+    refresh(slot)
+    var told = notes.happened
+    for note in notes.rows {
+      guard let place = place(ofThread: note.thread, in: slot) else { continue }
+      refresh(place)
+      append(note, in: place, to: &told)
+    }
+    for note in notes.receipts where !self[slot].isGone(note.sequence) {
+      let row = note.row.flatMap { self.isShown(readingOf: $0, in: slot) ? $0 : nil }
+      told.append((note.order, .receipt(note.sequence, by: row, at: note.at)))
+    }
+    told.sort { $0.order < $1.order }
+    var events: [ChannelEvent] = []
+    for (_, event) in told {
+      // Added and gone again: only the latter is left to tell.
+      if case .memberAdded(let row, _) = event, !self[slot].rows.isActive(row) { continue }
+      events.append(event)
+    }
+    appendReceipts(slot, notes, to: &events)
+    if let before = notes.optionsBefore { appendExposed(slot, before, notes, to: &events) }
+    for note in notes.statuses {
+      guard let place = place(ofThread: note.thread, in: slot) else { continue }
+      refresh(place)
+      let runs = self[place].statusRuns(note.changes, options(place))
+      for run in runs { events.append(.status(thread: note.thread, run, at: notes.newestShown)) }
+    }
+    return events
+  }
+
+  /// The channel's slot or that of one of its threads; nil: the thread is not there, or its parent is deleted, and with it all that it has.
+  private func place(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
+    if parent == .zero { return slot }
+    guard let place = self[slot].threads.place(of: parent), !self[slot].isClosed(place) else { return nil }
+    return slot.thread(place)
+  }
+
+  /// Whether others may know that the row has acknowledged a message (R7, R8).
+  private func isShown(readingOf row: MemberOrdinal, in slot: ChannelSlot) -> Bool {
+    options(slot).readEvents && self[slot].rows.isActive(row) && !self[slot].rows.hidesRead(row)
+  }
+
+  /// Adds what is to be told of a row.
+  private func append(
+    _ note: ChannelNotes.RowNote,
+    in place: ChannelSlot,
+    to told: inout [(order: Int, event: ChannelEvent)]
+  ) {
+    guard Int(note.row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(note.row) else {
+      return
+    }
+    // What others see for another reason than a move that they may know of, they see since now.
+    let latest = ChannelNotes.Moment(order: .max, at: time)
+    let (own, others) = (note.own ?? latest, note.shown ?? latest)
+    let ownEvent = ChannelEvent.RowEvent(
+      thread: note.thread,
+      row: note.row,
+      isRead: note.isRead,
+      isUnread: note.isUnread,
+      at: own.at
+    )
+    var event = ChannelEvent.RowEvent(
+      thread: note.thread,
+      row: note.row,
+      showsRow: note.isShownAnew,
+      at: others.at
+    )
+    // Who is in a thread unseen is told of to nobody, but to take back what was seen.
+    if !note.isShownAnew, !self[place].rows.isUnseen(note.row) {
+      let shown = shownRow(place, note.row, withOwnDetails: false)
+      event.show(shown, before: note.before ?? self[place].joinedRow(note.row), isDelivered: note.isDelivered)
+    }
+    for event in ChannelEvent.RowEvent.events(own: ownEvent, shown: event) {
+      let isBoth = event.tellsOthers && (event.isRead || event.isUnread)
+      let order = isBoth ? max(own.order, others.order) : event.tellsOthers ? others.order : own.order
+      told.append((order, .row(event)))
+    }
+  }
+
+  /// The receipts that somebody who left, or hides, or shows again, has made another.
+  private func appendReceipts(
+    _ slot: ChannelSlot,
+    _ notes: ChannelNotes,
+    to events: inout [ChannelEvent]
+  ) {
+    guard notes.areReceiptsAnew || notes.doneBefore != nil else { return }
+    for sequence in self[slot].receiptsAcknowledged {
+      let wasDone = notes.doneBefore?.contains(sequence) ?? false
+      guard notes.areReceiptsAnew || self[slot].receiptProgress(sequence).isDone != wasDone else {
+        continue
+      }
+      events.append(.receipt(sequence, by: nil, at: notes.newestShown))
+    }
+  }
+
+  /// The rows that look otherwise than with the options before, and were not told for another reason.
+  private mutating func appendExposed(
+    _ slot: ChannelSlot,
+    _ before: ChannelTypeOptions,
+    _ notes: ChannelNotes,
+    to events: inout [ChannelEvent]
+  ) {
+    var places = [slot]
+    for place in 0..<self[slot].threads.count where !self[slot].isClosed(place) {
+      places.append(slot.thread(place))
+    }
+    for place in places {
+      refresh(place)
+      let thread = self[place].parent
+      for position in 0..<self[place].rows.rowCount {
+        let row = MemberOrdinal(UInt32(position))
+        guard self[place].rows.isActive(row), !notes.hasNoted(row, inThread: thread) else { continue }
+        let then = self[place].shownRow(row, options: before, settings: settings, withOwnDetails: false)
+        let now = shownRow(place, row, withOwnDetails: false)
+        guard then != now else { continue }
+        events.append(
+          .row(ChannelEvent.RowEvent(thread: thread, row: row, showsRow: true, at: notes.newestShown))
+        )
+      }
+    }
+  }
+}
+
+extension ChannelEvent.RowEvent {
+  /// Says in what way the row that others see is another one.
+  fileprivate mutating func show(_ now: RowAnswer, before: RowAnswer, isDelivered: Bool) {
+    if now.lastReadSequence < before.lastReadSequence
+      || now.lastDeliveredSequence < before.lastDeliveredSequence
+    {
+      showsRow = true
+    }
+    let isReadOther =
+      now.lastReadSequence != before.lastReadSequence || now.lastRead != before.lastRead
+    let isDeliveredOther =
+      now.lastDeliveredSequence != before.lastDeliveredSequence || now.lastDelivered != before.lastDelivered
+    if now.lastReadSequence >= before.lastReadSequence, isReadOther { showsRead = true }
+    // What is delivered because it was read is said by the reading.
+    guard isDeliveredOther, now.lastDeliveredSequence >= before.lastDeliveredSequence else { return }
+    if isDelivered || !showsRead { showsDelivered = true }
+  }
+}
+
+extension ReadVector {
+  /// Whether others may know of a move of a row (R4, R7, R8).
+  fileprivate func shows(_ move: ShardState.Move, _ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool
+  {
+    if isUnseen(row) { return false }
+    switch move {
+    case .read: return options.readEvents && !hidesRead(row)
+    case .delivered: return options.deliveryEvents && !hidesDelivered(row)
+    case .marker: return options.markUnread == .public && options.readEvents && !hidesRead(row)
+    }
+  }
+}
+
+extension ChannelState {
+  /// The messages with receipts that somebody has acknowledged.
+  var receiptsAcknowledged: [SequenceNumber] {
+    receipts.isEmpty ? [] : receipts.acknowledged(after: .zero, through: messages.newest)
+  }
+
+  /// A row as joining made it, as others see it.
+  fileprivate func joinedRow(_ row: MemberOrdinal) -> RowAnswer {
+    let position = Int(row.rawValue)
+    let joinedAt = Timestamp(milliseconds: rows.joinedAt[position])
+    // In a thread nobody is told of a row before it stands somewhere.
+    let read = isThread ? .zero : positionOfJoining(row)
+    return RowAnswer(
+      row: row,
+      lastRead: joinedAt,
+      lastReadSequence: read,
+      lastDelivered: read == .zero ? .none : joinedAt,
+      lastDeliveredSequence: read,
+      own: nil
+    )
+  }
+}

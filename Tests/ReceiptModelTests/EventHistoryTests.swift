@@ -1,0 +1,85 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// What events tell is complete: a picture that is made of nothing else agrees with every query. `TIDEMARK_SEED` and the others as in ``RandomHistoryTests``.
+@Suite("Random histories that are watched")
+struct EventHistoryTests {
+  static let seeds = RandomHistoryTests.seeds(default: 28)
+  static let steps = RandomHistoryTests.number("TIDEMARK_STEPS") ?? 600
+
+  private func expect(_ seed: UInt64, _ way: EventHistory.Way) {
+    var history = EventHistory(seed: seed, way)
+    do throws(HistoryFault) {
+      try history.run(steps: Self.steps)
+    } catch {
+      Issue.record("\(error)")
+    }
+  }
+
+  @Test("as it happens", arguments: seeds)
+  func live(seed: UInt64) { expect(seed, .live) }
+
+  @Test("after gaps, by what has changed since", arguments: seeds)
+  func resuming(seed: UInt64) { expect(seed, .resuming) }
+
+  /// One way to leave something out.
+  struct Gap: CustomTestStringConvertible, Sendable {
+    var testDescription: String
+    var drops: @Sendable (ChannelEvent) -> ChannelEvent?
+
+    init(_ name: String) {
+      testDescription = name
+      drops = { $0.name == name ? nil : $0 }
+    }
+
+    init(_ name: String, _ change: @escaping @Sendable (inout ChannelEvent.RowEvent) -> Void) {
+      testDescription = name
+      drops = { event in
+        guard case .row(var row) = event else { return event }
+        change(&row)
+        return .row(row)
+      }
+    }
+
+    static let all = [
+      Gap("messageNew"), Gap("messageDeleted"), Gap("truncated"), Gap("updated"),
+      Gap("memberAdded"),
+      Gap("memberRemoved"), Gap("status"), Gap("receipt"), Gap("row"),
+      Gap("own reads") { $0.isRead = false }, Gap("own unreads") { $0.isUnread = false },
+      Gap("shown reads") { $0.showsRead = false },
+      Gap("shown deliveries") { $0.showsDelivered = false },
+      Gap("rows that fall") { $0.showsRow = false },
+    ]
+  }
+
+  @Test("miss whatever is left out: this test can fail", arguments: Gap.all)
+  func control(gap: Gap) {
+    func isNoticed(_ way: EventHistory.Way) -> Bool {
+      (UInt64(1)...7)
+        .contains { seed in
+          var history = EventHistory(seed: seed, way)
+          history.drops = gap.drops
+          do throws(HistoryFault) {
+            try history.run(steps: 600)
+            return false
+          } catch {
+            return true
+          }
+        }
+    }
+    #expect(isNoticed(.live))
+    #expect(isNoticed(.resuming))
+  }
+
+  @Test("are seldom told to ask anew after a gap")
+  func refused() throws {
+    var tally: [String: Int] = [:]
+    for seed in UInt64(1)...7 {
+      var history = EventHistory(seed: seed, .resuming)
+      try history.run(steps: 600)
+      tally.merge(history.tally) { $0 + $1 }
+    }
+    #expect(tally["row", default: 0] > 20 * tally["refused", default: 0])
+  }
+}

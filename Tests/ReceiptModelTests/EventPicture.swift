@@ -1,0 +1,257 @@
+@testable import ReceiptModel
+
+/// What somebody knows of a channel who was told nothing but its events: held against what the queries answer, it says whether any is missing.
+struct EventPicture {
+  /// The channel itself, under 0, and its threads, under their parents.
+  struct Room {
+    /// By user: their row as others see it.
+    var shown: [String: RowView] = [:]
+    /// By user: their row, as their own devices know it.
+    var own: [String: OwnPosition] = [:]
+    var messages: [UInt32: Message] = [:]
+  }
+
+  struct OwnPosition: Hashable {
+    var read: UInt32
+    var at: Int
+    var epoch: Int
+  }
+
+  struct Message {
+    var id: String
+    var status = MessageStatus.sent
+    var isDeleted = false
+    var receipt = ReceiptStatus.none
+  }
+
+  let number: ChannelNumber
+  /// It is told what has changed after gaps, not as it happens.
+  let resumes: Bool
+  private(set) var rooms: [UInt32: Room] = [0: Room()]
+  private(set) var members: Set<String> = []
+  private(set) var options: ChannelTypeOptions
+  private var truncatedThrough: UInt32 = 0
+
+  /// Of a channel that was created a moment ago, and has told nothing yet.
+  init(_ state: borrowing ShardState, _ slot: ChannelSlot, resumes: Bool) {
+    self.resumes = resumes
+    number = state[slot].number
+    options = state.options(slot)
+  }
+
+  /// By asking for everything.
+  init(asking state: inout ShardState, _ slot: ChannelSlot) {
+    self.init(state, slot, resumes: true)
+    state.refresh(slot)
+    truncatedThrough = state[slot].messages.truncatedThrough.rawValue
+    var places = [slot]
+    for place in 0..<state[slot].threads.count { places.append(slot.thread(place)) }
+    for place in places {
+      state.refresh(place)
+      var room = Room()
+      for position in 0..<state[place].rows.rowCount {
+        let row = MemberOrdinal(UInt32(position))
+        guard state[place].rows.isActive(row) else { continue }
+        let user = Self.user(row, state, place)
+        if !place.isThread { members.insert(user) }
+        room.shown[user] = state.view(place, state.shownRow(place, row, withOwnDetails: false))
+        room.own[user] = Self.own(row, state, place)
+      }
+      for number in 0..<state[place].messages.newest.rawValue {
+        let sequence = SequenceNumber(number + 1)
+        room.messages[sequence.rawValue] = Message(
+          id: state[place].messages.text(sequence),
+          status: state.status(place, sequence).status,
+          isDeleted: state[place].messages.flags(sequence).contains(.deleted),
+          receipt: state[place].receiptStatus(sequence, at: .none)
+        )
+      }
+      rooms[state[place].parent.rawValue] = room
+    }
+  }
+
+  // MARK: What is told
+
+  mutating func apply(_ event: ChannelEvent, _ state: borrowing ShardState, _ slot: ChannelSlot) {
+    switch event {
+    case .row(let row): apply(row, state, slot)
+    case .messageNew(let thread, let sequence):
+      let place = Self.place(thread, state, slot)!
+      // Told again after a gap, it is no other message.
+      guard rooms[thread.rawValue]?.messages[sequence.rawValue] == nil else { return }
+      rooms[thread.rawValue, default: Room()].messages[sequence.rawValue] = Message(
+        id: state[place].messages.text(sequence),
+        receipt: state[place].receipts.isRequested(sequence) ? .processing : .none
+      )
+    case .messageDeleted(let thread, let sequence, _):
+      rooms[thread.rawValue, default: Room()].messages[sequence.rawValue, default: Message(id: "")]
+        .isDeleted =
+        true
+    case .truncated(let sequence, _): truncatedThrough = max(truncatedThrough, sequence.rawValue)
+    case .updated: options = state.options(slot)
+    case .memberAdded(let row, _):
+      let user = Self.user(row, state, slot)
+      members.insert(user)
+      let joined = Self.joined(row, state, slot)
+      rooms[0]!.shown[user] = joined
+      rooms[0]!.own[user] = OwnPosition(
+        read: UInt32(joined.lastRead),
+        at: joined.lastReadAt,
+        epoch: 0
+      )
+    case .memberRemoved(let user, _):
+      members.remove(user)
+      for room in rooms.keys {
+        rooms[room]!.shown[user] = nil
+        rooms[room]!.own[user] = nil
+      }
+    case .status(let thread, let run, _):
+      let place = Self.place(thread, state, slot)!
+      for number in run.from.rawValue...run.to.rawValue
+      where state[place].messages.sender(SequenceNumber(number)) == run.sender {
+        rooms[thread.rawValue]?.messages[number]?.status = run.status
+      }
+    case .receipt(let sequence, _, _):
+      rooms[0]!.messages[sequence.rawValue]?.receipt = state[slot].receiptStatus(
+        sequence,
+        at: .none
+      )
+    }
+  }
+
+  private mutating func apply(
+    _ event: ChannelEvent.RowEvent,
+    _ state: borrowing ShardState,
+    _ slot: ChannelSlot
+  ) {
+    let place = Self.place(event.thread, state, slot)!
+    let user = Self.user(event.row, state, place)
+    if event.showsRead || event.showsDelivered || event.showsRow {
+      let shown = state.view(place, state.shownRow(place, event.row, withOwnDetails: false))
+      rooms[event.thread.rawValue, default: Room()].shown[user] = shown
+    }
+    if event.isRead || event.isUnread {
+      rooms[event.thread.rawValue, default: Room()].own[user] = Self.own(event.row, state, place)
+    }
+  }
+
+  private static func place(
+    _ thread: SequenceNumber,
+    _ state: borrowing ShardState,
+    _ slot: ChannelSlot
+  ) -> ChannelSlot? {
+    thread == .zero ? slot : state[slot].threads.place(of: thread).map { slot.thread($0) }
+  }
+
+  private static func user(_ row: MemberOrdinal, _ state: borrowing ShardState, _ slot: ChannelSlot)
+    -> String
+  {
+    state[slot].users.text(state[slot].rows.user(row))
+  }
+
+  private static func own(_ row: MemberOrdinal, _ state: borrowing ShardState, _ slot: ChannelSlot)
+    -> OwnPosition
+  {
+    let own = state.ownRow(slot, row)
+    return OwnPosition(
+      read: own.lastReadSequence.rawValue,
+      at: Int(own.lastRead.milliseconds),
+      epoch: Int(own.own!.unreadEpoch)
+    )
+  }
+
+  /// What everybody knows of somebody who has joined: where joining puts them (R6).
+  private static func joined(
+    _ row: MemberOrdinal,
+    _ state: borrowing ShardState,
+    _ slot: ChannelSlot
+  )
+    -> RowView
+  {
+    let joinedAt = state[slot].rows.joinedAt[Int(row.rawValue)]
+    let joined = SequenceNumber(state[slot].rows.joined[Int(row.rawValue)])
+    let read = state[slot].rows.hidesHistory(row) ? .zero : joined
+    return state.view(
+      slot,
+      RowAnswer(
+        row: row,
+        lastRead: Timestamp(milliseconds: joinedAt),
+        lastReadSequence: read,
+        lastDelivered: read == .zero ? .none : Timestamp(milliseconds: joinedAt),
+        lastDeliveredSequence: read,
+        own: nil
+      )
+    )
+  }
+
+  // MARK: What is asked
+
+  /// Where the picture is another than what the queries answer; nil: nowhere.
+  func fault(_ state: inout ShardState, _ slot: ChannelSlot) -> String? {
+    state.refresh(slot)
+    if options != state.options(slot) { return "the options are \(state.options(slot).settings)" }
+    if truncatedThrough != state[slot].messages.truncatedThrough.rawValue {
+      return
+        "truncated through \(state[slot].messages.truncatedThrough.rawValue), not \(truncatedThrough)"
+    }
+    var active: Set<String> = []
+    for position in 0..<state[slot].rows.rowCount
+    where state[slot].rows.isActive(.init(UInt32(position))) {
+      active.insert(Self.user(MemberOrdinal(UInt32(position)), state, slot))
+    }
+    if members != active { return "members are \(active.sorted()), not \(members.sorted())" }
+    if let fault = fault(rooms[0]!, state, slot) { return fault }
+    for place in 0..<state[slot].threads.count where !state[slot].isClosed(place) {
+      let thread = slot.thread(place)
+      state.refresh(thread)
+      let parent = state[thread].parent.rawValue
+      if let fault = fault(rooms[parent] ?? Room(), state, thread) {
+        return "thread of \(parent): \(fault)"
+      }
+    }
+    return nil
+  }
+
+  private func fault(_ room: Room, _ state: borrowing ShardState, _ place: ChannelSlot) -> String? {
+    for position in 0..<state[place].rows.rowCount {
+      let row = MemberOrdinal(UInt32(position))
+      guard state[place].rows.isActive(row) else { continue }
+      let user = Self.user(row, state, place)
+      let shown = state.view(place, state.shownRow(place, row, withOwnDetails: false))
+      let own = Self.own(row, state, place)
+      // Whether somebody whom nobody sees in a thread had been seen there before a gap, nobody can say.
+      if state[place].rows.isUnseen(row), resumes { continue }
+      // In a thread, who has read nothing is not told of.
+      if !place.isThread || shown.lastDelivered > 0 || room.shown[user] != nil,
+        room.shown[user] != shown
+      {
+        return "\(user) is shown as \(shown), known as \(room.shown[user] as Any)"
+      }
+      if !place.isThread || own.read > 0 || room.own[user] != nil, room.own[user] != own {
+        return "own row of \(user) is \(own), known as \(room.own[user] as Any)"
+      }
+    }
+    let newest = state[place].messages.newest.rawValue
+    for number in 0..<newest {
+      let sequence = SequenceNumber(number + 1)
+      let isDeleted = state[place].messages.flags(sequence).contains(.deleted)
+      let known = room.messages[sequence.rawValue]
+      if isDeleted
+        != (known?.isDeleted ?? false || sequence.rawValue <= truncatedThrough && !place.isThread)
+      {
+        return "message \(sequence.rawValue): deleted \(isDeleted), known as \(known as Any)"
+      }
+      if isDeleted { continue }
+      guard let known, known.id == state[place].messages.text(sequence) else {
+        return "message \(sequence.rawValue) is not known"
+      }
+      let status = state.status(place, sequence).status
+      if known.status != status { return "\(known.id) is \(status), known as \(known.status)" }
+      let receipt = state[place].receiptStatus(sequence, at: .none)
+      if known.receipt != receipt {
+        return "receipt of \(known.id) is \(receipt), known as \(known.receipt)"
+      }
+    }
+    return nil
+  }
+}

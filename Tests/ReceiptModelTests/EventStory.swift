@@ -1,0 +1,175 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// Stories of what watchers are told: commands as in ``ThreadStory``, and then what has been told of them.
+///
+/// | row | answers |
+/// | --- | --- |
+/// | `clock`, `hide`, `show`, `options`, `join`, `leave`, `swap`, `post`, `delete`, `reply`, `read`, `delivered`, `unread`, `recover` | as in ``ThreadStory`` |
+/// | `ask m1 by alice`, `ack bob m1` | posts with a receipt; acknowledges |
+/// | `truncate m3`, `erase bob`, `type read_events=false` | |
+/// | `expire` | what has expired by now is noted |
+/// | `told` | everything since it was asked last, in its order; `nothing` |
+/// | `since 2000` | what has changed since; `everything` where that cannot be told |
+/// | `since 2000 within 10 looking 5` | the same where at most so many statuses may have changed, and so many rows, messages, receipts and threads are looked at |
+/// | `told times`, `since 2000 times` | the same with times: `bob: read@2000` |
+///
+/// A row is told as `bob:` and what of it: `read`, `unread` to the own devices; `+read`, `+delivered`, `+row` to others. A thread's events begin with its parent, `m1/`.
+/// Statuses are `alice:m1…m3=read`, receipts `receipt:m1=done by bob`.
+struct EventStory {
+  private var story = ThreadStory()
+  private var clock = 1000
+  private var expiredThrough = Timestamp(milliseconds: 1000)
+  private var shard: TestShard { story.shard }
+
+  init() {
+    shard.watch()
+    shard.notes = [:]
+  }
+
+  mutating func run(_ row: String) -> String? {
+    let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
+    guard let command = halves.first, let verb = command.first else { return "an empty row" }
+    let cid = "team:room"
+    switch verb {
+    case "clock":
+      clock = Int(command[1])!
+      return story.run(row)
+    case "ask":
+      _ = shard.perform(
+        .post(cid: cid, id: command[1], sender: command[3], created: 0, isSilent: false, wantsReceipt: true),
+        clock: clock
+      )
+    case "ack":
+      _ = shard.perform(
+        .acknowledge(cid: cid, user: command[1], messages: [command[2]], note: ""),
+        clock: clock
+      )
+    case "read", "delivered", "unread":
+      if command.contains("in") { return story.run(row) }
+      let message = command.count > 2 ? command[2] : ""
+      _ = shard.perform(
+        verb == "read"
+          ? .read(cid: cid, user: command[1], message: message, epoch: nil)
+          : verb == "delivered"
+            ? .delivered(cid: cid, user: command[1], message: message)
+            : .unread(cid: cid, user: command[1], message: message, epoch: nil),
+        clock: clock
+      )
+    case "truncate": _ = shard.perform(.truncate(cid: cid, before: command[1]), clock: clock)
+    case "erase": _ = shard.perform(.eraseMember(cid: cid, user: command[1]), clock: clock)
+    case "type":
+      let parts = command[1].split(separator: "=").map(String.init)
+      _ = shard.perform(.patchType(name: "team", settings: [parts[0]: parts[1]]), clock: clock)
+    case "expire":
+      let slot = shard.slot(cid)!
+      let now = shard.state.advance(clock: Timestamp(milliseconds: Int64(clock)))
+      let number = shard.state[slot].number
+      _ = shard.state.noteExpired(
+        in: slot,
+        after: expiredThrough,
+        through: now,
+        &shard.notes![number, default: ChannelNotes()]
+      )
+      expiredThrough = now
+    case "told":
+      let slot = shard.slot(cid)!
+      return expect(shard.takeEvents(slot), halves, withTimes: command.contains("times"))
+    case "since":
+      let slot = shard.slot(cid)!
+      let since = Timestamp(milliseconds: Int64(command[1])!)
+      _ = shard.state.advance(clock: Timestamp(milliseconds: Int64(clock)))
+      let statusesMax = Int(Self.number(after: "within", command) ?? 100)
+      var left = 1_000_000
+      let found = shard.state.events(
+        in: slot,
+        since: since,
+        limit: 100,
+        statusesMax: statusesMax,
+        left: &left
+      )
+      if let looked = Self.number(after: "looking", command), 1_000_000 - left != looked {
+        return "looked at \(1_000_000 - left)"
+      }
+      guard let events = found else {
+        return halves[1] == ["everything"] ? nil : "cannot be told"
+      }
+      return expect(events, halves, withTimes: command.contains("times"))
+    default: return story.run(row)
+    }
+    shard.seal()
+    return shard.faults.first
+  }
+
+  private func expect(_ events: [ChannelEvent], _ halves: [[String]], withTimes: Bool) -> String? {
+    let words = events.map { text($0) + (withTimes ? "@\(time($0))" : "") }
+    let told = words.isEmpty ? "nothing" : words.joined(separator: ", ")
+    let expected = halves.count == 2 ? halves[1].joined(separator: " ") : ""
+    return told == expected ? nil : "told: \(told)"
+  }
+
+  private static func number(after word: String, _ command: [String]) -> Int? {
+    command.firstIndex(of: word).flatMap { Int(command[$0 + 1]) }
+  }
+
+  private func time(_ event: ChannelEvent) -> Int64 {
+    switch event {
+    case .row(let row): row.at.milliseconds
+    case .messageNew(let thread, let sequence):
+      thread == .zero
+        ? shard.state[shard.slot("team:room")!].messages.registeredAt(sequence).milliseconds : 0
+    case .messageDeleted(_, _, let at), .truncated(_, let at), .updated(let at), .memberAdded(_, let at),
+      .memberRemoved(_, let at), .status(_, _, let at), .receipt(_, _, let at):
+      at.milliseconds
+    }
+  }
+
+  private func text(_ event: ChannelEvent) -> String {
+    let slot = shard.slot("team:room")!
+    func prefix(_ thread: SequenceNumber) -> String {
+      thread == .zero ? "" : "\(shard.state[slot].messages.text(thread))/"
+    }
+    func place(_ thread: SequenceNumber) -> ChannelSlot {
+      thread == .zero ? slot : slot.thread(shard.state[slot].threads.place(of: thread)!)
+    }
+    func user(_ row: MemberOrdinal, _ place: ChannelSlot) -> String {
+      shard.state[place].users.text(shard.state[place].rows.user(row))
+    }
+    func message(_ sequence: SequenceNumber, _ thread: SequenceNumber = .zero) -> String {
+      shard.state[place(thread)].messages.text(sequence)
+    }
+    switch event {
+    case .row(let row):
+      var words: [String] = []
+      if row.isRead { words.append("read") }
+      if row.isUnread { words.append("unread") }
+      if row.showsRead { words.append("+read") }
+      if row.showsDelivered { words.append("+delivered") }
+      if row.showsRow { words.append("+row") }
+      return prefix(row.thread) + user(row.row, place(row.thread)) + ": " + words.joined(separator: " ")
+    case .messageNew(let thread, let sequence): return prefix(thread) + "new " + message(sequence, thread)
+    case .messageDeleted(let thread, let sequence, _):
+      return prefix(thread) + "deleted " + message(sequence, thread)
+    case .truncated(let sequence, _): return "truncated " + message(sequence)
+    case .updated: return "updated"
+    case .memberAdded(let row, _): return "added " + user(row, slot)
+    case .memberRemoved(let user, _): return "removed " + user
+    case .status(let thread, let run, _):
+      let sender = shard.state[place(thread)].users.text(run.sender)
+      let range =
+        run.from == run.to
+        ? message(run.from, thread) : message(run.from, thread) + "…" + message(run.to, thread)
+      return prefix(thread) + "\(sender):\(range)=\(run.status)"
+    case .receipt(let sequence, let row, _):
+      let status = shard.state[slot].receiptStatus(sequence, at: shard.state.time)
+      return "receipt:\(message(sequence))=\(status)" + (row.map { " by " + user($0, slot) } ?? "")
+    }
+  }
+}
+
+/// Tells a story of events; a row that goes wrong is reported at its own line.
+func eventStory(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
+  var story = EventStory()
+  tell(table, sourceLocation) { story.run($0) }
+}

@@ -1,0 +1,385 @@
+import Testing
+
+/// What watchers are told of each thing that can happen, as it happens and after a gap.
+@Suite("Stories of events")
+struct EventStoryTests {
+  @Test(
+    "a mark-read tells the member's devices, everybody else, and the senders whose messages it makes read"
+  )
+  func read() {
+    eventStory(
+      """
+      join alice bob carol
+      post m1…m3 by alice
+      post m4 by carol
+      told                 -> added alice, added bob, added carol, new m1, new m2, new m3, alice: read +read +delivered, new m4, carol: read +read +delivered, alice:m1…m3=read
+      read bob m2
+      told                 -> bob: read +read
+      delivered bob
+      told                 -> bob: +delivered, carol:m4=delivered
+      read bob m2
+      told                 -> nothing
+      read bob
+      told                 -> bob: read +read, carol:m4=read
+      """
+    )
+  }
+
+  @Test(
+    "several marks of one group are one state, and several messages that cross the rule are one run of each sender"
+  )
+  func conflated() {
+    eventStory(
+      """
+      join alice bob carol
+      options status_rule=all
+      post m1 by alice
+      post m2 by bob
+      post m3 by alice
+      told                 -> added alice, added bob, added carol, updated, new m1, new m2, bob: read +read +delivered, new m3, alice: read +read +delivered, alice:m1…m3=sent, bob:m2=sent
+      read carol m1
+      read carol m2
+      read carol m3
+      read bob
+      told                 -> carol: read +read, bob: read +read, alice:m1…m3=read, bob:m2=read
+      """
+    )
+  }
+
+  @Test("R4: mark-unread is told to the own devices, and to others where they see it")
+  func unread() {
+    eventStory(
+      """
+      join alice bob
+      post m1…m3 by alice
+      read bob
+      told                 -> added alice, added bob, new m1, new m2, new m3, alice: read +read +delivered, bob: read +read, alice:m1…m3=read
+      unread bob m2
+      told                 -> bob: unread
+      read bob m2
+      told                 -> bob: read
+      options mark_unread=public
+      told                 -> updated, bob: +row, alice:m1…m2=read, alice:m3=sent
+      unread bob m1
+      told                 -> bob: unread +row, alice:m1…m2=sent
+      read bob
+      told                 -> bob: read +read, alice:m1…m3=read
+      """
+    )
+  }
+
+  @Test("R7: who hides is told of to nobody but themselves; once they show again, as they are then")
+  func hidden() {
+    eventStory(
+      """
+      join alice bob carol
+      post m1 by alice
+      told                 -> added alice, added bob, added carol, new m1, alice: read +read +delivered
+      hide bob
+      told                 -> bob: +row, alice:m1=sent
+      read bob
+      told                 -> bob: read
+      delivered bob
+      told                 -> nothing
+      show bob
+      told                 -> bob: +row, alice:m1=read
+      """
+    )
+  }
+
+  @Test(
+    "R8: a kind that is switched off is told to nobody, and switching is told with the rows that look otherwise"
+  )
+  func switches() {
+    eventStory(
+      """
+      join alice bob
+      post m1 by alice
+      type read_events=false
+      told                 -> added alice, added bob, new m1, alice: read +delivered, updated, alice:m1=sent
+      read bob
+      told                 -> bob: read
+      type read_events=true
+      told                 -> updated, alice: +row, bob: +row, alice:m1=read
+      type kept_steps=3
+      told                 -> updated
+      """
+    )
+  }
+
+  @Test("R6, R16: members come and go, and statuses with them")
+  func members() {
+    eventStory(
+      """
+      join alice bob
+      post m1 by alice
+      read bob
+      told                 -> added alice, added bob, new m1, alice: read +read +delivered, bob: read +read, alice:m1=read
+      leave bob
+      told                 -> removed bob, alice:m1=sent
+      join bob
+      told                 -> added bob
+      swap bob
+      told                 -> removed bob, added bob
+      erase bob
+      told                 -> removed bob
+      """
+    )
+  }
+
+  @Test("R9: an acknowledgement is told to the message's sender, and counts as reading; a hidden one is not")
+  func receipts() {
+    eventStory(
+      """
+      join alice bob carol
+      ask m1 by alice
+      hide carol
+      told                 -> added alice, added bob, added carol, new m1, alice: read +read +delivered, carol: +row, alice:m1=sent
+      ack carol m1
+      told                 -> nothing
+      ack bob m1
+      told                 -> receipt:m1=done by bob, alice:m1=read
+      show carol
+      told                 -> carol: +row, receipt:m1=done, alice:m1=read
+      """
+    )
+  }
+
+  @Test("R9: a receipt that expires is told once its time has come, unless it is done or its message is gone")
+  func expiry() {
+    eventStory(
+      """
+      join alice bob
+      options receipt_ttl=2
+      ask m1 by alice
+      told                 -> added alice, added bob, updated, new m1, alice: read +read +delivered
+      clock 2999
+      expire
+      told                 -> nothing
+      clock 3000
+      expire
+      told                 -> receipt:m1=expired
+      expire
+      told                 -> nothing
+      since 3000           -> receipt:m1=expired
+      clock 3500
+      since 3001           -> nothing
+      ask m2 by alice
+      told                 -> new m2, alice: read +read +delivered
+      ack bob m2
+      told                 -> receipt:m2=done by bob, alice:m2=read
+      clock 4000
+      ask m3 by alice
+      delete m3
+      told                 -> new m3, alice: read +read +delivered, deleted m3
+      clock 9000
+      expire
+      told                 -> nothing
+      recover
+      since 5500           -> nothing
+      since 3000           -> receipt:m1=expired, new m2, receipt:m2=done, deleted m3, alice: read +read +delivered, alice:m1=sent, alice:m2=read
+      """
+    )
+  }
+
+  @Test("R16: deleted and truncated messages")
+  func removed() {
+    eventStory(
+      """
+      join alice bob
+      post m1…m4 by alice
+      told                 -> added alice, added bob, new m1, new m2, new m3, new m4, alice: read +read +delivered
+      delete m3
+      told                 -> deleted m3
+      read bob
+      told                 -> bob: read +read, alice:m1…m4=read
+      truncate m4
+      told                 -> truncated m3
+      """
+    )
+  }
+
+  @Test("R15: a thread tells of itself, and not who is in it unseen")
+  func threads() {
+    eventStory(
+      """
+      join alice bob carol
+      post m1 by alice
+      reply r1 to m1 by bob
+      told                 -> added alice, added bob, added carol, new m1, alice: read +read +delivered, m1/new r1, m1/bob: read +read +delivered
+      read alice in m1
+      told                 -> m1/alice: read +read, m1/bob:r1=read
+      hide carol
+      told                 -> carol: +row, alice:m1=sent
+      read carol in m1
+      told                 -> m1/carol: read
+      show carol
+      told                 -> carol: +row, m1/carol: +row, alice:m1=sent
+      """
+    )
+  }
+
+  @Test("after a gap, what has changed since; an erased member nobody can be told of")
+  func since() {
+    eventStory(
+      """
+      clock 2000
+      join alice bob carol
+      post m1…m3 by alice
+      clock 3000
+      read bob m2
+      since 3000           -> bob: read +read, alice:m1…m2=read
+      since 3001           -> nothing
+      clock 4000
+      unread bob m1
+      delete m3
+      recover
+      since 4000           -> deleted m3, bob: unread
+      clock 5000
+      leave carol
+      truncate m2
+      recover
+      since 5000           -> truncated m1, removed carol, alice:m2=read
+      since 4500           -> truncated m1, removed carol, alice:m2=read
+      clock 6000
+      erase carol
+      since 6000           -> everything
+      since 6001           -> nothing
+      """
+    )
+  }
+
+  @Test("R7: nothing hidden is told by the time or the place of anything else, as it happens")
+  func hiddenTimes() {
+    eventStory(
+      """
+      clock 2000
+      join alice bob carol
+      post m1…m3 by alice
+      hide bob reads
+      told                 -> added alice, added bob, added carol, new m1, new m2, new m3, alice: read +read +delivered, bob: +row, alice:m1…m3=sent
+      clock 3000
+      delivered bob m1
+      clock 3100
+      read carol m1
+      clock 3200
+      read bob m3
+      told times           -> bob: +delivered@3000, carol: read +read@3100, bob: read@3200, alice:m1=read@3100
+      clock 4000
+      read bob m2
+      unread bob m2
+      told times           -> bob: unread@4000
+      show bob
+      hide bob deliveries
+      told                 -> bob: +row, alice:m1…m3=read
+      clock 5000
+      post m4…m5 by alice
+      read bob m4
+      clock 5100
+      delivered bob m5
+      told times           -> new m4@5000, new m5@5000, alice: read +read +delivered@5000, bob: read +read@5000, alice:m4=read@5000
+      """
+    )
+  }
+
+  @Test("R4, R8, R15: nor are private markers, kinds that are switched off, and who is in a thread unseen")
+  func privateTimes() {
+    eventStory(
+      """
+      clock 2000
+      join alice bob carol
+      post m1…m3 by alice
+      reply r1 to m1 by alice
+      hide carol
+      told                 -> added alice, added bob, added carol, new m1, new m2, new m3, alice: read +read +delivered, m1/new r1, m1/alice: read +read +delivered, carol: +row, alice:m1…m3=sent
+      clock 3000
+      read bob m2
+      read bob in m1
+      clock 3100
+      unread bob m1
+      read carol in m1
+      told times           -> bob: +read@3000, m1/bob: read +read@3000, bob: read unread@3100, m1/carol: read@3100, alice:m1…m2=read@3000
+      leave carol
+      told                 -> removed carol, alice:m1…m2=read, alice:m3=sent
+      type read_events=false
+      told                 -> updated, alice: +row, bob: +row, m1/alice: +row, alice:m1…m3=sent, m1/alice:r1=sent
+      clock 4000
+      delivered bob m1
+      clock 4100
+      read bob m3
+      told times           -> bob: +delivered@4000, bob: read@4100, alice:m1=delivered@4000
+      """
+    )
+  }
+
+  @Test("R4, R7: after a gap, what is hidden or private is told to the own devices only, and by no time")
+  func hiddenSince() {
+    eventStory(
+      """
+      clock 2000
+      join alice bob carol
+      post m1…m3 by alice
+      reply r1 to m1 by alice
+      hide bob reads
+      hide carol deliveries
+      clock 3000
+      delivered bob m1
+      clock 3100
+      read bob m3
+      read bob in m1
+      recover
+      since 3000 times     -> bob: +delivered@3000, bob: read@3100, alice:m1=delivered@3000, m1/bob: read@3100
+      since 3001 times     -> bob: read@3100, m1/bob: read@3100
+      clock 4000
+      read carol m2
+      clock 4100
+      delivered carol m3
+      clock 4200
+      unread carol m1
+      recover
+      since 4000 times     -> carol: +read@4000, carol: read unread@4200, alice:m1…m2=read@4000
+      since 4001 times     -> carol: unread@4200
+      clock 5000
+      delivered carol m3
+      type read_events=false
+      clock 6000
+      read carol
+      recover
+      since 6000 times     -> carol: read@6000
+      """
+    )
+  }
+
+  @Test(
+    "after a gap, only messages whose statuses may have changed are looked at, as far as the steps in memory say it"
+  )
+  func statusesSince() {
+    eventStory(
+      """
+      clock 2000
+      join alice bob carol
+      post m1…m600 by alice
+      clock 3000
+      read bob m500
+      delivered carol m400
+      clock 4000
+      read bob m503
+      delivered carol m402
+      recover
+      since 4000 within 103 looking 106 -> bob: read +read, carol: +delivered, alice:m401…m503=read
+      since 4000 within 102 -> everything
+      since 3000 within 503 -> bob: read +read, carol: +delivered, alice:m1…m503=read
+      clock 5000
+      delete m300
+      since 5000 looking 261 -> deleted m300
+      clock 6000
+      join dave
+      post m601 by alice
+      read dave m601
+      clock 7000
+      leave dave
+      since 7000 looking 5 -> removed dave, alice:m601=sent
+      """
+    )
+  }
+}

@@ -1,0 +1,42 @@
+@testable import ReceiptModel
+
+/// Watching the channels of a shard, as a store does.
+extension TestShard {
+  /// All channels are watched from here on.
+  func watch() { notes = [:] }
+
+  /// What has happened in a channel since this was asked last.
+  func takeEvents(_ slot: ChannelSlot) -> [ChannelEvent] {
+    guard let noted = notes?.removeValue(forKey: state[slot].number) else { return [] }
+    return state.events(noted, in: slot)
+  }
+
+  func noteBefore(_ effect: Effect) {
+    guard let number = effect.channel, let slot = slots[number], !state[slot].isIndex else { return }
+    if case .channelDeleted = effect {
+      notes![number] = nil
+      return
+    }
+    state.note(effect, in: slot, at: state.time, &notes![number, default: ChannelNotes()])
+  }
+
+  /// What is no channel's own, and changes some.
+  func noteAfter(_ effect: Effect) {
+    for (number, slot) in slots where !state[slot].isIndex {
+      switch effect {
+      case .channelTypeAssigned(let record):
+        guard state.types[state[slot].type].name == record.name else { continue }
+        state.noteOptions(in: slot, at: state.time, &notes![number, default: ChannelNotes()])
+      case .userAssigned(_, let settings):
+        let user = Array(settings.user.utf8)
+        state.noteSettings(
+          of: user.span.bytes,
+          in: slot,
+          at: state.time,
+          &notes![number, default: ChannelNotes()]
+        )
+      default: return
+      }
+    }
+  }
+}
