@@ -187,7 +187,7 @@ def member_status(user, state, read=0, delivered=0, exact=1):
 
 KINDS = {
     "hello": 0x01, "challenge": 0x02, "proof": 0x03, "ready": 0x04, "ping": 0x05, "pong": 0x06, "drain": 0x07,
-    "error": 0x0F,
+    "events": 0x08, "error": 0x0F,
     "put_channel": 0x10, "change_members": 0x11, "register_message": 0x12, "delete_message": 0x13, "mark_read": 0x14,
     "mark_unread": 0x15, "mark_delivered": 0x16, "patch_channel_type": 0x17, "assign_channel_type": 0x18,
     "acknowledge": 0x19, "patch_user": 0x1A, "assign_user": 0x1B, "settle": 0x1C, "delete_channel": 0x1D,
@@ -195,6 +195,7 @@ KINDS = {
     "get_channel": 0x20, "read_state": 0x21, "statuses": 0x22, "get_channel_type": 0x23, "list_channel_types": 0x24,
     "get_user": 0x25, "list_unsettled": 0x26, "list_members": 0x27, "member_statuses": 0x28,
     "list_channels": 0x29, "unread_counts": 0x2A, "purge": 0x2B, "rebuild_index": 0x2C,
+    "subscribe": 0x30, "unsubscribe": 0x31, "subscribe_user": 0x32, "announce_row": 0x33,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
 
@@ -273,8 +274,9 @@ def page_of_members(viewer, message_id, kind, order, limit, cursor, flags=0):
         byte("list", kind), byte("order", order), number("limit", limit), string("cursor", cursor)]
 
 
-def channel_entry(cid, row_number, is_member, joined):
-    return [string("cid", cid), opt("row", row_number), byte("member", is_member), time("joined", joined)]
+def channel_entry(cid, row_number, member, joined, deleted=None):
+    fields = [string("cid", cid), opt("row", row_number), byte("member", member), time("joined", joined)]
+    return fields + ([] if deleted is None else [time("deleted", deleted)])
 
 
 def unread_of(*entries):
@@ -285,8 +287,9 @@ def unread(messages_, threads):
     return [number("found", 0), number("unread_messages", messages_), number("unread_threads", threads)]
 
 
-def list_channels_of(user, flags, limit, cursor):
-    return [string("user", user), number("flags", flags), number("limit", limit), opt("cursor", cursor)]
+def list_channels_of(user, flags, limit, cursor, since=None):
+    fields = [string("user", user), number("flags", flags), number("limit", limit), opt("cursor", cursor)]
+    return fields + ([] if since is None else [time("since", since)])
 
 
 def rebuild(phase, epoch, done=0, channels=0, entries=0):
@@ -294,9 +297,97 @@ def rebuild(phase, epoch, done=0, channels=0, entries=0):
             number("entries", entries)]
 
 
+def channels(*cids):
+    return many("channels", [[string("cid", cid)] for cid in cids])
+
+
+def subscribe(flags, since, *cids):
+    return [number("flags", flags), time("since", since), channels(*cids)]
+
+
+def named(prefix, fields):
+    return [[prefix + name, notation, value] for name, notation, value in fields]
+
+
+def row_event(own, shown, when, own_row, shown_row=None, thread=""):
+    fields = [byte("event", 1), string("thread", thread), byte("own", own), byte("shown", shown), time("time", when)]
+    return fields + own_row + ([] if shown_row is None else named("shown_", shown_row))
+
+
+def message_new(sequence, message_id, sender, registered, created, flags, thread=""):
+    return [byte("event", 2), string("thread", thread), number("sequence", sequence), string("message", message_id),
+            string("sender", sender), time("registered", registered), time("created", created), byte("message_flags", flags)]
+
+
+def message_deleted_event(sequence, message_id, when, thread=""):
+    return [byte("event", 3), string("thread", thread), number("sequence", sequence), string("message", message_id),
+            time("time", when)]
+
+
+def truncated_event(sequence, when):
+    return [byte("event", 4), number("sequence", sequence), time("time", when)]
+
+
+def channel_updated(when, fields):
+    return [byte("event", 5), time("time", when)] + fields
+
+
+def channel_deleted_event(when):
+    return [byte("event", 6), time("time", when)]
+
+
+def member_added(user, role, when, count, sequence=0, message_id=""):
+    return [byte("event", 7), string("user", user), string("role", role), time("time", when),
+            number("member_count", count), number("sequence", sequence), string("message", message_id)]
+
+
+def member_removed(user, when, count):
+    return [byte("event", 8), string("user", user), time("time", when), number("member_count", count)]
+
+
+def status_event(sender, first, last, message_id, state, when, thread=""):
+    return [byte("event", 9), string("thread", thread), string("sender", sender), number("from", first),
+            number("to", last), string("message", message_id), byte("status", state), time("time", when)]
+
+
+def receipt_event(sequence, message_id, sender, state, read, unread_, user, note, when):
+    return [byte("event", 10), number("sequence", sequence), string("message", message_id), string("sender", sender),
+            byte("receipt_status", state), number("read_count", read), number("unread_count", unread_),
+            string("user", user), string("note", note), time("time", when)]
+
+
+def membership_event(fields, when, gone):
+    return [byte("event", 1)] + fields + [time("time", when), byte("gone", gone)]
+
+
+def tokens_revoked_event(when):
+    return [byte("event", 2), time("time", when)]
+
+
+def channel_events(*pairs):
+    """(cid, [event…])…"""
+    return many("channels", [[string("cid", cid), many("events", events)] for cid, events in pairs])
+
+
+def user_events(*pairs):
+    return many("users", [[string("user", user), many("events", events)] for user, events in pairs])
+
+
+def told(through, lost=0, of_channels=(), of_users=()):
+    return [time("through", through), byte("lost", lost), channel_events(*of_channels), user_events(*of_users)]
+
+
+def subscribed(through, complete=1, *of_channels):
+    return [time("through", through), byte("complete", complete), channel_events(*of_channels)]
+
+
 def members(name, *pairs):
     return many(name, [[string("user", user), string("role", role)] for user, role in pairs])
 
+
+# Bob has read up to m-42, as his own devices are told, and as others see it.
+BOB_OWN = row("bob", (T0 + 7, "m-42", 42), (T0 + 7, "m-42", 42), (3, "m-43", 1))
+BOB_SHOWN = row("bob", (T0 + 7, "m-42", 42), (T0 + 7, "m-42", 42))
 
 FRAMES = [
     frame("hello", hello_fields()),
@@ -521,9 +612,10 @@ FRAMES = [
           name="get_user_reply: being erased, and everything else"),
     frame("list_unsettled_reply", [many("types", []), many("users", [user_settings("alice", 3, 4)])], correlation=28,
           name="list_unsettled_reply: a user who is being erased"),
-    frame("purge", [], shard=15, correlation=28),
-    frame("purge_reply", [byte("done", 0)], shard=15, correlation=28, name="purge_reply: under way"),
-    frame("purge_reply", [byte("done", 1)], shard=15, correlation=28),
+    frame("purge", [number("round", 0)], shard=15, correlation=28, name="purge: asked first"),
+    frame("purge", [number("round", 2**64 - 1)], shard=15, correlation=28, name="purge: the last round"),
+    frame("purge_reply", [number("round", 300)], shard=15, correlation=28, name="purge_reply: to be waited for"),
+    frame("purge_reply", [number("round", 0)], shard=15, correlation=28, name="purge_reply: done"),
 
     # The index of users' channels, and what is unread in them.
     frame("list_channels", list_channels_of("alice", 0, 100, None), shard=3, correlation=29),
@@ -531,6 +623,10 @@ FRAMES = [
           name="list_channels: also ended ones, the most, the last place, the longest id"),
     frame("list_channels", list_channels_of("alice", 0, 1, 0), correlation=29, issued=1_700_000_000,
           name="list_channels: from the first place on, for a token"),
+    frame("list_channels", list_channels_of("alice", 2, 1000, None, T0), shard=3, correlation=29,
+          name="list_channels: also deleted ones"),
+    frame("list_channels", list_channels_of("alice", 3, 1000, 256, 2**63 - 1), shard=3, correlation=29,
+          issued=1_700_000_000, name="list_channels: also ended and deleted ones, for a token"),
     frame("list_channels_reply", [
         many("entries", [
             channel_entry(CID, 0, 1, T0), channel_entry("t" * 64 + ":" + "c" * 128, 16777215, 0, 2**63 - 1),
@@ -538,6 +634,11 @@ FRAMES = [
         opt("next_cursor", 256)], shard=3, correlation=29),
     frame("list_channels_reply", [many("entries", []), opt("next_cursor", None)], correlation=29,
           name="list_channels_reply: no channel"),
+    frame("list_channels_reply", [
+        many("entries", [
+            channel_entry(CID, 0, 3, T0, T0), channel_entry("team:red", None, 2, 0, 2**63 - 1)]),
+        opt("next_cursor", None)], shard=3, correlation=29,
+          name="list_channels_reply: one that was made anew, and one that was deleted"),
     frame("unread_counts", unread_of((CID, "alice", 0)), shard=11, correlation=30),
     frame("unread_counts", unread_of(
         (CID, "alice", 16777215), ("team:red", "bob", 300), ("t" * 64 + ":" + "c" * 128, "a" * 128, 0)),
@@ -556,6 +657,67 @@ FRAMES = [
           name="rebuild_index_reply: sending again"),
     frame("rebuild_index_reply", rebuild(2, *[2**64 - 1] * 4), shard=2, correlation=31,
           name="rebuild_index_reply: sweeping, everything at its largest"),
+
+    # Events: subscriptions, and what a shard tells.
+    frame("subscribe", subscribe(0, 0, CID), shard=11, correlation=32),
+    frame("subscribe", subscribe(1, T0, CID, "team:red", "t" * 64 + ":" + "c" * 128), correlation=32,
+          name="subscribe: several, with what has changed since"),
+    frame("subscribe", subscribe(1, 2**63 - 1, *(f"a:{n}" for n in range(1024))), correlation=32,
+          name="subscribe: the most, since the last time there is"),
+    frame("subscribe_reply", subscribed(T0), shard=11, correlation=32),
+    frame("subscribe_reply", subscribed(T0 + 9, 0), correlation=32, name="subscribe_reply: too much to tell"),
+    frame("subscribe_reply", subscribed(
+        T0 + 9, 1,
+        (CID, [truncated_event(12, T0 + 1), row_event(1, 1, T0 + 7, BOB_OWN, BOB_SHOWN),
+               status_event("alice", 1, 42, "m-42", 2, T0 + 7)]),
+        ("team:red", [channel_deleted_event(T0 + 9)]), ("team:blue", [])), correlation=32,
+        name="subscribe_reply: what has changed"),
+    frame("unsubscribe", [channels(CID)], shard=11, correlation=33),
+    frame("unsubscribe", [channels(*(f"a:{n}" for n in range(1024)))], correlation=33, name="unsubscribe: the most"),
+    frame("unsubscribe_reply", [], shard=11, correlation=33),
+    frame("subscribe_user", [string("user", "alice"), byte("on", 1)], shard=3, correlation=34),
+    frame("subscribe_user", [string("user", "a" * 128), byte("on", 0)], correlation=34,
+          name="subscribe_user: no longer, the longest id"),
+    frame("subscribe_user_reply", [time("through", T0)], shard=3, correlation=34),
+    frame("announce_row", [string("user", "alice"), channels(CID)], shard=11, correlation=35),
+    frame("announce_row", [string("user", "a" * 128), channels(*(f"a:{n}" for n in range(1024)))], correlation=35,
+          name="announce_row: the most, the longest id"),
+    frame("announce_row_reply", [], shard=11, correlation=35),
+    frame("events", told(T0), shard=11, name="events: nothing but how far it is told"),
+    frame("events", told(0), name="events: a shard that has no time yet"),
+    frame("events", told(T0 + 9, 1), shard=65535, name="events: some were lost"),
+    frame("events", told(
+        T0 + 9, 0,
+        [(CID, [
+            row_event(1, 1, T0 + 7, BOB_OWN, BOB_SHOWN),
+            row_event(2, 0, T0 + 7, row("carol", (T0, "m-1", 1), own=(41, "m-2", 7))),
+            row_event(0, 2, T0 + 7, BOB_OWN, BOB_SHOWN, thread="m-1"),
+            row_event(3, 7, T0 + 8, BOB_OWN, row("bob")),
+            row_event(1, 9, T0 + 8, BOB_OWN, BOB_SHOWN),
+            row_event(0, 15, T0 + 8, row("a" * 128, (2**63 - 1, "m" * 128, 2**32 - 1), (2**63 - 1, "m" * 128, 2**32 - 1),
+                                         (2**32 - 1, "f" * 128, 2**32 - 1)), row("a" * 128), thread="p" * 128),
+            message_new(43, "m-43", "alice", T0 + 8, T0 + 2, 0),
+            message_new(1, "r-1", "", T0 + 8, 0, 3, thread="m-1"),
+            message_deleted_event(9, "m-9", T0 + 8),
+            message_deleted_event(2, "r-2", T0 + 8, thread="m-1"),
+            truncated_event(2**32 - 1, T0 + 8),
+            channel_updated(T0 + 8, channel(CID, T0, {1: "00", 3: "02"}, 2, 43, "m-43", T0 + 8)),
+            member_added("dave", "", T0 + 8, 4),
+            member_added("eve@example.org", "admin", T0 + 8, 2**32 - 1, 2**32 - 1, "m" * 128),
+            member_removed("eve@example.org", T0 + 9, 4),
+            status_event("alice", 1, 42, "m-42", 2, T0 + 7),
+            status_event("alice", 43, 43, "m-43", 0, T0 + 8, thread="m-1"),
+            status_event("", 1, 2**32 - 1, "m-x", 1, 2**63 - 1),
+            receipt_event(40, "m-40", "alice", 1, 1, 2, "bob", "on it ✓", T0 + 9),
+            receipt_event(41, "m-41", "", 3, 0, 2**32 - 1, "", "", T0 + 9),
+            channel_deleted_event(T0 + 9)]),
+         ("team:red", [receipt_event(1, "m-1", "alice", 2, 2, 0, "bob", "n" * 1024, T0 + 9)]),
+         ("team:blue", [])],
+        [("alice", [membership_event(channel_entry(CID, 0, 1, T0), T0 + 9, 0)]),
+         ("bob", [membership_event(channel_entry("team:red", 300, 0, T0), T0 + 9, 0),
+                  membership_event(channel_entry("team:blue", None, 0, 0), T0 + 9, 1),
+                  tokens_revoked_event(T0 + 8)]),
+         ("carol", [])]), shard=11, name="events: of every kind"),
 ] + [
     # What a request is refused with.
     frame("error", [number("code", code), number("retry_after", 0), string("detail", "")], correlation=26,
@@ -607,6 +769,20 @@ MEMBER = encode_all(member_status("bob", 2, T0, T0))
 CHANNELS = encode_all(list_channels_of("alice", 0, 100, None))
 CHANNEL_ENTRY = encode_all(channel_entry(CID, 0, 1, T0))
 REBUILD = encode_all(rebuild(1, 1, 2, 3, 4))
+SUBSCRIBE = encode_all(subscribe(1, T0, CID))
+
+
+def bad_event(name, refusal, event):
+    """A channel's event, or its bytes, alone in a frame."""
+    content = event if isinstance(event, bytes) else encode_all(event)
+    return bad("event: " + name, refusal, altered(
+        "events", encode_all([time("through", T0), byte("lost", 0)]) + b"\x01\x03a:b\x01" + content + b"\x00"))
+
+
+def bad_user_event(name, refusal, event):
+    content = event if isinstance(event, bytes) else encode_all(event)
+    return bad("user event: " + name, refusal, altered(
+        "events", encode_all([time("through", T0), byte("lost", 0)]) + b"\x00\x01\x01a\x01" + content))
 
 
 def one_status(**changes):
@@ -628,11 +804,14 @@ BAD_FRAMES = [
     bad("an HTTP/2 preface", "lengthTooLarge", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".hex()),
     bad("a TLS hello", "lengthTooLarge", "1603010200010001fc0303"),
     bad("kind 0", "unknownKind", header(8, 0x00).hex()),
-    bad("kind 0x08", "unknownKind", header(8, 0x08).hex()),
+    bad("kind 0x09, the one after events", "unknownKind", header(8, 0x09).hex()),
     bad("kind 0x7f", "unknownKind", header(8, 0x7F).hex()),
     bad("kind 0x2d, the one after rebuild_index", "unknownKind", header(8, 0x2D).hex()),
     bad("kind 0xad, its reply", "unknownKind", header(8, 0xAD).hex()),
-    bad("a reply to no known kind", "unknownKind", header(8, 0xB0).hex()),
+    bad("kind 0x2f, the one before subscribe", "unknownKind", header(8, 0x2F).hex()),
+    bad("kind 0x34, the one after announce_row", "unknownKind", header(8, 0x34).hex()),
+    bad("a reply to no known kind", "unknownKind", header(8, 0xB4).hex()),
+    bad("a reply to events", "unknownKind", header(8, 0x88).hex()),
     bad("a reply to hello", "unknownKind", header(8, 0x81).hex()),
     bad("kind before the payload is there", "unknownKind", header(1000, 0x7F)[:6].hex()),
     bad("flag 3", "badFlags", header(8, 0x14, flags=8).hex()),
@@ -640,6 +819,8 @@ BAD_FRAMES = [
     bad("issued on drain", "badFlags", header(12, 0x07, flags=2).hex()),
     bad("issued on a reply", "badFlags", header(12, 0xA5, flags=2).hex()),
     bad("issued on an error", "badFlags", header(12, 0x0F, flags=3).hex()),
+    bad("issued on events", "badFlags", header(12, 0x08, flags=2).hex()),
+    bad("thread on events", "badFlags", header(10, 0x08, flags=4).hex()),
     bad("thread on drain", "badFlags", header(10, 0x07, flags=4).hex()),
     bad("thread on a reply", "badFlags", header(10, 0x94, flags=4).hex()),
     bad("thread on an error, beside issued", "badFlags", header(14, 0x0F, flags=6).hex()),
@@ -812,8 +993,11 @@ BAD_FRAMES = [
     bad("erase_member with more behind it", "trailingBytes",
         altered("erase_member", encode_all(request(CID, 1, string("user", "alice"))) + b"\x00")),
     bad("erase_member_reply of no byte", "truncated", altered("erase_member_reply", b"")),
-    bad("purge with a payload", "trailingBytes", altered("purge", b"\x00")),
-    bad("purge_reply of no byte", "truncated", altered("purge_reply", b"")),
+    bad("purge without its round", "truncated", altered("purge", b"")),
+    bad("purge with more behind it", "trailingBytes", altered("purge", b"\x00\x00")),
+    bad("purge of a round above 64 bits", "badVarint", altered("purge", b"\xff" * 9 + b"\x02")),
+    bad("purge_reply without its round", "truncated", altered("purge_reply", b"")),
+    bad("purge_reply with more behind it", "trailingBytes", altered("purge_reply", b"\x00\x00")),
     # The index.
     bad("list_channels without its cursor", "truncated", altered("list_channels", CHANNELS[:-1])),
     bad("list_channels with more behind it", "trailingBytes", altered("list_channels", CHANNELS + b"\x00")),
@@ -825,8 +1009,14 @@ BAD_FRAMES = [
         altered("list_channels_reply", b"\x02" + CHANNEL_ENTRY + b"\x00")),
     bad("list_channels_reply without its cursor", "truncated",
         altered("list_channels_reply", b"\x01" + CHANNEL_ENTRY)),
-    bad("list_channels_reply: member 2", "badValue:flags",
-        altered("list_channels_reply", b"\x01" + encode_all(channel_entry(CID, 0, 2, T0)) + b"\x00")),
+    bad("list_channels of deleted ones without its time", "truncated",
+        altered("list_channels", encode_all(list_channels_of("alice", 2, 100, None)))),
+    bad("list_channels of members, with a time", "trailingBytes",
+        altered("list_channels", encode_all(list_channels_of("alice", 1, 100, None, T0)))),
+    bad("list_channels_reply: member 4", "badValue:flags",
+        altered("list_channels_reply", b"\x01" + encode_all(channel_entry(CID, 0, 4, T0)) + b"\x00")),
+    bad("list_channels_reply: deleted, without its time", "truncated",
+        altered("list_channels_reply", b"\x01" + encode_all(channel_entry(CID, 0, 2, 0)))),
     bad("list_channels_reply: a row above 32 bits", "badVarint",
         altered("list_channels_reply", b"\x01" + encode_all(channel_entry(CID, 2**32, 1, T0)) + b"\x00")),
     bad("list_channels_reply: joined above 63 bits", "badVarint",
@@ -855,6 +1045,86 @@ BAD_FRAMES = [
         altered("statuses_reply", one_status(read_count=4, unread_count=0))),
     bad("unread is not the rest", "badValue:count", altered("statuses_reply", one_status(unread_count=1))),
     bad("status flags 4", "badValue:flags", altered("statuses_reply", one_status(flags=4))),
+    # Events.
+    bad("subscribe without its channels", "truncated", altered("subscribe", b"\x00\x00")),
+    bad("subscribe since a time above 63 bits", "badVarint", altered("subscribe", encode_all(subscribe(1, 2**63, CID)))),
+    bad("subscribe to more channels than there can be", "badValue:count", altered("subscribe", b"\x00\x00\x05\x03a:b")),
+    bad("subscribe cut in a cid", "truncated", altered("subscribe", SUBSCRIBE[:-1])),
+    bad("subscribe with more behind it", "trailingBytes", altered("subscribe", SUBSCRIBE + b"\x00")),
+    bad("subscribe_reply without its channels", "truncated", altered("subscribe_reply", b"\x00\x01")),
+    bad("subscribe_reply: complete 2", "badValue:flags", altered("subscribe_reply", b"\x00\x02\x00")),
+    bad("subscribe_reply of more channels than there can be", "badValue:count",
+        altered("subscribe_reply", b"\x00\x01\x02\x01a\x00")),
+    bad("subscribe_reply with users behind it", "trailingBytes", altered("subscribe_reply", b"\x00\x01\x00\x00")),
+    bad("subscribe_reply through a time above 63 bits", "badVarint",
+        altered("subscribe_reply", encode_all(subscribed(2**63)))),
+    bad("unsubscribe with no payload", "truncated", altered("unsubscribe", b"")),
+    bad("unsubscribe from more channels than there can be", "badValue:count", altered("unsubscribe", b"\x05\x03a:b")),
+    bad("unsubscribe_reply with a payload", "trailingBytes", altered("unsubscribe_reply", b"\x00")),
+    bad("subscribe_user that says neither on nor off", "truncated", altered("subscribe_user", b"\x01a")),
+    bad("subscribe_user with more behind it", "trailingBytes", altered("subscribe_user", b"\x01a\x01\x00")),
+    bad("subscribe_user_reply of no time", "truncated", altered("subscribe_user_reply", b"")),
+    bad("subscribe_user_reply with more behind it", "trailingBytes", altered("subscribe_user_reply", b"\x00\x00")),
+    bad("announce_row without its channels", "truncated", altered("announce_row", b"\x01a")),
+    bad("announce_row to more channels than there can be", "badValue:count", altered("announce_row", b"\x01a\x02\x01")),
+    bad("announce_row_reply with a payload", "trailingBytes", altered("announce_row_reply", b"\x00")),
+    bad("events with no payload", "truncated", altered("events", b"")),
+    bad("events through a time above 63 bits", "badVarint", altered("events", encode_all(told(2**63)))),
+    bad("events: lost 2", "badValue:flags", altered("events", b"\x00\x02\x00\x00")),
+    bad("events without users", "truncated", altered("events", b"\x00\x00\x00")),
+    bad("events with more behind them", "trailingBytes", altered("events", b"\x00\x00\x00\x00\x00")),
+    bad("events of more channels than there can be", "badValue:count", altered("events", b"\x00\x00\x02\x01a\x00")),
+    bad("events of more users than there can be", "badValue:count", altered("events", b"\x00\x00\x00\x02\x01a\x00")),
+    bad("events of a channel whose cid is no UTF-8", "badValue:text",
+        altered("events", b"\x00\x00\x01\x02\xc3\x28\x00\x00")),
+    bad("more events than there can be", "badValue:count", altered("events", b"\x00\x00\x01\x01a\x02\x06\x00\x00")),
+    bad_event("kind 0", "badValue:flags", b"\x00\x00"),
+    bad_event("kind 11", "badValue:flags", b"\x0b\x00"),
+    bad_event("a row with own 4", "badValue:flags", row_event(4, 1, T0, BOB_OWN, BOB_SHOWN)),
+    bad_event("a row with shown 16", "badValue:flags", row_event(1, 16, T0, BOB_OWN, BOB_SHOWN)),
+    bad_event("a row without own details", "badValue:flags", row_event(1, 1, T0, BOB_SHOWN, BOB_SHOWN)),
+    bad_event("a row that shows others own details", "badValue:flags", row_event(1, 1, T0, BOB_OWN, BOB_OWN)),
+    bad_event("a row, shown without what is shown", "truncated", row_event(1, 1, T0, BOB_OWN)),
+    bad_event("a row, not shown, with what is not", "truncated", row_event(1, 0, T0, BOB_OWN, BOB_SHOWN)),
+    bad_event("a row at a time above 63 bits", "badVarint", row_event(1, 0, 2**63, BOB_OWN)),
+    bad_event("a message with flag 4", "badValue:flags", message_new(1, "m-1", "alice", T0, T0, 4)),
+    bad_event("a message above 32 bits", "badVarint", message_new(2**32, "m-1", "alice", T0, T0, 0)),
+    bad_event("a deleted message that is no UTF-8", "badValue:text", b"\x03\x00\x01\x02\xc3\x28\x00"),
+    bad_event("truncated above 32 bits", "badVarint", truncated_event(2**32, T0)),
+    bad_event("an update whose option is none", "badValue:option",
+              channel_updated(T0, channel(CID, T0, {13: "00"}, 2, 0, "", 0))),
+    bad_event("members above 32 bits", "badVarint", member_added("dave", "", T0, 2**32)),
+    bad_event("a member who has read above 32 bits", "badVarint", member_added("dave", "", T0, 1, 2**32)),
+    bad_event("members left above 32 bits", "badVarint", member_removed("dave", T0, 2**32)),
+    bad_event("status 3", "badValue:status", status_event("alice", 1, 2, "m-2", 3, T0)),
+    bad_event("a status from behind its end", "badValue:count", status_event("alice", 3, 2, "m-2", 1, T0)),
+    bad_event("receipt status 4", "badValue:status", receipt_event(1, "m-1", "alice", 4, 0, 1, "", "", T0)),
+    bad_event("a receipt's count above 32 bits", "badVarint",
+              receipt_event(1, "m-1", "alice", 1, 2**32, 1, "", "", T0)),
+    bad_event("a receipt's note that is no UTF-8", "badValue:text",
+              b"\x0a\x01\x01m\x01a\x01\x00\x00\x00\x02\xc3\x28\x00"),
+    bad_user_event("kind 0", "badValue:flags", b"\x00\x00"),
+    bad_user_event("kind 3", "badValue:flags", b"\x03\x00"),
+    bad_user_event("gone 2", "badValue:flags", membership_event(channel_entry(CID, 0, 1, T0), T0, 2)),
+    bad_user_event("member 4", "badValue:flags", membership_event(channel_entry(CID, 0, 4, T0), T0, 0)),
+    bad_user_event("without its time", "badValue:count", b"\x02"),
+    bad_user_event("with more behind it", "trailingBytes", tokens_revoked_event(T0) + [byte("more", 0)]),
+] + [
+    # Each event, cut before its last byte, in a frame that ends there.
+    bad(f"event: {name} cut at its end", "truncated", altered(
+        "events", b"\x00\x00\x01\x03a:b\x01" + encode_all(event)[:-1]))
+    for name, event in (
+        ("a row", row_event(1, 0, T0, row("bob", own=(0, "", 0)))),
+        ("a row as others see it", row_event(0, 1, T0, BOB_OWN, BOB_SHOWN)),
+        ("a message", message_new(1, "m-1", "alice", T0, T0, 0)),
+        ("a deleted message", message_deleted_event(1, "m-1", T0)),
+        ("a truncation", truncated_event(1, T0)),
+        ("an update", channel_updated(T0, channel(CID, T0, {}, 2, 0, "", 0))),
+        ("a deletion", channel_deleted_event(T0)),
+        ("a member", member_added("dave", "", T0, 1)),
+        ("a member who left", member_removed("dave", T0, 1)),
+        ("a status", status_event("alice", 1, 2, "m-2", 1, T0)),
+        ("a receipt", receipt_event(1, "m-1", "alice", 1, 0, 1, "", "", T0)))
 ]
 
 # ------------------------------------------------------------------------------------------------ the log and pages
@@ -866,8 +1136,8 @@ EFFECTS = {
     "type_settled": 19, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
-    "membership_assigned": 45, "membership_removed": 46, "user_assigned": 48, "user_settled": 49, "user_erased": 50,
-    "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
+    "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
+    "options_changed": 12, "user_erased": 50, "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
 }
 # What stands in others, by the name of its vector.
 EFFECT_BYTES = {}
@@ -889,9 +1159,10 @@ def in_thread(parent, inner):
     return effect("in_thread", number("parent", parent), ["inner", "effect", inner], name=f"in_thread: {inner}")
 
 
-def membership(cid, channel_number, row_number, is_member, joined, epoch):
-    return [string("cid", cid), number("channel_there", channel_number), opt("row", row_number),
-            byte("member", is_member), time("joined", joined), number("epoch", epoch)]
+def membership(cid, channel_number, row_number, member, joined, epoch, deleted=None):
+    fields = [string("cid", cid), number("channel_there", channel_number), opt("row", row_number),
+              byte("member", member), time("joined", joined), number("epoch", epoch)]
+    return fields + ([] if deleted is None else [time("deleted", deleted)])
 
 
 def xxh64(data):
@@ -910,12 +1181,14 @@ def at(channel_number, row_number=None):
 
 
 def whole_row(channel_number, row_number, flags, user, role, joined, joined_at, read, read_at, delivered, delivered_at,
-              marker, epoch, more=None):
-    """`more`: hidden, read steps, delivered steps, acknowledged through; where the flag 4 says so."""
+              marker, epoch, more=None, marked_at=None):
+    """`more`: hidden, read steps, delivered steps, acknowledged through; where the flag 4 says so. `marked_at`: where 16 does."""
     fields = at(channel_number, row_number) + [
         number("flags", flags), string("user", user), string("role", role), number("joined", joined),
         time("joined_at", joined_at), number("read", read), time("read_at", read_at), number("delivered", delivered),
         time("delivered_at", delivered_at), opt("marker", marker), number("unread_epoch", epoch)]
+    if marked_at is not None:
+        fields.append(time("marked_at", marked_at))
     if more is not None:
         names = ("hidden", "read_steps", "delivered_steps", "acknowledged_through")
         fields += [number(name, value) for name, value in zip(names, more, strict=True)]
@@ -954,13 +1227,14 @@ EFFECT_VECTORS = [
     effect("read_moved", *at(2**64 - 1, 16777215), number("sequence", 2**32 - 1), time("time", 2**63 - 1),
            name="read_moved: the largest of all"),
     effect("delivered_moved", *at(128, 128), number("sequence", 128), time("time", 0)),
-    effect("marker_assigned", *at(1, 3), opt("marker", None), number("unread_epoch", 0)),
-    effect("marker_assigned", *at(1, 3), opt("marker", 0), number("unread_epoch", 1), name="marker_assigned: 0"),
+    effect("marker_assigned", *at(1, 3), opt("marker", None), number("unread_epoch", 0), time("time", 0)),
+    effect("marker_assigned", *at(1, 3), opt("marker", 0), number("unread_epoch", 1), time("time", T0),
+           name="marker_assigned: 0"),
     effect("message_assigned", *message(1, 1, 0, "m-1", "alice", T0, 0)),
     effect("message_assigned", *message(1, 4294967294, 7, "m" * 128, "", T0, T0 - 1),
            name="message_assigned: every flag, the longest id, no sender"),
     effect("message_deleted", *at(1), number("sequence", 256), time("time", T0)),
-    effect("channel_type_assigned", *type_record("messaging", 3, {3: "01"})),
+    effect("channel_type_assigned", *type_record("messaging", 3, {3: "01"}), time("taken", T0)),
     effect("counters_assigned", number("next_channel", 12), time("time", T0)),
     effect("session_assigned", *session_record(300, [3, 298], T0)),
     effect("row_assigned", *whole_row(1, 0, 4, "alice", "", 0, T0, 1, T0, 1, T0, None, 0, (0, 1, 0, 0)),
@@ -970,8 +1244,8 @@ EFFECT_VECTORS = [
     effect("row_assigned", *whole_row(1, 1, 4, "bob", "", 0, T0, 1, T0, 1, T0, None, 0, (1, 0, 0, 0)),
            name="row_assigned: read while hidden"),
     effect("row_assigned", *whole_row(
-        2**64 - 1, 16777215, 7, "b" * 128, "r" * 64, 2**32 - 1, T0, 2**32 - 1, T0, 2**32 - 1, T0, 2**32 - 1, 2**32 - 1,
-        (3, 2**32 - 1, 2**32 - 1, 2**32 - 1)), name="row_assigned: more, and everything at its largest"),
+        2**64 - 1, 16777215, 23, "b" * 128, "r" * 64, 2**32 - 1, T0, 2**32 - 1, T0, 2**32 - 1, T0, 2**32 - 1, 2**32 - 1,
+        (3, 2**32 - 1, 2**32 - 1, 2**32 - 1), 2**63 - 1), name="row_assigned: more, and everything at its largest"),
     effect("message_assigned", *message(1, 2, 8, "m-2", "alice", T0, 0, 0),
            name="message_assigned: a receipt that never expires"),
     effect("message_assigned", *message(1, 3, 63, "m-3", "alice", T0, T0, T0 + 86_400_000),
@@ -1000,9 +1274,11 @@ EFFECT_VECTORS = [
         1, 65535, number("first", 3), many("ends", [[time("end", T0)], [time("end", T0 + 9)]]),
         blob("steps", "80ff00")),
         name="step_tail_assigned: two segments and steps since"),
-    effect("user_assigned", number("number", 0), *user_settings("alice", 1)),
+    effect("row_assigned", *whole_row(1, 3, 16, "dave", "", 0, T0, 4, T0, 4, T0, 2, 1, None, T0 + 5),
+           name="row_assigned: with a marker"),
+    effect("user_assigned", number("number", 0), *user_settings("alice", 1), time("taken", 0)),
     effect("user_assigned", number("number", 2**32 - 1), *user_settings("a" * 128, 2**64 - 1, 3, T0, T0 + 1, T0 + 2),
-           name="user_assigned: everything set"),
+           time("taken", T0 + 3), name="user_assigned: everything set"),
     effect("user_settled", number("number", 255), number("version", 2**62)),
     effect("channel_assigned", *at(2), string("cid", "team:red"), time("created", T0), options("own", EVERY_OPTION),
            name="channel_assigned: every option"),
@@ -1010,18 +1286,22 @@ EFFECT_VECTORS = [
            options("own", NULL_OPTIONS | {11: rule_count(300), 12: "00"}),
            name="channel_assigned: null, over what the type has"),
     effect("channel_type_assigned", *type_record("team", 4, {9: request_roles(), 11: "01", 12: "41"}),
-           name="channel_type_assigned: no role may ask, all have to read, 65 steps"),
+           time("taken", T0), name="channel_type_assigned: no role may ask, all have to read, 65 steps"),
 
     # Removal.
     effect("truncated", *at(1), number("sequence", 256), time("time", T0)),
     effect("truncated", *at(2**64 - 1), number("sequence", 2**32 - 1), time("time", 2**63 - 1),
            name="truncated: the largest of all"),
+    effect("deletion_begun", *at(1)),
+    effect("deletion_begun", *at(2**64 - 1), name="deletion_begun: the largest of all"),
     effect("channel_deleted", *at(1), string("cid", CID)),
     effect("channel_deleted", *at(2**64 - 1), string("cid", "t" * 64 + ":" + "c" * 128),
            name="channel_deleted: the longest cid"),
     effect("row_erased", *at(1, 255), time("time", T0)),
     effect("sender_erased", *at(1), number("sequence", 257)),
-    effect("user_assigned", number("number", 1), *user_settings("alice", 3, 4), name="user_assigned: being erased"),
+    effect("user_assigned", number("number", 1), *user_settings("alice", 3, 4), time("taken", 0),
+           name="user_assigned: being erased"),
+    effect("options_changed", *at(1), time("time", T0)),
     effect("user_erased", number("number", 1), number("version", 4), raw("hash", xxh64(b"alice")), time("time", T0)),
     effect("user_erased", number("number", 2**32 - 1), number("version", 2**64 - 1), raw("hash", "ff" * 8),
            time("time", 2**63 - 1), name="user_erased: the largest of all"),
@@ -1038,12 +1318,20 @@ EFFECT_VECTORS = [
            name="membership_assigned: the largest of all"),
     effect("membership_assigned", *at(7), number("place", 256), *membership(CID, 1, None, 0, 0, 3),
            name="membership_assigned: a sender who is no member"),
+    effect("membership_assigned", *at(7), number("place", 1), *membership(CID, 2, 0, 3, T0, 0, T0),
+           name="membership_assigned: a member, of a channel that was made anew"),
+    effect("membership_assigned", *at(7), number("place", 2), *membership(CID, 2, None, 2, 0, 0, 2**63 - 1),
+           name="membership_assigned: a sender, in a channel that was made anew"),
+    effect("membership_assigned", *at(7), number("place", 3), *membership(CID, 1, None, 6, 0, 3, T0),
+           name="membership_assigned: a tombstone"),
     effect("membership_removed", *at(7), number("place", 1)),
     effect("membership_queued", number("number", 1), string("user", "alice"), byte("gone", 0),
            *membership(CID, 1, 0, 1, T0, 0)),
     effect("membership_queued", number("number", 2**64 - 1), string("user", "a" * 128), byte("gone", 1),
            *membership("t" * 64 + ":" + "c" * 128, 2**64 - 1, None, 0, 0, 2**64 - 1),
            name="membership_queued: gone, and longer than 127 bytes"),
+    effect("membership_queued", number("number", 2), string("user", "alice"), byte("gone", 1),
+           *membership(CID, 1, 0, 2, T0, 0, T0), name="membership_queued: deleted"),
     effect("memberships_sent", number("shard", 3), number("through", 1024)),
     effect("memberships_sent", number("shard", 65535), number("through", 2**64 - 1),
            name="memberships_sent: the largest of all"),
@@ -1094,7 +1382,8 @@ for name, index, effects in [
     ("a segment of a thread", 84, named("in_thread: message_assigned", "in_thread: message_deleted",
                                         "in_thread: sender_erased")),
     ("users, one erased", 85, named("user_assigned", "user_erased")),
-    ("memberships", 86, named("membership_assigned", "membership_assigned: a sender who is no member")),
+    ("memberships", 86, named("membership_assigned", "membership_assigned: a sender who is no member",
+                              "membership_assigned: a tombstone")),
     ("outbox", 87, named("membership_queued", "membership_queued: gone, and longer than 127 bytes")),
     ("how far the index is", 88, named("memberships_sent", "memberships_taken", "index_epoch_assigned")),
 ]:
@@ -1121,7 +1410,6 @@ BAD_BATCHES = [
     bad_batch("an effect less than announced", "badValue:count", batch_of(count=1)),
     bad_batch("an unknown effect", "badValue:effect", batch_of(b"\x0c\x01\x00")),
     bad_batch("effect 20, the one after type_settled", "badValue:effect", batch_of(b"\x14\x01\x00")),
-    bad_batch("effect 47, the one after membership_removed", "badValue:effect", batch_of(b"\x2f\x01\x00")),
     bad_batch("effect 51, the one after user_erased", "badValue:effect", batch_of(b"\x33\x01\x00")),
     bad_batch("effect 63, the one before membership_queued", "badValue:effect", batch_of(b"\x3f\x01\x00")),
     bad_batch("effect 68, of a later version", "badValue:effect", batch_of(b"\x44\x01\x00")),
@@ -1135,8 +1423,18 @@ BAD_BATCHES = [
     bad_batch("message number 0", "badValue:effect",
               batch_of(effect_bytes("message_deleted", at(1) + [number("sequence", 0), time("time", T0)]))),
     bad_batch("row 2^24", "badValue:effect", batch_of(effect_bytes("row_left", at(1, 1 << 24) + [time("time", T0)]))),
-    bad_batch("row flags 16", "badValue:flags",
+    bad_batch("row flags 32", "badValue:flags",
+              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 32, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("row flags 16 without what follows", "truncated",
               batch_of(effect_bytes("row_assigned", whole_row(1, 0, 16, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("a marker without its time", "truncated", batch_of(effect_bytes(
+        "marker_assigned", at(1, 3) + [opt("marker", 0), number("unread_epoch", 1)]))),
+    bad_batch("a type without its time", "truncated",
+              batch_of(effect_bytes("channel_type_assigned", type_record("a", 1, {})))),
+    bad_batch("settings without their time", "truncated",
+              batch_of(effect_bytes("user_assigned", [number("number", 0)] + user_settings("alice", 1)))),
+    bad_batch("changed options of channel 0", "badValue:effect",
+              batch_of(effect_bytes("options_changed", at(0) + [time("time", T0)]))),
     bad_batch("row flags 4 without what follows", "truncated",
               batch_of(effect_bytes("row_assigned", whole_row(1, 0, 4, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
     bad_batch("row flags 0 with more behind them", "badValue:effect", batch_of(effect_bytes(
@@ -1192,6 +1490,7 @@ BAD_BATCHES = [
               batch_of(effect_bytes("truncated", at(0) + [number("sequence", 1), time("time", T0)]))),
     bad_batch("truncated without its time, at the end", "truncated",
               batch_of(effect_bytes("truncated", at(1) + [number("sequence", 1)]))),
+    bad_batch("deletion_begun, channel 0", "badValue:effect", batch_of(effect_bytes("deletion_begun", at(0)))),
     bad_batch("channel_deleted, channel 0", "badValue:effect",
               batch_of(effect_bytes("channel_deleted", at(0) + [string("cid", CID)]))),
     bad_batch("channel_deleted whose cid is no UTF-8", "badValue:text",
@@ -1218,7 +1517,15 @@ BAD_BATCHES = [
         "membership_assigned", at(7) + [number("place", 0)] + membership(CID, 0, 0, 1, T0, 0)))),
     bad_batch("a membership of row 2^24", "badValue:effect", batch_of(effect_bytes(
         "membership_assigned", at(7) + [number("place", 0)] + membership(CID, 1, 1 << 24, 1, T0, 0)))),
-    bad_batch("a membership: member 2", "badValue:flags", batch_of(effect_bytes(
+    bad_batch("a membership: member 4, a tombstone without its time", "badValue:flags", batch_of(effect_bytes(
+        "membership_assigned", at(7) + [number("place", 0)] + membership(CID, 1, 0, 4, T0, 0)))),
+    bad_batch("a membership: member 7, a tombstone of a member", "badValue:flags", batch_of(effect_bytes(
+        "membership_assigned", at(7) + [number("place", 0)] + membership(CID, 1, 0, 7, T0, 0, T0)))),
+    bad_batch("a membership: member 8", "badValue:flags", batch_of(effect_bytes(
+        "membership_assigned", at(7) + [number("place", 0)] + membership(CID, 1, 0, 8, T0, 0)))),
+    bad_batch("a membership that was deleted at no time", "badValue:effect", batch_of(effect_bytes(
+        "membership_assigned", at(7) + [number("place", 0)] + membership(CID, 1, 0, 2, T0, 0, 0)))),
+    bad_batch("a membership without the time at which it was deleted", "truncated", batch_of(effect_bytes(
         "membership_assigned", at(7) + [number("place", 0)] + membership(CID, 1, 0, 2, T0, 0)))),
     bad_batch("a membership at a place above 32 bits", "badVarint", batch_of(effect_bytes(
         "membership_removed", at(7) + [number("place", 2**32)]))),
@@ -1252,8 +1559,9 @@ BAD_BATCHES = [
     bad_batch(f"in a thread: {name}", "badValue:effect", batch_of(effect_bytes(
         "in_thread", [number("parent", 1), ["inner", "effect", name]])))
     for name in ("channel_assigned", "role_assigned", "acknowledged", "acknowledgement_forgotten",
-                 "acknowledged_through", "steps_sealed", "truncated", "channel_deleted", "message_counts_assigned",
-                 "membership_assigned", "membership_removed", "channel_type_assigned", "type_settled",
+                 "acknowledged_through", "steps_sealed", "truncated", "deletion_begun", "channel_deleted",
+                 "message_counts_assigned",
+                 "membership_assigned", "membership_removed", "options_changed", "channel_type_assigned", "type_settled",
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
                  "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned")
 ]

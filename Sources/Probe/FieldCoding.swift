@@ -28,8 +28,7 @@ enum FieldCoding {
     var given: [String: Literal] = [:]
     for pair in pairs {
       guard specs.contains(where: { $0.name == pair.name }) else {
-        let names = specs.map(\.name).joined(separator: ", ")
-        throw ProbeError("\(place) has no field '\(pair.name)'; its fields are: \(names)")
+        throw ProbeError("\(place) has no field '\(pair.name)'; its fields are: \(names(specs))")
       }
       guard given.updateValue(pair.value, forKey: pair.name) == nil else {
         throw ProbeError("field '\(pair.name)' is given twice")
@@ -110,10 +109,20 @@ enum FieldCoding {
     }
   }
 
+  /// Each name once: fields of several kinds of event may have the same.
+  private static func names(_ specs: [FieldSpec]) -> String {
+    var names: [String] = []
+    for spec in specs where !names.contains(spec.name) { names.append(spec.name) }
+    return names.joined(separator: ", ")
+  }
+
   /// Whether the field follows, after those before it.
   private static func isThere(_ spec: FieldSpec, _ before: [NamedValue]) -> Bool {
     guard let condition = spec.condition else { return true }
-    return before.last { $0.name == condition.field }?.value == .number(condition.value)
+    guard case .number(let number)? = before.last(where: { $0.name == condition.field })?.value else {
+      return false
+    }
+    return condition.values.contains(number)
   }
 
   // MARK: - Values to bytes
@@ -199,8 +208,7 @@ enum FieldCoding {
     var lines: [String] = []
     for pair in pairs {
       guard let spec = specs.first(where: { $0.name == pair.name }) else {
-        let names = specs.map(\.name).joined(separator: ", ")
-        throw ProbeError("there is no field '\(path)\(pair.name)'; the fields are: \(names)")
+        throw ProbeError("there is no field '\(path)\(pair.name)'; the fields are: \(names(specs))")
       }
       guard let actual = values.first(where: { $0.name == pair.name })?.value else {
         lines.append("\(path)\(pair.name): expected, but it is not there")
@@ -229,19 +237,48 @@ enum FieldCoding {
     as specs: [FieldSpec],
     path: String
   ) throws -> [String] {
+    if expected.contains(where: \.isEllipsis) {
+      return try someDifferences(expected.filter { !$0.isEllipsis }, from: entries, as: specs, path: path)
+    }
     guard expected.count == entries.count else {
       return ["\(path): expected \(expected.count) entries, received \(entries.count)"]
     }
     return try zip(expected, entries).enumerated().flatMap { index, pair in
-      let pairs: [NamedLiteral]
-      switch pair.0 {
-      case .fields(let fields): pairs = fields
-      case .value(let literal) where literal.isWildcard: pairs = []
-      case .value(let literal) where specs.count == 1:
-        pairs = [NamedLiteral(name: specs[0].name, value: literal)]
-      case .value: throw ProbeError("\(path): entries are written {name=value …}")
-      }
+      let pairs = try pairs(of: pair.0, as: specs, path: path)
       return try differences(pairs, from: pair.1, as: specs, path: "\(path)[\(index)].")
+    }
+  }
+
+  /// Each of `expected` has to be an entry of its own, wherever it stands.
+  private static func someDifferences(
+    _ expected: [Literal.Entry],
+    from entries: [[NamedValue]],
+    as specs: [FieldSpec],
+    path: String
+  ) throws -> [String] {
+    var rest = entries
+    var lines: [String] = []
+    for (index, entry) in expected.enumerated() {
+      let pairs = try pairs(of: entry, as: specs, path: path)
+      let found = try rest.firstIndex { try differences(pairs, from: $0, as: specs).isEmpty }
+      if let found {
+        rest.remove(at: found)
+      } else {
+        lines.append("\(path): expected entry \(index) is not among the \(entries.count) received")
+      }
+    }
+    return lines
+  }
+
+  private static func pairs(of entry: Literal.Entry, as specs: [FieldSpec], path: String) throws
+    -> [NamedLiteral]
+  {
+    switch entry {
+    case .fields(let fields): return fields
+    case .value(let literal) where literal.isWildcard: return []
+    case .value(let literal) where specs.count == 1:
+      return [NamedLiteral(name: specs[0].name, value: literal)]
+    case .value: throw ProbeError("\(path): entries are written {name=value …}")
     }
   }
 }

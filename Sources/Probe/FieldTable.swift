@@ -19,8 +19,8 @@ package indirect enum FieldType: Sendable {
 package struct FieldSpec: Sendable {
   package var name: String
   package var type: FieldType
-  /// The field is there only where the number of the field of this name, before it, is this.
-  package var condition: (field: String, value: UInt64)?
+  /// The field is there only where the number of the field of this name, before it, is one of these.
+  package var condition: (field: String, values: ClosedRange<UInt64>)?
   /// What stands in the field where a line does not give it; otherwise 0, empty, none.
   package var preset: String?
 
@@ -32,8 +32,20 @@ package struct FieldSpec: Sendable {
   ) {
     self.name = name
     self.type = type
-    self.condition = condition
+    self.condition = condition.map { ($0.field, $0.value...$0.value) }
     self.preset = preset
+  }
+
+  /// The field is there only where the number of the field of that name, before it, is one of these.
+  init(_ name: String, _ type: FieldType, if field: String, in values: ClosedRange<UInt64>) {
+    self.init(name, type)
+    condition = (field, values)
+  }
+
+  /// The field is there only where the number of the field of that name, before it, is not 0.
+  init(_ name: String, _ type: FieldType, ifSet field: String) {
+    self.init(name, type)
+    condition = (field, 1...UInt64.max)
   }
 }
 
@@ -102,6 +114,11 @@ package enum FrameTable {
     FrameSpec(0x05, "ping", [FieldSpec("bytes", .bytes(8))]),
     FrameSpec(0x06, "pong", [FieldSpec("bytes", .bytes(8))]),
     FrameSpec(0x07, "drain", []),
+    FrameSpec(
+      0x08,
+      "events",
+      [FieldSpec("through", .varint()), FieldSpec("lost", .byte()), channelEvents, userEvents]
+    ),
     FrameSpec(
       0x0F,
       "error",
@@ -186,7 +203,7 @@ package enum FrameTable {
       "list_channels",
       [
         user, FieldSpec("flags", .varint()), FieldSpec("limit", .varint(), preset: "100"),
-        FieldSpec("cursor", .optional),
+        FieldSpec("cursor", .optional), FieldSpec("since", .varint(), if: "flags", in: 2...3),
       ]
     ),
     FrameSpec(
@@ -194,7 +211,7 @@ package enum FrameTable {
       "unread_counts",
       [FieldSpec("channels", .list([cid, user, FieldSpec("row", .varint())]))]
     ),
-    FrameSpec(0x2B, "purge", []),
+    FrameSpec(0x2B, "purge", [FieldSpec("round", .varint())]),
     FrameSpec(
       0x2C,
       "rebuild_index",
@@ -203,6 +220,12 @@ package enum FrameTable {
         FieldSpec("epoch", .varint()),
       ]
     ),
+
+    // Subscriptions.
+    FrameSpec(0x30, "subscribe", [FieldSpec("flags", .varint()), FieldSpec("since", .varint()), channels]),
+    FrameSpec(0x31, "unsubscribe", [channels]),
+    FrameSpec(0x32, "subscribe_user", [user, FieldSpec("on", .byte(), preset: "1")]),
+    FrameSpec(0x33, "announce_row", [user, channels]),
 
     // Replies.
     FrameSpec(0x90, "put_channel_reply", [FieldSpec("was_created", .byte())] + channel),
@@ -272,9 +295,7 @@ package enum FrameTable {
       [
         FieldSpec(
           "entries",
-          .list([
-            cid, FieldSpec("row", .optional), FieldSpec("member", .byte()), FieldSpec("joined", .varint()),
-          ])
+          .list(channelEntry)
         ), FieldSpec("next_cursor", .optional),
       ]
     ),
@@ -292,7 +313,7 @@ package enum FrameTable {
         )
       ]
     ),
-    FrameSpec(0xAB, "purge_reply", [FieldSpec("done", .byte())]),
+    FrameSpec(0xAB, "purge_reply", [FieldSpec("round", .varint())]),
     FrameSpec(
       0xAC,
       "rebuild_index_reply",
@@ -302,13 +323,22 @@ package enum FrameTable {
         FieldSpec("channels", .varint()), FieldSpec("entries", .varint()),
       ]
     ),
+    FrameSpec(
+      0xB0,
+      "subscribe_reply",
+      [FieldSpec("through", .varint()), FieldSpec("complete", .byte()), channelEvents]
+    ),
+    FrameSpec(0xB1, "unsubscribe_reply", []),
+    FrameSpec(0xB2, "subscribe_user_reply", [FieldSpec("through", .varint())]),
+    FrameSpec(0xB3, "announce_row_reply", []),
   ]
 
-  private static let cid = FieldSpec("cid", .string)
+  static let cid = FieldSpec("cid", .string)
   private static let type = FieldSpec("type", .string)
   private static let counter = FieldSpec("counter", .varint())
-  private static let user = FieldSpec("user", .string)
-  private static let message = FieldSpec("message", .string)
+  static let user = FieldSpec("user", .string)
+  static let message = FieldSpec("message", .string)
+  private static let channels = FieldSpec("channels", .list([cid]))
   private static let messages = FieldSpec("messages", .list([message]))
   private static let members = FieldType.list([user, FieldSpec("role", .string)])
   private static let options = FieldType.list([
@@ -316,13 +346,18 @@ package enum FrameTable {
   ])
   private static let viewer = [FieldSpec("viewer_flags", .varint()), FieldSpec("viewer", .string)]
 
-  private static let channel = [
+  static let channel = [
     cid, FieldSpec("created", .varint()), FieldSpec("options", options), FieldSpec("member_count", .varint()),
     FieldSpec("newest_sequence", .varint()), FieldSpec("newest_message", .string),
     FieldSpec("newest_registered", .varint()),
   ]
 
-  private static let row = [
+  static let channelEntry = [
+    cid, FieldSpec("row", .optional), FieldSpec("member", .byte()), FieldSpec("joined", .varint()),
+    FieldSpec("deleted", .varint(), if: "member", in: 2...3),
+  ]
+
+  static let row = [
     user, FieldSpec("last_read", .varint()), FieldSpec("last_read_message", .string),
     FieldSpec("last_read_sequence", .varint()), FieldSpec("last_delivered", .varint()),
     FieldSpec("last_delivered_message", .string), FieldSpec("last_delivered_sequence", .varint()),
@@ -357,8 +392,8 @@ package enum FrameTable {
 
   private static let typeRecord = [type, FieldSpec("version", .varint()), FieldSpec("options", options)]
 
-  private static let statusNames: [UInt64: String] = [0: "sent", 1: "delivered", 2: "read"]
-  private static let receiptStatusNames: [UInt64: String] = [
+  static let statusNames: [UInt64: String] = [0: "sent", 1: "delivered", 2: "read"]
+  static let receiptStatusNames: [UInt64: String] = [
     0: "none", 1: "processing", 2: "done", 3: "expired",
   ]
   private static let optionNames: [UInt64: String] = [

@@ -9,7 +9,7 @@ package struct ProbeError: Error, Hashable, CustomStringConvertible {
 ///
 /// ```
 /// cid=messaging:general  name="two words"  cursor=none  code=busy  code=21  nonce=00ff…
-/// members=[{user=alice role=admin} {user=bob}]  messages=[m-1 m-2]  anything=*
+/// members=[{user=alice role=admin} {user=bob}]  messages=[m-1 m-2]  anything=*  events=[... {event=row}]
 /// json='{"as":"it stands"}'
 /// ```
 package indirect enum Literal: Equatable, Sendable {
@@ -22,6 +22,9 @@ package indirect enum Literal: Equatable, Sendable {
     case fields([NamedLiteral])
     /// A value alone, for lists of one field.
     case value(Literal)
+
+    /// `...`: there may be other entries than those that the list names.
+    var isEllipsis: Bool { self == .value(.word(Array("...".utf8), isQuoted: false)) }
   }
 
   /// `*`: whatever is there.

@@ -1,7 +1,10 @@
+import Foundation
+
 /// What stands for `$NAME` in scripts and frames: tokens, mostly, which do not belong into files.
 ///
 /// ```
 /// $TOKEN  ${TOKEN}     the variable's value
+/// $NOW                 when the script was read, in milliseconds since 1970, unless it is given
 /// ${x*17000}           the text so many times
 /// $$                   a dollar sign; so is one before anything else
 /// ```
@@ -22,7 +25,8 @@ package struct ProbeVariables: Sendable {
   ///
   /// Throws ``ProbeError`` where one is something else.
   package init(settings: [String], environment: [String: String]) throws {
-    self.init(environment: environment)
+    let now = Int64(Date.now.timeIntervalSince1970 * 1_000)
+    self.init(given: ["NOW": String(now)], environment: environment)
     for setting in settings {
       guard let equals = setting.firstIndex(of: "="), equals > setting.startIndex,
         setting[..<equals].allSatisfy(Self.isOfName)

@@ -30,6 +30,9 @@ package struct StoreFrames: ProbeLanguage, Sendable {
 
   package init(fillsIn: Bool = true) { self.fillsIn = fillsIn }
 
+  /// The numbers of requests, commands and queries.
+  static let requests: Range<UInt8> = 0x10..<0x40
+
   package static var endsWithAliveness: Bool { false }
 
   package mutating func forget() {
@@ -41,9 +44,31 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   package func read(_ bytes: [UInt8], _ direction: ProbeDirection) -> [UInt8] { bytes }
 
   package func isMeant(_ unit: [UInt8], by line: String?) throws -> Bool {
-    // A store pings whenever it likes; whatever else comes has its place.
-    guard Parts(unit)?.kind == FrameKind.ping.rawValue else { return true }
-    return line?.prefix { $0 != " " } == "ping"
+    // A store pings whenever it likes, and tells of events when they happen; whatever else comes has its place.
+    guard let frame = Parts(unit) else { return true }
+    switch frame.kind {
+    case FrameKind.ping.rawValue: return line?.prefix { $0 != " " } == "ping"
+    case FrameKind.events.rawValue: return try line.map { try Self.isMeant(frame, by: $0) } ?? false
+    default: return true
+    }
+  }
+
+  /// Whether an events frame is one that the line is about: of its shard, with channels and users where it names some, without where it names none of them in `[]`. One that only
+  /// says how far everything is told comes between any two others.
+  private static func isMeant(_ events: Parts, by line: String) throws -> Bool {
+    var (word, pairs) = try LineParser.command(line)
+    guard word == "events" else { return false }
+    let header = try takeHeader(&pairs)
+    if let shard = header["@shard"], shard != events.shard { return false }
+    // What does not parse is shown to whoever expects events.
+    guard let values = try? events.fields().values else { return true }
+    return pairs.allSatisfy { pair in
+      guard pair.name == "channels" || pair.name == "users", case .list(let expected) = pair.value else {
+        return true
+      }
+      let told = values.first { $0.name == pair.name }?.value
+      return expected.isEmpty == (told == .list([]))
+    }
   }
 
   package mutating func aliveness() -> (send: String, expect: String) {
@@ -51,13 +76,16 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     return ("ping bytes=\(bytes)", "pong bytes=\(bytes)")
   }
 
-  package func isAnswer(_ unit: [UInt8]) -> Bool { Parts(unit)?.kind != FrameKind.ping.rawValue }
+  package func isAnswer(_ unit: [UInt8]) -> Bool {
+    let kind = Parts(unit)?.kind
+    return kind != FrameKind.ping.rawValue && kind != FrameKind.events.rawValue
+  }
 
   package func answersAwaited(_ unit: [UInt8]) -> Int {
     // What is no known frame is answered with an error, as are frames of the opening out of their turn.
     guard let kind = Parts(unit).flatMap({ FrameKind(rawValue: $0.kind) }) else { return 1 }
     switch kind {
-    case .pong, .drain, .error: return 0
+    case .pong, .drain, .events, .error: return 0
     default: return 1
     }
   }
@@ -82,7 +110,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     let header = try Self.takeHeader(&pairs)
     let spec = try Self.spec(word)
     var values = try FieldCoding.values(spec.fields, from: pairs, in: spec.name)
-    let isRequest = (0x10..<0x30).contains(spec.number)
+    let isRequest = Self.requests.contains(spec.number)
     if fillsIn, !pairs.contains(where: { $0.name == "counter" }),
       let index = values.firstIndex(where: { $0.name == "counter" })
     {
@@ -177,13 +205,14 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   /// one than the user's home says so itself.
   private func shard(_ values: [NamedValue], of spec: FrameSpec) -> UInt16 {
     guard fillsIn, shardCount > 0, let first = values.first else { return 0 }
+    let isRequest = Self.requests.contains(spec.number)
     // What is asked of several channels at once is asked of one shard: the first one's.
-    if case .list(let entries) = first.value, (0x10..<0x30).contains(spec.number) {
+    if isRequest, case .list(let entries)? = values.first(where: { $0.name == "channels" })?.value {
       return entries.first.map { shard($0, of: spec) } ?? 0
     }
     guard case .bytes(let name) = first.value,
       first.name == "cid" || first.name == "type"
-        || (0x10..<0x30).contains(spec.number) && (first.name == "user" || first.name == "name")
+        || isRequest && (first.name == "user" || first.name == "name")
     else { return 0 }
     return ShardID.owning(name.span.bytes, count: shardCount).rawValue
   }

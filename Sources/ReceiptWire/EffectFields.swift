@@ -33,6 +33,8 @@ enum EffectNumber: UInt8 {
   case messageCountsAssigned = 44
   case membershipAssigned = 45
   case membershipRemoved = 46
+  case optionsChanged = 12
+  case deletionBegun = 47
   case userAssigned = 48
   case userSettled = 49
   case userErased = 50
@@ -57,6 +59,11 @@ extension ByteBuffer {
         buffer.writeTime(created)
         buffer.writeOptionPatch(own)
       }
+    case .optionsChanged(let channel, let time):
+      writeEffect(.optionsChanged) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeTime(time)
+      }
     case .rowAssigned(let channel, let row, let record):
       writeEffect(.rowAssigned) { $0.writeRow(channel, row, record) }
     case .rowLeft(let channel, let row, let time):
@@ -71,12 +78,13 @@ extension ByteBuffer {
         buffer.writeVarint(row.rawValue)
         buffer.writeField(role)
       }
-    case .markerAssigned(let channel, let row, let marker, let epoch):
+    case .markerAssigned(let channel, let row, let marker, let epoch, let time):
       writeEffect(.markerAssigned) { buffer in
         buffer.writeVarint(channel.rawValue)
         buffer.writeVarint(row.rawValue)
         buffer.writeOptional(marker.map { UInt64($0.rawValue) })
         buffer.writeVarint(epoch)
+        buffer.writeTime(time)
       }
     case .messageAssigned(let channel, let sequence, let record):
       writeEffect(.messageAssigned) { buffer in
@@ -153,6 +161,7 @@ extension ByteBuffer {
       writeEffect(.userAssigned) { buffer in
         buffer.writeVarint(number)
         buffer.writeUserSettings(settings)
+        buffer.writeTime(settings.takenAt)
       }
     case .userSettled(let number, let version):
       writeEffect(.userSettled) { buffer in
@@ -160,7 +169,10 @@ extension ByteBuffer {
         buffer.writeVarint(version)
       }
     case .channelTypeAssigned(let record):
-      writeEffect(.channelTypeAssigned) { $0.writeChannelTypeRecord(record) }
+      writeEffect(.channelTypeAssigned) { buffer in
+        buffer.writeChannelTypeRecord(record)
+        buffer.writeTime(record.takenAt)
+      }
     case .countersAssigned(let next, let time):
       writeEffect(.countersAssigned) { buffer in
         buffer.writeVarint(next.rawValue)
@@ -179,6 +191,8 @@ extension ByteBuffer {
         buffer.writeSequence(sequence)
         buffer.writeTime(time)
       }
+    case .deletionBegun(let channel):
+      writeEffect(.deletionBegun) { $0.writeVarint(channel.rawValue) }
     case .channelDeleted(let channel, let cid):
       writeEffect(.channelDeleted) { buffer in
         buffer.writeVarint(channel.rawValue)
@@ -247,9 +261,13 @@ extension ByteBuffer {
     writeField(membership.cid)
     writeVarint(membership.channel.rawValue)
     writeOptional(membership.row.map { UInt64($0.rawValue) })
-    writeInteger(UInt8(membership.isMember ? 1 : 0))
+    let wasDeleted = membership.deletedAt != .none
+    writeInteger(
+      UInt8((membership.isMember ? 1 : 0) | (wasDeleted ? 2 : 0) | (membership.isGone ? 4 : 0))
+    )
     writeTime(membership.joinedAt)
     writeVarint(membership.epoch)
+    if wasDeleted { writeTime(membership.deletedAt) }
   }
 
   package mutating func writeSessionRecord(_ record: SessionRecord) {
@@ -318,7 +336,7 @@ extension ByteBuffer {
     writeVarint(
       UInt64(
         (record.hasLeft ? 1 : 0) | (record.hidesHistory ? 2 : 0) | (hasMore ? 4 : 0)
-          | (record.joinedByReading ? 8 : 0)
+          | (record.joinedByReading ? 8 : 0) | (record.markedAt == .none ? 0 : 16)
       )
     )
     writeField(record.user)
@@ -331,6 +349,7 @@ extension ByteBuffer {
     writeTime(record.deliveredAt)
     writeOptional(record.marker.map { UInt64($0.rawValue) })
     writeVarint(record.unreadEpoch)
+    if record.markedAt != .none { writeTime(record.markedAt) }
     guard hasMore else { return }
     writeVarint(UInt64((record.readIsHidden ? 1 : 0) | (record.deliveredIsHidden ? 2 : 0)))
     writeVarint(record.readSteps)
@@ -391,6 +410,9 @@ extension FieldReader {
       let cid = try text()
       let created = try time()
       return .channelAssigned(channel, cid: cid, created: created, own: try optionPatch())
+    case .optionsChanged:
+      let channel = try channel()
+      return .optionsChanged(channel, at: try time())
     case .rowAssigned:
       let channel = try channel()
       return .rowAssigned(channel, try row(), try rowRecord())
@@ -415,7 +437,8 @@ extension FieldReader {
       let channel = try channel()
       let row = try row()
       let marker = try optional32().map(SequenceNumber.init)
-      return .markerAssigned(channel, row, marker: marker, epoch: try varint32())
+      let epoch = try varint32()
+      return .markerAssigned(channel, row, marker: marker, epoch: epoch, at: try time())
     case .messageAssigned:
       let channel = try channel()
       let sequence = try messageSequence()
@@ -481,14 +504,17 @@ extension FieldReader {
       return .typeSettled(name: name, version: try varint())
     case .userAssigned:
       let number = try varint32()
-      let settings = try userSettings()
+      var settings = try userSettings()
       guard !settings.isErased else { throw .badValue(.flags) }
+      settings.takenAt = try time()
       return .userAssigned(number, settings)
     case .userSettled:
       let number = try varint32()
       return .userSettled(number, version: try varint())
     case .channelTypeAssigned:
-      return .channelTypeAssigned(try channelTypeRecord())
+      var record = try channelTypeRecord()
+      record.takenAt = try time()
+      return .channelTypeAssigned(record)
     case .countersAssigned:
       let next = try channel()
       return .countersAssigned(nextChannel: next, time: try time())
@@ -502,6 +528,8 @@ extension FieldReader {
     case .truncated:
       let channel = try channel()
       return .truncated(channel, through: try messageSequence(), at: try time())
+    case .deletionBegun:
+      return .deletionBegun(try channel())
     case .channelDeleted:
       let channel = try channel()
       return .channelDeleted(channel, cid: try text())
@@ -566,16 +594,22 @@ extension FieldReader {
     let channel = try channel()
     let row = try optional32()
     guard row.map({ $0 < ReadVector.rowsMax }) ?? true else { throw .badValue(.effect) }
-    let isMember = try byte()
-    guard isMember <= 1 else { throw .badValue(.flags) }
+    let flags = try byte()
+    // A tombstone is no membership, and says since when.
+    guard flags <= 3 || flags == 6 else { throw .badValue(.flags) }
     let joinedAt = try time()
+    let epoch = try varint()
+    let deletedAt = flags & 2 == 0 ? Timestamp.none : try time()
+    guard flags & 2 == 0 || deletedAt != .none else { throw .badValue(.effect) }
     return Membership(
       cid: cid,
       channel: channel,
       row: row.map(MemberOrdinal.init),
-      isMember: isMember == 1,
+      isMember: flags & 1 != 0,
       joinedAt: joinedAt,
-      epoch: try varint()
+      epoch: epoch,
+      deletedAt: deletedAt,
+      isGone: flags & 4 != 0
     )
   }
 
@@ -633,7 +667,7 @@ extension FieldReader {
   @_lifetime(self: copy self)
   private mutating func rowRecord() throws(WireError) -> RowRecord {
     let flags = try varint()
-    guard flags <= 15 else { throw .badValue(.flags) }
+    guard flags <= 31 else { throw .badValue(.flags) }
     let user = try text()
     let role = try text()
     let joined = try sequence()
@@ -658,6 +692,7 @@ extension FieldReader {
       unreadEpoch: try varint32()
     )
     record.joinedByReading = flags & 8 != 0
+    if flags & 16 != 0 { record.markedAt = try time() }
     guard flags & 4 != 0 else { return record }
     let hidden = try varint()
     guard hidden <= 3 else { throw .badValue(.flags) }

@@ -10,6 +10,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case ping = 0x05
   case pong = 0x06
   case drain = 0x07
+  case events = 0x08
   case error = 0x0F
   case putChannel = 0x10
   case changeMembers = 0x11
@@ -40,6 +41,10 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unreadCounts = 0x2A
   case purge = 0x2B
   case rebuildIndex = 0x2C
+  case subscribe = 0x30
+  case unsubscribe = 0x31
+  case subscribeUser = 0x32
+  case announceRow = 0x33
   case putChannelReply = 0x90
   case changeMembersReply = 0x91
   case registerMessageReply = 0x92
@@ -69,11 +74,15 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unreadCountsReply = 0xAA
   case purgeReply = 0xAB
   case rebuildIndexReply = 0xAC
+  case subscribeReply = 0xB0
+  case unsubscribeReply = 0xB1
+  case subscribeUserReply = 0xB2
+  case announceRowReply = 0xB3
 
   /// 0x10 to 0x1F: carries the session's counter, may change state.
   package var isCommand: Bool { rawValue & 0xF0 == 0x10 }
-  /// 0x20 to 0x2F: carries no counter; asked again it comes to the same.
-  package var isQuery: Bool { rawValue & 0xF0 == 0x20 }
+  /// 0x20 to 0x3F: carries no counter; asked again it comes to the same.
+  package var isQuery: Bool { rawValue & 0xE0 == 0x20 }
   package var isRequest: Bool { isCommand || isQuery }
 
   /// The kind of the reply to this request.

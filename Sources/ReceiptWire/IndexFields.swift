@@ -9,28 +9,39 @@ package struct ChannelEntryFields: Hashable, Sendable {
   /// Whether they are a member now.
   package var isMember: Bool
   package var joinedAt: Timestamp
+  /// When they ceased to be a member of a channel of this name that was deleted; none: none was, or that is not asked for.
+  package var deletedAt: Timestamp
 
-  package init(cid: String, row: UInt32?, isMember: Bool, joinedAt: Timestamp) {
+  package init(
+    cid: String,
+    row: UInt32?,
+    isMember: Bool,
+    joinedAt: Timestamp,
+    deletedAt: Timestamp = .none
+  ) {
     self.cid = cid
     self.row = row
     self.isMember = isMember
     self.joinedAt = joinedAt
+    self.deletedAt = deletedAt
   }
 
   package init(_ reader: inout FieldReader) throws(WireError) {
     cid = try reader.text()
     row = try reader.optional32()
-    let member = try reader.byte()
-    guard member <= 1 else { throw .badValue(.flags) }
-    isMember = member == 1
+    let flags = try reader.byte()
+    guard flags <= 3 else { throw .badValue(.flags) }
+    isMember = flags & 1 != 0
     joinedAt = try reader.time()
+    deletedAt = flags & 2 == 0 ? .none : try reader.time()
   }
 
   package func write(into buffer: inout ByteBuffer) {
     buffer.writeField(cid)
     buffer.writeOptional(row.map(UInt64.init))
-    buffer.writeInteger(UInt8(isMember ? 1 : 0))
+    buffer.writeInteger(UInt8((isMember ? 1 : 0) | (deletedAt == .none ? 0 : 2)))
     buffer.writeTime(joinedAt)
+    if deletedAt != .none { buffer.writeTime(deletedAt) }
   }
 
   /// Bytes that one takes at least.

@@ -109,6 +109,11 @@ struct FrameTextTests {
     Row("erase_member cid=a:b user=u", "0000000f 1f000000 00000000 03613a62 00 0175"),
     Row("list_channels user=u", "0000000d 29000000 00000000 0175 00 64 00"),
     Row("list_channels user=u flags=1 limit=1000 cursor=0", "0000000e 29000000 00000000 0175 01 e807 01"),
+    Row("list_channels user=u flags=2 since=300", "0000000f 29000000 00000000 0175 02 64 00 ac02"),
+    Row(
+      "list_channels_reply entries=[{cid=a:b row=0 member=3 joined=1 deleted=2} {cid=a:b row=none member=2 deleted=3}] next_cursor=none",
+      "0000001a a9000000 00000000 02 03613a62 01030102 03613a62 00020003 00"
+    ),
     Row(
       "list_channels_reply entries=[{cid=a:b row=none} {cid=a:b row=0 member=1 joined=1}] next_cursor=256",
       "00000019 a9000000 00000000 02 03613a62 000000 03613a62 010101 8102"
@@ -121,13 +126,41 @@ struct FrameTextTests {
       "unread_counts_reply counts=[{unread_messages=3} {found=channel_not_found}]",
       "0000000d aa000000 00000000 02 000300 1f"
     ),
-    Row("purge", "00000008 2b000000 00000000"),
-    Row("purge_reply done=1", "00000009 ab000000 00000000 01"),
+    Row("purge round=300", "0000000a 2b000000 00000000 ac02"),
+    Row("purge_reply round=1", "00000009 ab000000 00000000 01"),
     Row("rebuild_index phase=send_again epoch=2", "0000000a 2c000000 00000000 01 02"),
     Row(
       "rebuild_index_reply phase=sweep epoch=2 channels_done=1 channels=2 entries=3",
       "0000000d ac000000 00000000 02 02 01 02 03"
     ),
+    Row("events through=1", "0000000c 08000000 00000000 01 00 00 00"),
+    Row(
+      "events lost=1 channels=[{cid=a:b events=[{event=truncated sequence=3 time=4}]}] users=[]",
+      "00000014 08000000 00000000 00 01 01 03613a62 01 04 03 04 00"
+    ),
+    // The row as others see it is there only where it says that anybody is told.
+    Row(
+      "events channels=[{cid=a:b events=[{event=row own=2 time=5 user=u flags=1 unread_epoch=1}]}]",
+      "00000022 08000000 00000000 00 00 01 03613a62 01 01 00 02 00 05 0175 000000 000000 01 00 00 01 00"
+    ),
+    Row(
+      "events channels=[{cid=a:b events=[{event=row shown=1 user=u shown_user=u shown_last_read=9}]}]",
+      "00000028 08000000 00000000 00 00 01 03613a62 01 01 00 00 01 00 0175 000000 000000 00 0175 090000 000000 00 00"
+    ),
+    Row(
+      "events channels=[{cid=a:b events=[{event=member_added user=u role=r time=1 member_count=2 sequence=9 message=m} {event=channel_deleted time=3}]}]",
+      "0000001d 08000000 00000000 00 00 01 03613a62 02 07 0175 0172 01 02 09 016d 06 03 00"
+    ),
+    Row(
+      "events users=[{user=u events=[{event=membership cid=a:b member=1 gone=1} {event=tokens_revoked time=7}]}]",
+      "0000001b 08000000 00000000 00 00 00 01 0175 02 01 03613a62 00 01 00 00 01 02 07"
+    ),
+    Row("subscribe flags=1 since=2 channels=[a:b]", "0000000f 30000000 00000000 01 02 01 03613a62"),
+    Row("unsubscribe channels=[a:b c:d]", "00000011 31000000 00000000 02 03613a62 03633a64"),
+    Row("subscribe_user user=u", "0000000b 32000000 00000000 0175 01"),
+    Row("subscribe_user user=u on=0", "0000000b 32000000 00000000 0175 00"),
+    Row("announce_row user=u channels=[a:b]", "0000000f 33000000 00000000 0175 01 03613a62"),
+    Row("subscribe_reply through=1 complete=1", "0000000b b0000000 00000000 01 01 00"),
     Row("error user_erased", "0000000b 0f000000 00000000 2d0000"),
     Row("hex:00 07ff", "0007ff"),
   ]
@@ -166,6 +199,10 @@ struct FrameTextTests {
     ("list_members list=all", "a number is expected"),
     ("rebuild_index phase=none", "a number is expected"),
     ("mark_read @thread=[m]", "a single value is expected"),
+    ("events users=[{user=u events=[{event=row}]}]", "a number is expected"),
+    (
+      "events channels=[{cid=a:b events=[{foo=1}]}]", "its fields are: event, thread, own, shown, time, user,"
+    ),
     ("unread_counts channels=[a:b]", "entries are written {cid=… user=… row=…}"),
     ("hex:0", "hexadecimal is expected"),
     ("0x07 payload=00", "has no field 'payload'"),
@@ -219,6 +256,15 @@ struct FrameTextTests {
         "unread_counts @shard=\(shard) @correlation="
       )
     )
+    #expect(try parts("subscribe channels=[messaging:general]").hasPrefix("subscribe @shard=\(shard) @corr"))
+    #expect(try parts("subscribe_user user=carol").hasPrefix("subscribe_user @shard=\(home) @correlation="))
+    // The channels' shard, whoever the user is.
+    #expect(
+      try parts("announce_row user=carol channels=[messaging:general]").hasPrefix(
+        "announce_row @shard=\(shard) @correlation="
+      )
+    )
+    #expect(try parts("events channels=[{cid=messaging:general}]").hasPrefix("events through=0"))
     #expect(try parts("unread_counts").hasPrefix("unread_counts @correlation="))
     #expect(try parts("purge @shard=3").hasPrefix("purge @shard=3 @correlation="))
     #expect(try parts("delete_channel cid=messaging:general").contains("@shard=\(shard) "))
@@ -263,6 +309,28 @@ struct FrameTextTests {
       "read_state_reply rows=[]", "read_state_reply rows=[{user=a}]", ["rows: expected 0 entries, received 1"]
     ),
     ("statuses messages=[a *]", "statuses messages=[a b]", []),
+    // Some of the entries, wherever they stand, each once.
+    ("statuses messages=[... b]", "statuses messages=[a b c]", []),
+    ("statuses messages=[c ... a]", "statuses messages=[a b c]", []),
+    ("statuses messages=[...]", "statuses", []),
+    (
+      "statuses messages=[... b b]", "statuses messages=[a b c]",
+      ["messages: expected entry 1 is not among the 3 received"]
+    ),
+    (
+      "read_state_reply rows=[... {user=b last_read=2}]",
+      "read_state_reply rows=[{user=b} {user=b last_read=2}]", []
+    ),
+    (
+      "events channels=[{cid=a:b events=[... {event=truncated sequence=4}]}]",
+      "events channels=[{cid=a:b events=[{event=truncated sequence=3} {event=channel_deleted}]}]",
+      ["channels[0].events: expected entry 0 is not among the 2 received"]
+    ),
+    (
+      "events channels=[{events=[{event=truncated user=u}]}]",
+      "events channels=[{cid=a:b events=[{event=truncated}]}]",
+      ["channels[0].events[0].user: expected, but it is not there"]
+    ),
   ]
 
   @Test(arguments: comparisons.indices)
@@ -272,6 +340,32 @@ struct FrameTextTests {
       try StoreFrames().differences(row.expected, from: frame(row.received)) == row.lines,
       "\(row.expected)"
     )
+  }
+
+  /// Events come when they happen: a line that is about something else passes them over.
+  @Test func eventsAreForLinesThatAreAboutThem() throws {
+    let rows: [(events: String, line: String?, isMeant: Bool)] = [
+      ("events", "subscribe_reply", false), ("events", "pong", false), ("events", nil, false),
+      ("events", "events", true), ("events", "events through=*", true),
+      ("events @shard=2", "events @shard=2", true), ("events @shard=2", "events @shard=3", false),
+      // Nothing but how far it is told.
+      ("events", "events channels=[]", true), ("events", "events channels=[] users=[]", true),
+      ("events", "events channels=[{cid=a:b}]", false), ("events", "events users=[...]", false),
+      ("events channels=[{cid=a:b}]", "events channels=[]", false),
+      ("events channels=[{cid=a:b}]", "events channels=[{cid=c:d}]", true),
+      ("events channels=[{cid=a:b}]", "events channels=*", true),
+      ("events channels=[{cid=a:b}]", "events users=[{user=u}]", false),
+      ("events users=[{user=u}]", "events users=[{user=u}] channels=[]", true),
+    ]
+    for row in rows {
+      #expect(
+        try StoreFrames().isMeant(frame(row.events), by: row.line) == row.isMeant,
+        "\(row.events), \(row.line ?? "close")"
+      )
+    }
+    #expect(!StoreFrames().isAnswer(frame("events")))
+    #expect(StoreFrames().answersAwaited(frame("events")) == 0)
+    #expect(StoreFrames().answersAwaited(frame("announce_row")) == 1)
   }
 
   @Test func anExpectationOfAFieldThatIsNotThereIsAMistakeOfTheScript() {

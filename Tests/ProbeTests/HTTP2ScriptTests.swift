@@ -54,6 +54,9 @@ struct HTTP2ScriptTests {
     ] {
       #expect(try variables.expand(text) == expanded)
     }
+    let now = try #require(Int64(try variables.expand("$NOW")))
+    #expect(now > 1_700_000_000_000)
+    #expect(try ProbeVariables(settings: ["NOW=7"], environment: [:]).expand("$NOW") == "7")
     for text in ["$NONE", "${NONE}", "${A", "${x*}", "${x*-1}", "${x*99999999999}"] {
       #expect(throws: ProbeError.self, "\(text)") { try variables.expand(text) }
     }

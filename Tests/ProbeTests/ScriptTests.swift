@@ -59,7 +59,8 @@ struct ScriptTests {
     #expect(scripts.count >= 8)
     for name in scripts {
       let script = try ProbeScript(
-        String(decoding: Data(contentsOf: folder.appending(path: name)), as: UTF8.self)
+        String(decoding: Data(contentsOf: folder.appending(path: name)), as: UTF8.self),
+        variables: ScriptFolderTests.variables
       )
       for step in script.steps {
         var language = StoreFrames()
@@ -130,6 +131,33 @@ struct ScriptTests {
       script: "open\nsend drain foo=1",
       holds: false,
       says: "    drain has no field 'foo'; its fields are: "
+    ),
+    // Events that nobody expects are passed over, whatever is expected instead.
+    Play(
+      script: """
+        open
+        send subscribe channels=[a:b]
+        expect subscribe_reply complete=1
+        expect events channels=[{cid=a:b events=[{event=truncated sequence=3}]}]
+        expect events channels=[]
+        """,
+      holds: true,
+      says: "← events through=1 lost=0 channels=[] users=[]"
+    ),
+    Play(
+      script: """
+        open
+        send subscribe channels=[a:b]
+        expect subscribe_reply
+        expect events channels=[{cid=a:b events=[{sequence=4}]}]
+        """,
+      holds: false,
+      says: "    channels[0].events[0].sequence: expected 4, received 3"
+    ),
+    Play(
+      script: "open\nsend subscribe channels=[a:b]\nexpect subscribe_reply\ntimeout 20ms\nexpect close",
+      holds: false,
+      says: "    expected the end of the connection, nothing came in time"
     ),
     Play(script: "open\nconnect\nopen\nclose\nexpect close", holds: true, says: "← ready session=resumed"),
     Play(script: "open\nconnect\nnew-session\nopen", holds: true, says: "← ready session=new"),
@@ -206,7 +234,7 @@ private final class Lines {
   var all: [String] = []
 }
 
-/// Enough of a store for scripts: the opening, pongs, and `channel_not_found` for get_channel; anything else
+/// Enough of a store for scripts: the opening, pongs, events around the answer to a subscription, and `channel_not_found` for get_channel; anything else
 /// before the opening, or broken, ends the connection.
 private struct Listener {
   let channel: any Channel
@@ -277,6 +305,11 @@ private struct Listener {
       case "get_channel":
         let correlation = unit[8..<12].reduce(0) { $0 << 8 | UInt32($1) }
         send("error channel_not_found @correlation=\(correlation)", context)
+      case "subscribe":
+        let correlation = unit[8..<12].reduce(0) { $0 << 8 | UInt32($1) }
+        send("events through=1", context)
+        send("subscribe_reply @correlation=\(correlation) through=1 complete=1", context)
+        send("events through=2 channels=[{cid=a:b events=[{event=truncated sequence=3}]}]", context)
       default: break
       }
     }

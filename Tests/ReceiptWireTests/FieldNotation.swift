@@ -53,8 +53,23 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .proof: return _ = try Proof(payload)
   case .ready: return _ = try Ready(payload)
   case .error: return _ = try ErrorFrame(payload)
+  case .events: return _ = try EventsFields(payload)
+  case .subscribeReply: return _ = try SubscribedFields(payload)
+  case .subscribe:
+    _ = try reader.varint()
+    _ = try reader.time()
+    for _ in 0..<(try reader.count()) { _ = try reader.string() }
+  case .unsubscribe: for _ in 0..<(try reader.count()) { _ = try reader.string() }
+  case .subscribeUser:
+    _ = try reader.string()
+    _ = try reader.byte()
+  case .announceRow:
+    _ = try reader.string()
+    for _ in 0..<(try reader.count()) { _ = try reader.string() }
+  case .subscribeUserReply: _ = try reader.time()
+  case .unsubscribeReply, .announceRowReply: break
   case .ping, .pong: _ = try reader.raw(8)
-  case .drain, .listChannelTypes, .listUnsettled, .purge: break
+  case .drain, .listChannelTypes, .listUnsettled: break
   case .putChannel:
     _ = try reader.string()
     _ = try reader.varint()
@@ -140,15 +155,17 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.string()
   case .listChannels:
     _ = try reader.string()
-    _ = try reader.varint()
+    let flags = try reader.varint()
     _ = try reader.varint()
     _ = try reader.optional32()
+    if flags & 2 != 0 { _ = try reader.time() }
   case .unreadCounts:
     for _ in 0..<(try reader.count()) {
       _ = try reader.string()
       _ = try reader.string()
       _ = try reader.varint()
     }
+  case .purge, .purgeReply: _ = try reader.varint()
   case .rebuildIndex:
     _ = try reader.byte()
     _ = try reader.varint()
@@ -189,7 +206,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     for _ in 0..<(try reader.count()) { _ = try reader.channelTypeRecord() }
   case .acknowledgeReply: for _ in 0..<(try reader.count()) { _ = try reader.varint() }
   case .patchUserReply, .assignUserReply, .getUserReply: _ = try reader.userSettings()
-  case .settleReply, .deleteChannelReply, .eraseMemberReply, .purgeReply: _ = try reader.byte()
+  case .settleReply, .deleteChannelReply, .eraseMemberReply: _ = try reader.byte()
   case .listChannelsReply:
     for _ in 0..<(try reader.count()) { _ = try ChannelEntryFields(&reader) }
     _ = try reader.optional32()

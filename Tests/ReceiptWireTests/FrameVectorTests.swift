@@ -184,7 +184,11 @@ struct FrameVectorTests {
         let entry = try ChannelEntryFields(&reader)
         #expect(entry.cid == expected.text("cid"))
         #expect(entry.row.map { UInt64($0) } == expected.optional("row"))
-        #expect(entry.isMember == (expected.number("member") == 1))
+        let member = expected.number("member")
+        #expect(entry.isMember == (member & 1 == 1) && (entry.deletedAt != .none) == (member & 2 == 2))
+        if member & 2 == 2 {
+          #expect(UInt64(entry.deletedAt.milliseconds) == expected.number("deleted"))
+        }
         #expect(UInt64(entry.joinedAt.milliseconds) == expected.number("joined"))
         entry.write(into: &content)
       }
@@ -215,6 +219,19 @@ struct FrameVectorTests {
       #expect(rebuild.channels == fields.number("channels"))
       #expect(rebuild.entries == fields.number("entries"))
       rebuild.write(into: &content)
+    case "events":
+      let events = try EventsFields(payload)
+      #expect(UInt64(events.through.milliseconds) == fields.number("through"))
+      #expect(events.isLost == (fields.number("lost") == 1))
+      #expect(events.channels.map(\.cid) == fields.list("channels").map { $0.text("cid") })
+      #expect(events.users.map(\.user) == fields.list("users").map { $0.text("user") })
+      events.write(into: &content)
+    case "subscribe_reply":
+      let subscribed = try SubscribedFields(payload)
+      #expect(UInt64(subscribed.through.milliseconds) == fields.number("through"))
+      #expect(subscribed.isComplete == (fields.number("complete") == 1))
+      #expect(subscribed.channels.map(\.cid) == fields.list("channels").map { $0.text("cid") })
+      subscribed.write(into: &content)
     default:
       return
     }

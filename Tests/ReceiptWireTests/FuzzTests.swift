@@ -31,6 +31,37 @@ struct FuzzTests {
     #expect(accepted > 500 && accepted < 19_500, "seed \(seed): \(accepted)")
   }
 
+  /// What changed events are read as, if they are read at all, is written and read again as the same.
+  @Test(arguments: 0..<8)
+  func mutatedEvents(_ seed: UInt64) throws {
+    var generator = SeededGenerator(seed: seed &+ 500)
+    let page = GuardedPage()
+    let corpus = (Vectors.frames.map(\.hex) + Vectors.badFrames.map(\.hex)).map { [UInt8](hex: $0) }
+      .filter { $0.count > FrameHeader.byteCount && [0x08, 0xB0].contains($0[4]) }
+      .map { Array($0.dropFirst(FrameHeader.byteCount)) }
+    var accepted = 0
+    for _ in 0..<20_000 {
+      let bytes = mutated(corpus.randomElement(using: &generator)!, corpus, using: &generator)
+      try page.withBytes(bytes) { span in
+        if let events = try? EventsFields(span) {
+          accepted += 1
+          var again = ByteBuffer()
+          events.write(into: &again)
+          let second = try EventsFields(again.readableBytesSpan)
+          #expect(second == events, "seed \(seed)")
+        }
+        if let subscribed = try? SubscribedFields(span) {
+          accepted += 1
+          var again = ByteBuffer()
+          subscribed.write(into: &again)
+          let second = try SubscribedFields(again.readableBytesSpan)
+          #expect(second == subscribed, "seed \(seed)")
+        }
+      }
+    }
+    #expect(accepted > 200 && accepted < 19_800, "seed \(seed): \(accepted)")
+  }
+
   /// What a changed batch or page is read as, if it is read at all, is written and read again as the same.
   @Test(arguments: 0..<8)
   func mutatedBatchesAndPages(_ seed: UInt64) throws {

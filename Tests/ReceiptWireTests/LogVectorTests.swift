@@ -20,7 +20,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 37)
+    #expect(known.count == 39)
   }
 
   /// What a thread can have is what the model says, and each of it has a vector in one.
@@ -187,6 +187,7 @@ struct LogVectorTests {
         unreadEpoch: epoch()
       )
       record.joinedByReading = flags & 8 != 0
+      if flags & 16 != 0 { record.markedAt = time(fields, "marked_at") }
       if flags & 4 != 0 {
         record.readIsHidden = fields.number("hidden") & 1 != 0
         record.deliveredIsHidden = fields.number("hidden") & 2 != 0
@@ -202,8 +203,22 @@ struct LogVectorTests {
       return .readMoved(channel(), row(), to: sequence(), at: time(fields, "time"), isHidden: isHidden)
     case "delivered_moved", "delivered_moved_hidden":
       let isHidden = vector.effect == "delivered_moved_hidden"
-      return .deliveredMoved(channel(), row(), to: sequence(), at: time(fields, "time"), isHidden: isHidden)
-    case "marker_assigned": return .markerAssigned(channel(), row(), marker: marker(), epoch: epoch())
+      return .deliveredMoved(
+        channel(),
+        row(),
+        to: sequence(),
+        at: time(fields, "time"),
+        isHidden: isHidden
+      )
+    case "marker_assigned":
+      return .markerAssigned(
+        channel(),
+        row(),
+        marker: marker(),
+        epoch: epoch(),
+        at: time(fields, "time")
+      )
+    case "options_changed": return .optionsChanged(channel(), at: time(fields, "time"))
     case "message_assigned":
       var record = MessageRecord(
         id: fields.text("id"),
@@ -220,7 +235,8 @@ struct LogVectorTests {
         ChannelTypeRecord(
           name: fields.text("type"),
           version: fields.number("version"),
-          options: ChannelTypeOptions().applying(patch(fields.list("options")))
+          options: ChannelTypeOptions().applying(patch(fields.list("options"))),
+          takenAt: time(fields, "taken")
         )
       )
     case "counters_assigned":
@@ -274,7 +290,8 @@ struct LogVectorTests {
           readShownSince: time(fields, "read_shown_since"),
           deliveredShownSince: time(fields, "delivered_shown_since"),
           tokensRevokedBefore: time(fields, "tokens_revoked_before"),
-          isErasing: fields.number("flags") & 4 != 0
+          isErasing: fields.number("flags") & 4 != 0,
+          takenAt: time(fields, "taken")
         )
       )
     case "user_settled":
@@ -287,6 +304,7 @@ struct LogVectorTests {
         at: time(fields, "time")
       )
     case "truncated": return .truncated(channel(), through: sequence(), at: time(fields, "time"))
+    case "deletion_begun": return .deletionBegun(channel())
     case "channel_deleted": return .channelDeleted(channel(), cid: fields.text("cid"))
     case "in_thread": return .inThread(sequence("parent"), effect(named: fields.text("inner")))
     case "row_erased": return .rowErased(channel(), row(), at: time(fields, "time"))
@@ -321,9 +339,11 @@ struct LogVectorTests {
       cid: fields.text("cid"),
       channel: ChannelNumber(fields.number("channel_there")),
       row: fields.optional("row").map { MemberOrdinal(UInt32($0)) },
-      isMember: fields.number("member") == 1,
+      isMember: fields.number("member") & 1 == 1,
       joinedAt: time(fields, "joined"),
-      epoch: fields.number("epoch")
+      epoch: fields.number("epoch"),
+      deletedAt: fields.number("member") & 2 == 0 ? .none : time(fields, "deleted"),
+      isGone: fields.number("member") & 4 != 0
     )
   }
 

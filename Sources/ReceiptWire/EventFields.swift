@@ -1,0 +1,654 @@
+package import NIOCore
+package import ReceiptModel
+
+/// What happened in one channel, as a frame tells it (Proto/frames.md, "Events").
+package struct ChannelEventsFields: Hashable, Sendable {
+  package var cid: String
+  /// In the order in which they happened.
+  package var events: [EventFields]
+
+  package init(cid: String, _ events: [EventFields]) {
+    self.cid = cid
+    self.events = events
+  }
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    cid = try reader.text()
+    let count = try reader.count(elementBytesMin: EventFields.byteCountMin)
+    events = []
+    events.reserveCapacity(count)
+    for _ in 0..<count { events.append(try EventFields(&reader)) }
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(cid)
+    buffer.writeVarint(events.count)
+    for event in events { event.write(into: &buffer) }
+  }
+
+  /// Bytes that one takes at least.
+  package static let byteCountMin = 2
+}
+
+/// One event of a channel.
+package enum EventFields: Hashable, Sendable {
+  /// A member's row, in the channel or in one of its threads.
+  case row(RowEventFields)
+  case messageNew(MessageEventFields)
+  case messageDeleted(thread: String, SequenceNumber, message: String, at: Timestamp)
+  /// The messages up to here are gone.
+  case truncated(through: SequenceNumber, at: Timestamp)
+  /// Its options, or those of its type, are others now.
+  case channelUpdated(at: Timestamp, ChannelFields)
+  case channelDeleted(at: Timestamp)
+  case memberAdded(MemberEventFields)
+  case memberRemoved(user: String, at: Timestamp, memberCount: UInt32)
+  /// All messages of one sender from one to another have this status now (R1, R19).
+  case status(StatusEventFields)
+  case receipt(ReceiptEventFields)
+
+  /// The first byte of each.
+  package enum Kind: UInt8, Sendable, CaseIterable {
+    case row = 1
+    case messageNew = 2
+    case messageDeleted = 3
+    case truncated = 4
+    case channelUpdated = 5
+    case channelDeleted = 6
+    case memberAdded = 7
+    case memberRemoved = 8
+    case status = 9
+    case receipt = 10
+  }
+
+  /// Bytes that one takes at least.
+  package static let byteCountMin = 2
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    guard let kind = Kind(rawValue: try reader.byte()) else { throw .badValue(.flags) }
+    switch kind {
+    case .row: self = .row(try RowEventFields(&reader))
+    case .messageNew: self = .messageNew(try MessageEventFields(&reader))
+    case .messageDeleted:
+      let thread = try reader.text()
+      let sequence = try reader.sequence()
+      let message = try reader.text()
+      self = .messageDeleted(thread: thread, sequence, message: message, at: try reader.time())
+    case .truncated:
+      let sequence = try reader.sequence()
+      self = .truncated(through: sequence, at: try reader.time())
+    case .channelUpdated:
+      let time = try reader.time()
+      self = .channelUpdated(at: time, try ChannelFields(&reader))
+    case .channelDeleted: self = .channelDeleted(at: try reader.time())
+    case .memberAdded: self = .memberAdded(try MemberEventFields(&reader))
+    case .memberRemoved:
+      let user = try reader.text()
+      let time = try reader.time()
+      self = .memberRemoved(user: user, at: time, memberCount: try reader.varint32())
+    case .status: self = .status(try StatusEventFields(&reader))
+    case .receipt: self = .receipt(try ReceiptEventFields(&reader))
+    }
+  }
+
+  package var kind: Kind {
+    switch self {
+    case .row: .row
+    case .messageNew: .messageNew
+    case .messageDeleted: .messageDeleted
+    case .truncated: .truncated
+    case .channelUpdated: .channelUpdated
+    case .channelDeleted: .channelDeleted
+    case .memberAdded: .memberAdded
+    case .memberRemoved: .memberRemoved
+    case .status: .status
+    case .receipt: .receipt
+    }
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeInteger(kind.rawValue)
+    switch self {
+    case .row(let event): event.write(into: &buffer)
+    case .messageNew(let event): event.write(into: &buffer)
+    case .messageDeleted(let thread, let sequence, let message, let time):
+      buffer.writeField(thread)
+      buffer.writeSequence(sequence)
+      buffer.writeField(message)
+      buffer.writeTime(time)
+    case .truncated(let sequence, let time):
+      buffer.writeSequence(sequence)
+      buffer.writeTime(time)
+    case .channelUpdated(let time, let channel):
+      buffer.writeTime(time)
+      channel.write(into: &buffer)
+    case .channelDeleted(let time): buffer.writeTime(time)
+    case .memberAdded(let event): event.write(into: &buffer)
+    case .memberRemoved(let user, let time, let count):
+      buffer.writeField(user)
+      buffer.writeTime(time)
+      buffer.writeVarint(count)
+    case .status(let event): event.write(into: &buffer)
+    case .receipt(let event): event.write(into: &buffer)
+    }
+  }
+}
+
+/// Somebody who has become a member, and where that puts them (R6).
+package struct MemberEventFields: Hashable, Sendable {
+  package var user: String
+  /// Empty: none.
+  package var role: String
+  package var at: Timestamp
+  /// Of the channel, as it is now.
+  package var memberCount: UInt32
+  /// Up to here they count as having read and received; zero with hidden history.
+  package var readSequence: SequenceNumber
+  /// The message there; empty: there is none.
+  package var readMessage: String
+
+  package init(
+    user: String,
+    role: String,
+    at: Timestamp,
+    memberCount: UInt32,
+    readSequence: SequenceNumber,
+    readMessage: String
+  ) {
+    self.user = user
+    self.role = role
+    self.at = at
+    self.memberCount = memberCount
+    self.readSequence = readSequence
+    self.readMessage = readMessage
+  }
+
+  init(_ reader: inout FieldReader) throws(WireError) {
+    user = try reader.text()
+    role = try reader.text()
+    at = try reader.time()
+    memberCount = try reader.varint32()
+    readSequence = try reader.sequence()
+    readMessage = try reader.text()
+  }
+
+  func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(user)
+    buffer.writeField(role)
+    buffer.writeTime(at)
+    buffer.writeVarint(memberCount)
+    buffer.writeSequence(readSequence)
+    buffer.writeField(readMessage)
+  }
+}
+
+/// A member's row that has changed, as it is now: what it is to the member themselves, and to others.
+package struct RowEventFields: Hashable, Sendable {
+  /// What has changed for the member's own devices.
+  package struct Own: OptionSet, Hashable, Sendable {
+    package let rawValue: UInt8
+    package init(rawValue: UInt8) { self.rawValue = rawValue }
+    /// A mark-read moved the watermark or the marker (R2).
+    package static let read = Own(rawValue: 1)
+    /// A mark-unread set the marker (R4).
+    package static let unread = Own(rawValue: 2)
+    static let known: UInt8 = 3
+  }
+
+  /// What has changed for others, as far as they see it (R4, R7, R8).
+  package struct Shown: OptionSet, Hashable, Sendable {
+    package let rawValue: UInt8
+    package init(rawValue: UInt8) { self.rawValue = rawValue }
+    /// The read position that is shown rose.
+    package static let read = Shown(rawValue: 1)
+    /// The delivered position that is shown rose.
+    package static let delivered = Shown(rawValue: 2)
+    /// The row fell, was hidden, or is shown again.
+    package static let row = Shown(rawValue: 4)
+    /// Only servers see it: the option `counts_visible_to` is `sender` (R10).
+    package static let serversOnly = Shown(rawValue: 8)
+    static let known: UInt8 = 15
+  }
+
+  /// The thread's parent message; empty: the channel itself.
+  package var thread: String
+  package var own: Own
+  /// Without read, delivered and row nobody else is told.
+  package var shown: Shown
+  package var at: Timestamp
+  /// As the member sees it, with own details.
+  package var ownRow: RowEventRow
+  /// As others see it, without; there where `shown` says that anybody is told.
+  package var shownRow: RowEventRow?
+
+  package init(
+    thread: String,
+    own: Own,
+    shown: Shown,
+    at: Timestamp,
+    ownRow: RowEventRow,
+    shownRow: RowEventRow?
+  ) {
+    self.thread = thread
+    self.own = own
+    self.shown = shown
+    self.at = at
+    self.ownRow = ownRow
+    self.shownRow = shownRow
+  }
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    thread = try reader.text()
+    let own = try reader.byte()
+    let shown = try reader.byte()
+    guard own <= Own.known, shown <= Shown.known else { throw .badValue(.flags) }
+    self.own = Own(rawValue: own)
+    self.shown = Shown(rawValue: shown)
+    at = try reader.time()
+    ownRow = try RowEventRow(&reader)
+    guard ownRow.own != nil else { throw .badValue(.flags) }
+    shownRow = self.shown.isEmpty ? nil : try RowEventRow(&reader)
+    guard shownRow?.own == nil else { throw .badValue(.flags) }
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(thread)
+    buffer.writeInteger(own.rawValue)
+    buffer.writeInteger(shown.rawValue)
+    buffer.writeTime(at)
+    ownRow.write(into: &buffer)
+    shownRow?.write(into: &buffer)
+  }
+}
+
+/// *row* of Proto/frames.md, kept.
+package struct RowEventRow: Hashable, Sendable {
+  package struct OwnDetails: Hashable, Sendable {
+    package var unreadMessages: UInt32
+    /// Empty: there is none.
+    package var firstUnreadMessage: String
+    package var unreadEpoch: UInt32
+
+    package init(unreadMessages: UInt32, firstUnreadMessage: String, unreadEpoch: UInt32) {
+      self.unreadMessages = unreadMessages
+      self.firstUnreadMessage = firstUnreadMessage
+      self.unreadEpoch = unreadEpoch
+    }
+  }
+
+  package var user: String
+  package var lastRead: Timestamp
+  package var lastReadMessage: String
+  package var lastReadSequence: SequenceNumber
+  package var lastDelivered: Timestamp
+  package var lastDeliveredMessage: String
+  package var lastDeliveredSequence: SequenceNumber
+  package var own: OwnDetails?
+
+  package init(
+    user: String,
+    lastRead: Timestamp,
+    lastReadMessage: String,
+    lastReadSequence: SequenceNumber,
+    lastDelivered: Timestamp,
+    lastDeliveredMessage: String,
+    lastDeliveredSequence: SequenceNumber,
+    own: OwnDetails? = nil
+  ) {
+    self.user = user
+    self.lastRead = lastRead
+    self.lastReadMessage = lastReadMessage
+    self.lastReadSequence = lastReadSequence
+    self.lastDelivered = lastDelivered
+    self.lastDeliveredMessage = lastDeliveredMessage
+    self.lastDeliveredSequence = lastDeliveredSequence
+    self.own = own
+  }
+
+  init(_ reader: inout FieldReader) throws(WireError) {
+    user = try reader.text()
+    lastRead = try reader.time()
+    lastReadMessage = try reader.text()
+    lastReadSequence = try reader.sequence()
+    lastDelivered = try reader.time()
+    lastDeliveredMessage = try reader.text()
+    lastDeliveredSequence = try reader.sequence()
+    let flags = try reader.varint()
+    guard flags <= 1 else { throw .badValue(.flags) }
+    guard flags == 1 else { return }
+    let unread = try reader.varint32()
+    let first = try reader.text()
+    own = OwnDetails(
+      unreadMessages: unread,
+      firstUnreadMessage: first,
+      unreadEpoch: try reader.varint32()
+    )
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(user)
+    buffer.writeTime(lastRead)
+    buffer.writeField(lastReadMessage)
+    buffer.writeSequence(lastReadSequence)
+    buffer.writeTime(lastDelivered)
+    buffer.writeField(lastDeliveredMessage)
+    buffer.writeSequence(lastDeliveredSequence)
+    buffer.writeVarint(UInt64(own == nil ? 0 : 1))
+    guard let own else { return }
+    buffer.writeVarint(own.unreadMessages)
+    buffer.writeField(own.firstUnreadMessage)
+    buffer.writeVarint(own.unreadEpoch)
+  }
+}
+
+/// A message that was registered.
+package struct MessageEventFields: Hashable, Sendable {
+  package var thread: String
+  package var sequence: SequenceNumber
+  package var message: String
+  /// Empty: sent by the system.
+  package var sender: String
+  package var registered: Timestamp
+  /// For display (R20).
+  package var created: Timestamp
+  package var isSilent: Bool
+  package var hasReceipt: Bool
+
+  package init(
+    thread: String,
+    sequence: SequenceNumber,
+    message: String,
+    sender: String,
+    registered: Timestamp,
+    created: Timestamp,
+    isSilent: Bool,
+    hasReceipt: Bool
+  ) {
+    self.thread = thread
+    self.sequence = sequence
+    self.message = message
+    self.sender = sender
+    self.registered = registered
+    self.created = created
+    self.isSilent = isSilent
+    self.hasReceipt = hasReceipt
+  }
+
+  init(_ reader: inout FieldReader) throws(WireError) {
+    thread = try reader.text()
+    sequence = try reader.sequence()
+    message = try reader.text()
+    sender = try reader.text()
+    registered = try reader.time()
+    created = try reader.time()
+    let flags = try reader.byte()
+    guard flags <= 3 else { throw .badValue(.flags) }
+    isSilent = flags & 1 != 0
+    hasReceipt = flags & 2 != 0
+  }
+
+  func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(thread)
+    buffer.writeSequence(sequence)
+    buffer.writeField(message)
+    buffer.writeField(sender)
+    buffer.writeTime(registered)
+    buffer.writeTime(created)
+    buffer.writeInteger(UInt8((isSilent ? 1 : 0) | (hasReceipt ? 2 : 0)))
+  }
+}
+
+/// A run of one sender's messages that have the same status now; messages of others between them do not end it.
+package struct StatusEventFields: Hashable, Sendable {
+  package var thread: String
+  package var sender: String
+  package var from: SequenceNumber
+  package var to: SequenceNumber
+  /// The message at `to`.
+  package var lastMessage: String
+  package var status: MessageStatus
+  package var at: Timestamp
+
+  package init(
+    thread: String,
+    sender: String,
+    from: SequenceNumber,
+    to: SequenceNumber,
+    lastMessage: String,
+    status: MessageStatus,
+    at: Timestamp
+  ) {
+    self.thread = thread
+    self.sender = sender
+    self.from = from
+    self.to = to
+    self.lastMessage = lastMessage
+    self.status = status
+    self.at = at
+  }
+
+  init(_ reader: inout FieldReader) throws(WireError) {
+    thread = try reader.text()
+    sender = try reader.text()
+    from = try reader.sequence()
+    to = try reader.sequence()
+    guard from <= to else { throw .badValue(.count) }
+    lastMessage = try reader.text()
+    guard let status = MessageStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
+    self.status = status
+    at = try reader.time()
+  }
+
+  func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(thread)
+    buffer.writeField(sender)
+    buffer.writeSequence(from)
+    buffer.writeSequence(to)
+    buffer.writeField(lastMessage)
+    buffer.writeInteger(status.rawValue)
+    buffer.writeTime(at)
+  }
+}
+
+/// How far a message with a receipt has got (R9).
+package struct ReceiptEventFields: Hashable, Sendable {
+  package var sequence: SequenceNumber
+  package var message: String
+  package var sender: String
+  package var status: ReceiptStatus
+  package var readCount: UInt32
+  package var unreadCount: UInt32
+  /// Who has acknowledged it, where that is shown (R7); empty: nobody is named.
+  package var user: String
+  /// Theirs; empty: none.
+  package var note: String
+  package var at: Timestamp
+
+  package init(
+    sequence: SequenceNumber,
+    message: String,
+    sender: String,
+    status: ReceiptStatus,
+    readCount: UInt32,
+    unreadCount: UInt32,
+    user: String,
+    note: String,
+    at: Timestamp
+  ) {
+    self.sequence = sequence
+    self.message = message
+    self.sender = sender
+    self.status = status
+    self.readCount = readCount
+    self.unreadCount = unreadCount
+    self.user = user
+    self.note = note
+    self.at = at
+  }
+
+  init(_ reader: inout FieldReader) throws(WireError) {
+    sequence = try reader.sequence()
+    message = try reader.text()
+    sender = try reader.text()
+    guard let status = ReceiptStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
+    self.status = status
+    readCount = try reader.varint32()
+    unreadCount = try reader.varint32()
+    user = try reader.text()
+    note = try reader.text()
+    at = try reader.time()
+  }
+
+  func write(into buffer: inout ByteBuffer) {
+    buffer.writeSequence(sequence)
+    buffer.writeField(message)
+    buffer.writeField(sender)
+    buffer.writeInteger(status.rawValue)
+    buffer.writeVarint(readCount)
+    buffer.writeVarint(unreadCount)
+    buffer.writeField(user)
+    buffer.writeField(note)
+    buffer.writeTime(at)
+  }
+}
+
+/// One event of a user, from their home shard.
+package enum UserEventFields: Hashable, Sendable {
+  /// What their index of channels says of one channel now.
+  case membership(ChannelEntryFields, at: Timestamp, isGone: Bool)
+  /// Their tokens issued before this time are refused from here on.
+  case tokensRevoked(before: Timestamp)
+
+  package static let byteCountMin = 2
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    switch try reader.byte() {
+    case 1:
+      let entry = try ChannelEntryFields(&reader)
+      let time = try reader.time()
+      let gone = try reader.byte()
+      guard gone <= 1 else { throw .badValue(.flags) }
+      self = .membership(entry, at: time, isGone: gone == 1)
+    case 2: self = .tokensRevoked(before: try reader.time())
+    default: throw .badValue(.flags)
+    }
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    switch self {
+    case .membership(let entry, let time, let isGone):
+      buffer.writeInteger(UInt8(1))
+      entry.write(into: &buffer)
+      buffer.writeTime(time)
+      buffer.writeInteger(UInt8(isGone ? 1 : 0))
+    case .tokensRevoked(let time):
+      buffer.writeInteger(UInt8(2))
+      buffer.writeTime(time)
+    }
+  }
+}
+
+/// What happened to one user.
+package struct UserEventsFields: Hashable, Sendable {
+  package var user: String
+  package var events: [UserEventFields]
+
+  package init(user: String, _ events: [UserEventFields]) {
+    self.user = user
+    self.events = events
+  }
+
+  init(_ reader: inout FieldReader) throws(WireError) {
+    user = try reader.text()
+    let count = try reader.count(elementBytesMin: UserEventFields.byteCountMin)
+    events = []
+    for _ in 0..<count { events.append(try UserEventFields(&reader)) }
+  }
+
+  func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(user)
+    buffer.writeVarint(events.count)
+    for event in events { event.write(into: &buffer) }
+  }
+}
+
+/// The payload of an events frame: what a shard tells a gateway unasked (Proto/frames.md, "Events").
+package struct EventsFields: Hashable, Sendable {
+  /// Everything that happened up to here in what this connection has subscribed to in the shard was told, in this frame or before.
+  package var through: Timestamp
+  /// Events were dropped, as the connection took too few of them: nothing since the `through` before this is complete.
+  package var isLost: Bool
+  package var channels: [ChannelEventsFields]
+  package var users: [UserEventsFields]
+
+  package init(
+    through: Timestamp,
+    isLost: Bool = false,
+    channels: [ChannelEventsFields] = [],
+    users: [UserEventsFields] = []
+  ) {
+    self.through = through
+    self.isLost = isLost
+    self.channels = channels
+    self.users = users
+  }
+
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    through = try reader.time()
+    let lost = try reader.byte()
+    guard lost <= 1 else { throw .badValue(.flags) }
+    isLost = lost == 1
+    channels = []
+    users = []
+    for _ in 0..<(try reader.count(elementBytesMin: ChannelEventsFields.byteCountMin)) {
+      channels.append(try ChannelEventsFields(&reader))
+    }
+    for _ in 0..<(try reader.count(elementBytesMin: 2)) { users.append(try UserEventsFields(&reader)) }
+    try reader.end()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeTime(through)
+    buffer.writeInteger(UInt8(isLost ? 1 : 0))
+    buffer.writeVarint(channels.count)
+    for channel in channels { channel.write(into: &buffer) }
+    buffer.writeVarint(users.count)
+    for user in users { user.write(into: &buffer) }
+  }
+}
+
+/// What a subscription answers: how things stand, and what has changed since the time that was given.
+package struct SubscribedFields: Hashable, Sendable {
+  /// The shard's `through` when it was answered: what comes after is told by events frames.
+  package var through: Timestamp
+  /// Whether `channels` is all that has changed; otherwise it was too much to tell, or reaches too far back.
+  package var isComplete: Bool
+  package var channels: [ChannelEventsFields]
+
+  package init(through: Timestamp, isComplete: Bool = true, channels: [ChannelEventsFields] = []) {
+    self.through = through
+    self.isComplete = isComplete
+    self.channels = channels
+  }
+
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    through = try reader.time()
+    let complete = try reader.byte()
+    guard complete <= 1 else { throw .badValue(.flags) }
+    isComplete = complete == 1
+    channels = []
+    for _ in 0..<(try reader.count(elementBytesMin: ChannelEventsFields.byteCountMin)) {
+      channels.append(try ChannelEventsFields(&reader))
+    }
+    try reader.end()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeTime(through)
+    buffer.writeInteger(UInt8(isComplete ? 1 : 0))
+    buffer.writeVarint(channels.count)
+    for channel in channels { channel.write(into: &buffer) }
+  }
+}
