@@ -60,6 +60,7 @@ extension ShardEngine {
   /// A channel in memory is deleted by the batch that gathers.
   func end(_ slot: ChannelSlot, _ number: ChannelNumber, _ cid: String, at index: LogIndex) {
     refuseSliced(slot)
+    if !subscriptions.isEmpty { noteDeleted(slot) }
     state.assign(.channelDeleted(number, cid: cid), to: slot)
     dirty.forget(slot)
     drop(number, cid, at: index)
@@ -77,12 +78,15 @@ extension ShardEngine {
     deletions.append(drop, at: index)
   }
 
-  /// Queries that go on about a channel that is being deleted: what they have found so far is of no other.
-  private func refuseSliced(_ slot: ChannelSlot) {
-    for query in slicedQueries where query.slot == slot && !query.lane.isClosed {
+  /// Queries that go on about a channel that is being deleted: what they have found so far is of no other. Who is being erased there is so with the channel.
+  func refuseSliced(_ slot: ChannelSlot) {
+    for query in slicedQueries where query.slot == slot && query.counter == nil && !query.lane.isClosed {
       refuse(query.header, .channelNotFound, "", query.lane, .withGathering)
     }
-    slicedQueries.removeAll { $0.slot == slot }
+    slicedQueries.removeAll { $0.slot == slot && $0.counter == nil }
+    for place in slicedQueries.indices where slicedQueries[place].slot == slot {
+      slicedQueries[place].progress = nil
+    }
   }
 
   /// Adds the drops whose deletion is durable.

@@ -24,6 +24,8 @@ struct ChannelLoad {
   var isForName = false
   /// Requests for unread counts that wait for it too.
   var unread: [UnreadRequest.Place] = []
+  /// Walks that come to it.
+  var walks: [ChannelWalks.Place] = []
 }
 
 /// What to read from storage, asked of whoever drives the loop.
@@ -32,6 +34,8 @@ package struct LoadRequest: Hashable, Sendable {
   package var channel: ChannelReference
   /// Tells reads of one channel apart; handed back with what was read.
   package var ticket: UInt32
+  /// No request waits for it: those that requests wait for go before it.
+  package var isBehind = false
 }
 
 /// The effects of the log's tail whose channels are not in memory: indexed at recovery, applied as their channels load.
@@ -122,10 +126,18 @@ extension ShardEngine {
     )
   }
 
-  func load(_ channel: ChannelReference, as reference: ChannelReference, isForName: Bool = false) {
+  /// - Parameter isBehind: no request waits for it.
+  func load(
+    _ channel: ChannelReference,
+    as reference: ChannelReference,
+    isForName: Bool = false,
+    isBehind: Bool = false
+  ) {
     loadTicket &+= 1
     loads[reference] = ChannelLoad(ticket: loadTicket, isForName: isForName)
-    loop.load(LoadRequest(shard: state.id, channel: channel, ticket: loadTicket), as: reference)
+    var request = LoadRequest(shard: state.id, channel: channel, ticket: loadTicket)
+    request.isBehind = isBehind
+    loop.load(request, as: reference)
   }
 
   /// Whether this read is still wanted.
@@ -134,7 +146,7 @@ extension ShardEngine {
   }
 
   /// Refuses a request that was not looked at; sent again it is taken up.
-  private func refuseUndecided(
+  func refuseUndecided(
     _ header: FrameHeader,
     _ counter: UInt64?,
     _ code: ErrorCode,
@@ -157,7 +169,7 @@ extension ShardEngine {
     if tail.hasPostponed, loop.elapsedMilliseconds >= tailRetryAt { tail.retryPostponed() }
     while tailLoads < inFlightMax, let number = tail.next() {
       tailLoads += 1
-      load(.number(number), as: .number(number))
+      load(.number(number), as: .number(number), isBehind: true)
     }
   }
 
@@ -168,10 +180,11 @@ extension ShardEngine {
     _ result: Result<StoredChannel?, StorageError>
   ) {
     guard awaits(request, as: reference), let load = takeLoad(reference) else { return }
-    defer { goOnWithIndexes() }
+    defer { goOnWithIndexes(isAfterRead: true) }
     if load.isForName { return nameRead(reference, result) }
     var waiting = load.waiting
     var unread = load.unread
+    var walking = load.walks
     do throws(StorageError) {
       let slot: ChannelSlot?
       switch result {
@@ -184,6 +197,7 @@ extension ShardEngine {
         if let slot, let named = takeLoad(.cid(state[slot].cid)) {
           waiting = named.waiting
           unread = named.unread
+          walking = named.walks
         }
       } else if load.isForChanges {
         noteAbsent(reference)
@@ -197,23 +211,26 @@ extension ShardEngine {
       loop.reports(error)
       for item in waiting { refuseUnread(item) }
       for place in unread { unreadLoaded(place, isReadable: false) }
+      for place in walking { walkLoaded(place, isReadable: false) }
       if load.isForChanges { indexUnreadable(reference, error, number: (try? result.get())?.number) }
       rebuildUnreadable(reference, error)
       return
     }
-    for item in waiting {
+    for (place, item) in waiting.enumerated() {
       // Its connection is gone: it is sent again on another, where it may have been refused already. Applied here it would be after that.
       guard !item.lane.isClosed else {
         noteDropped(item)
         continue
       }
       do {
+        if place > 0, try postpones(item.header, item.payload.readableBytesSpan, item.lane) { continue }
         try perform(item.header, item.payload.readableBytesSpan, item.lane)
       } catch {
         item.lane.fail(error)
       }
     }
     for place in unread { unreadLoaded(place, isReadable: true) }
+    for place in walking { walkLoaded(place, isReadable: true) }
   }
 
   /// A load that is not under way any more.
@@ -275,15 +292,21 @@ extension ShardEngine {
     }
     guard state.slot(named: cid) == nil else { return nil }
     let content = try LoadedContent(number, pages, tail.effects(of: number), place)
+    // To assign four effects takes as long as to put one member.
+    loop.entriesLeft -= 1 + content.effects.count / 4
+    let begun = tail.effects(of: number).first { $0.effect == .deletionBegun(number) }?.index
     let slot = state.insert(number, cid: head.cid, created: head.created, own: head.own)
     dirty.insert(slot)
     clock.insert(slot)
     peekWatches.entered(cid)
+    let isWatched = subscriptions.entered(cid, slot)
     tail.remove(number, cid: cid)
     for effect in content.effects { state.assign(effect, to: slot) }
     for (page, index) in content.newer {
       dirty.touch(slot, page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
     }
+    if isWatched, let number = subscriptions.number(in: slot) { findExpiry(number, slot) }
+    if state[slot].isEnding { resumeEnding(slot, at: begun ?? closed) }
     return slot
   }
 }
@@ -371,7 +394,7 @@ private struct LoadedContent {
 
   private mutating func follows(_ effect: Effect) -> Bool {
     switch effect {
-    case .channelAssigned, .messageCountsAssigned:
+    case .channelAssigned, .optionsChanged, .messageCountsAssigned, .deletionBegun:
       return true
     case .truncated(_, let through, _):
       // The segments come later.
@@ -391,7 +414,7 @@ private struct LoadedContent {
       .acknowledgedThrough(_, let row, let sequence):
       named = max(named, sequence.rawValue)
       return row.rawValue < rows
-    case .markerAssigned(_, let row, let marker, _):
+    case .markerAssigned(_, let row, let marker, _, _):
       named = max(named, marker?.rawValue ?? 0)
       return row.rawValue < rows
     case .rowLeft(_, let row, _), .roleAssigned(_, let row, _):

@@ -112,8 +112,10 @@ extension ShardEngine {
       left -= 1
       looks -= 1
       guard let slot = clock.advance(slotCount: slotCount), slot != clock.last, state.isLoaded(slot),
-        dirty.isClean(slot), dirty.last(slot) <= durable, !isSliced(slot), rebuild?.slot != slot
+        dirty.isClean(slot), dirty.last(slot) <= durable, !isSliced(slot), rebuild?.slot != slot,
+        !state[slot].isEnding, !subscriptions.isNoted(slot)
       else { continue }
+      subscriptions.left(slot)
       state.remove(slot)
       evictedCount += 1
     }

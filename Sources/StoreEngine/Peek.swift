@@ -343,7 +343,7 @@ extension PageID {
 }
 
 extension RawSpan {
-  fileprivate func isSame(as bytes: [UInt8]) -> Bool {
+  func isSame(as bytes: [UInt8]) -> Bool {
     guard byteCount == bytes.count else { return false }
     return withUnsafeBytes { here in bytes.withUnsafeBytes { here.elementsEqual($0) } }
   }

@@ -56,6 +56,9 @@ extension ShardEngine {
   /// Times that an index cannot be read before it is begun anew.
   private static let failuresMax = 10
 
+  /// Changes that are looked at in one turn to have indexes read before it is their turn.
+  private static let looksMax = 256
+
   // MARK: Taking changes
 
   /// Changes have come from a shard. Each is taken once and in order: what is known already is passed over, and what would leave a gap is left to be sent again.
@@ -85,10 +88,19 @@ extension ShardEngine {
     return incoming.inboxes.count - 1
   }
 
-  /// Goes on with changes that wait and with a rebuild, as far as this turn has room.
-  func goOnWithIndexes() {
-    if !incoming.isEmpty { takeChanges() }
-    if rebuild != nil { goOnRebuilding() }
+  /// Goes on with changes that wait, with a rebuild and with channels that are being deleted, as far as there is room before the next slice.
+  ///
+  /// - Parameter isAfterRead: something was read, and where memory is short it leaves again with the end of the turn: one step is made in any case.
+  func goOnWithIndexes(isAfterRead: Bool = false) {
+    if !incoming.isEmpty {
+      if isAfterRead { loop.changesLeft = max(loop.changesLeft, 1) }
+      takeChanges()
+    }
+    if rebuild != nil {
+      if isAfterRead { loop.changesLeft = max(loop.changesLeft, 1) }
+      goOnRebuilding()
+    }
+    if !endings.isEmpty { goOnEnding() }
   }
 
   /// Time has passed.
@@ -99,6 +111,7 @@ extension ShardEngine {
 
   /// Takes the changes whose users' indexes are in memory, in order, and has those read that come next.
   private func takeChanges() {
+    var looks = Self.looksMax
     for position in incoming.inboxes.indices {
       var through: UInt64?
       while loop.changesLeft > 0, let next = incoming.inboxes[position].changes.first, apply(next.change) {
@@ -114,11 +127,11 @@ extension ShardEngine {
         carryOut(nil, session: nil)
         incoming.note(source, through: through)
       }
-      readAhead(position)
+      if loop.changesLeft > 0 { readAhead(position, &looks) }
     }
     if incoming.isEmpty {
       incoming.absent.removeAll()
-    } else if loop.changesLeft == 0 {
+    } else if loop.changesLeft <= 0 {
       loop.works(self)
     }
   }
@@ -149,16 +162,20 @@ extension ShardEngine {
       && loads[.cid(name)] == nil
   }
 
-  private func readAhead(_ position: Int) {
+  /// - Parameter looks: changes that may be looked at; the first of all is in any case, since it holds up the others.
+  private func readAhead(_ position: Int, _ looks: inout Int) {
     guard loop.elapsedMilliseconds >= incoming.retryAt else { return }
-    for queued in incoming.inboxes[position].changes.prefix(configuration.indexLoadsMax) {
+    for (place, queued) in incoming.inboxes[position].changes.prefix(configuration.indexLoadsMax).enumerated()
+    {
       guard incoming.loads < configuration.indexLoadsMax else { return }
+      guard place == 0 || looks > 0 else { return }
+      looks -= 1
       let user = queued.change.user
       if indexSlot(of: user) != nil { continue }
       let name = Array(user.utf8)
       if incoming.absent.contains(name) || deletions.index(absent: name) != nil { continue }
       let reference = ChannelReference.cid(name)
-      if loads[reference] == nil { load(storageReference(reference), as: reference) }
+      if loads[reference] == nil { load(storageReference(reference), as: reference, isBehind: true) }
       guard loads[reference]?.isForChanges == false else { continue }
       loads[reference]?.isForChanges = true
       incoming.loads += 1
@@ -198,6 +215,11 @@ extension ShardEngine {
 
   // MARK: Requests
 
+  /// The flag of list_channels that asks for what was deleted.
+  private static let withDeleted: UInt64 = 2
+  private static let sinceRange =
+    "since: at most 7 days ago, and \(MembershipTable.deletionsMax) deletions of a user's channels"
+
   /// Channels of a user, by place.
   ///
   /// - Parameter isLookedFor: the index is in memory, or there is none.
@@ -212,9 +234,10 @@ extension ShardEngine {
     let flags = try reader.varint()
     let limit = try reader.varint()
     let cursor = try reader.optional32()
+    let since = flags & Self.withDeleted == 0 ? nil : logged(since: try reader.time())
     try reader.end()
     guard Identifier.isUser(user) else { return refuse(header, .invalidField, Self.userRange, lane) }
-    guard flags <= 1 else { return refuse(header, .invalidField, "flags: 0 or 1", lane) }
+    guard flags <= 3 else { return refuse(header, .invalidField, "flags: 0 to 3", lane) }
     guard (1...1_000).contains(limit) else {
       return refuse(header, .invalidField, "limit: 1 to 1000", lane)
     }
@@ -222,15 +245,22 @@ extension ShardEngine {
       return refuse(header, .wrongShard, "another shard is the user's home", lane)
     }
     guard !isRevoked(user) else { return refuse(header, .tokenRevoked, nil, lane) }
+    guard since.map(isKept) ?? true else { return refuse(header, .limitReached, Self.sinceRange, lane) }
     guard let slot = state.index(of: user) else {
       guard isLookedFor || isDeleted(user) else { return try wait(header, payload, cid: user, lane: lane) }
-      return reply(header, departure(max(dirty.usersLast, deletions.last)), lane) { buffer in
-        buffer.writeVarint(0)
-        buffer.writeOptional(nil)
-      }
+      return replyNoChannels(header, max(dirty.usersLast, deletions.last), lane)
     }
     clock.touch(slot)
-    let page = places(slot, from: cursor ?? 0, limit: Int(limit), withAll: flags == 1)
+    guard since.map({ state[slot].memberships.keepsDeletions(since: $0) }) ?? true else {
+      return refuse(header, .limitReached, Self.sinceRange, lane)
+    }
+    effects.removeAll(keepingCapacity: true)
+    state.decideForgetErased(slot, into: &effects)
+    guard effects.isEmpty else {
+      carryOut(slot, session: nil)
+      return replyNoChannels(header, deletions.last, lane)
+    }
+    let page = places(slot, from: cursor ?? 0, limit: Int(limit), withAll: flags & 1 != 0, since: since)
     reply(header, departure(max(dirty.last(slot), dirty.usersLast)), lane) { buffer in
       buffer.writeVarint(page.places.count)
       for place in page.places {
@@ -239,7 +269,8 @@ extension ShardEngine {
           cid: entry.cid,
           row: entry.row?.rawValue,
           isMember: entry.isMember,
-          joinedAt: entry.joinedAt
+          joinedAt: entry.joinedAt,
+          deletedAt: since.map { entry.deletedAt < $0 ? .none : entry.deletedAt } ?? .none
         )
         .write(into: &buffer)
       }
@@ -247,10 +278,23 @@ extension ShardEngine {
     }
   }
 
+  private func replyNoChannels(_ header: FrameHeader, _ last: LogIndex, _ lane: ReplyLane) {
+    reply(header, departure(last), lane) { buffer in
+      buffer.writeVarint(0)
+      buffer.writeOptional(nil)
+    }
+  }
+
   /// The places of entries from one on. Where there are many between them that are not asked for, the page ends early.
-  private func places(_ slot: ChannelSlot, from first: UInt32, limit: Int, withAll: Bool)
-    -> (places: [UInt32], next: UInt32?)
-  {
+  ///
+  /// - Parameter since: those of whose name a channel was deleted at or after this are among them.
+  private func places(
+    _ slot: ChannelSlot,
+    from first: UInt32,
+    limit: Int,
+    withAll: Bool,
+    since: Timestamp?
+  ) -> (places: [UInt32], next: UInt32?) {
     var places: [UInt32] = []
     var place = first
     var looks = configuration.sliceRows
@@ -258,12 +302,27 @@ extension ShardEngine {
     while place < end {
       if looks == 0 { return (places, place) }
       looks -= 1
-      if state[slot].memberships.isTaken(place), withAll || state[slot].memberships.isMember(place) {
+      let isListed =
+        state[slot].memberships.isMember(place) || withAll && state[slot].memberships.isKnown(place)
+        || since.map { wasDeleted(slot, place, since: $0) } ?? false
+      if isListed {
         if places.count == limit { return (places, place) }
         places.append(place)
       }
       place += 1
     }
     return (places, nil)
+  }
+
+  private func wasDeleted(_ slot: ChannelSlot, _ place: UInt32, since: Timestamp) -> Bool {
+    let deletedAt = state[slot].memberships.deletedAt(place)
+    return deletedAt != .none && deletedAt >= since
+  }
+
+  /// Whether what was deleted at a time is kept still. A time that is to come was given out before the clock was put back.
+  private func isKept(_ since: Timestamp) -> Bool {
+    let now = state.advance(clock: loop.clock)
+    return since <= now
+      && now.milliseconds - since.milliseconds <= MembershipTable.deletionsKeptMilliseconds
   }
 }

@@ -246,16 +246,17 @@ extension ShardEngine {
     )
   }
 
-  /// Another shard has taken changes.
-  func acknowledged(_ acknowledgement: MembershipAcknowledgement) {
+  /// Another shard has taken changes. Of those that come together the last is followed by ``wereAcknowledged()``.
+  ///
+  /// - Returns: false where that was known.
+  func acknowledged(_ acknowledgement: MembershipAcknowledgement) -> Bool {
     guard acknowledgement.through <= outgoing.durable,
       let position = outgoing.sendings.firstIndex(where: { $0.target == acknowledgement.from }),
       acknowledgement.through > outgoing.sendings[position].acknowledged
-    else { return }
+    else { return false }
     outgoing.sendings[position].acknowledged = acknowledgement.through
     outgoing.sendings[position].asked = max(outgoing.sendings[position].asked, acknowledgement.through)
     outgoing.sendings[position].askedAt = loop.elapsedMilliseconds
-    releaseHeld()
     let target = acknowledgement.from
     let unlogged = state.outbox.count(
       for: target,
@@ -263,7 +264,14 @@ extension ShardEngine {
       through: acknowledgement.through
     )
     if unlogged >= Self.unloggedMax { logSent() } else { send(position) }
-    if rebuild != nil { goOnWithIndexes() }
+    return true
+  }
+
+  /// Others have taken changes: replies that waited for them leave, and a rebuild or a deletion has room for more.
+  func wereAcknowledged() {
+    releaseHeld()
+    goOnWithPurge()
+    if rebuild != nil || !endings.isEmpty { goOnWithIndexes() }
   }
 
   /// Logs what was taken; from then on it is not kept.

@@ -142,7 +142,7 @@ extension ShardEngine {
         guard arrived(name, number) else { return }
       case .queuing(let slot, let number, var scan):
         // What is on its way already may be half of what may be; the rest is for those who join now.
-        guard state.outbox.count < Outbox.pendingMax / 2 else { return }
+        guard state.outbox.count < configuration.changesPendingMax else { return }
         queueAgain(slot, number, &scan)
       case .sweeping(let slot, let number, var place):
         sweep(slot, number, &place)
@@ -201,7 +201,7 @@ extension ShardEngine {
       return false
     }
     rebuild?.step = .naming(number)
-    load(reference, as: reference, isForName: true)
+    load(reference, as: reference, isForName: true, isBehind: true)
     return false
   }
 
@@ -237,7 +237,7 @@ extension ShardEngine {
         finishRebuilding(number)
       } else if state.slot(named: name) == nil {
         let reference = ChannelReference.cid(name)
-        if loads[reference] == nil { load(storageReference(reference), as: reference) }
+        if loads[reference] == nil { load(storageReference(reference), as: reference, isBehind: true) }
       }
     } catch {
       loop.reports(error)
@@ -287,6 +287,11 @@ extension ShardEngine {
   private func start(_ slot: ChannelSlot) -> Bool {
     let number = state[slot].number
     guard let rebuild, !rebuild.isDone(number.rawValue) else { return false }
+    // Its users are told that it is gone.
+    guard !state[slot].isEnding else {
+      finishRebuilding(number)
+      return false
+    }
     switch (rebuild.phase, state[slot].isIndex) {
     case (.sendingAgain, false):
       self.rebuild?.step = .queuing(slot, number, ShardState.MembershipScan())
@@ -304,10 +309,13 @@ extension ShardEngine {
     _ number: ChannelNumber,
     _ scan: inout ShardState.MembershipScan
   ) {
-    guard state.isLoaded(slot), state[slot].number == number else { return finishRebuilding(number) }
+    guard state.isLoaded(slot), state[slot].number == number, !state[slot].isEnding else {
+      return finishRebuilding(number)
+    }
     effects.removeAll(keepingCapacity: true)
-    let isDone = state.decideAgain(slot, &scan, limit: loop.changesLeft, into: &effects)
-    loop.changesLeft -= max(1, effects.count)
+    var left = loop.changesLeft
+    let isDone = state.decideAgain(slot, &scan, limit: &left, into: &effects)
+    loop.changesLeft = min(left, loop.changesLeft - 1)
     rebuild?.entries += UInt64(effects.count)
     if !effects.isEmpty { carryOut(nil, session: nil) }
     if isDone { finishRebuilding(number) } else { rebuild?.step = .queuing(slot, number, scan) }

@@ -39,6 +39,9 @@ extension ShardEngine {
       )
     }
     guard !isRevoked(user) else { return refuse(header, .tokenRevoked, slot, lane, command) }
+    guard command.isCovered || !isBeingErased(user, in: slot) else {
+      return refuseErasing(header, command, lane)
+    }
     let row: MemberOrdinal
     do { row = try state.member(user, in: slot) } catch {
       return refuse(header, error, slot, lane, command)
@@ -65,7 +68,7 @@ extension ShardEngine {
       }
       carryOut(slot, session: command.session)
     }
-    let departure = departure(slot, sayingExpiredAt: expiry, lane)
+    let departure = departure(lastEffect(slot), sayingExpiredAt: expiry, lane)
     reply(header, departure, lane) { buffer in
       buffer.writeVarint(codes.count)
       for code in codes { buffer.writeVarint(UInt64(code)) }
@@ -88,19 +91,21 @@ extension ShardEngine {
     for case .success(let status) in answers where status.receipt == .expired {
       expiry = max(expiry, state[slot].receipts.expiresAt(status.sequence))
     }
-    return departure(slot, sayingExpiredAt: expiry, lane)
+    return departure(lastEffect(slot), sayingExpiredAt: expiry, lane)
   }
 
   /// When an answer may leave that says that something expired then: not before a batch of that time or later is durable, so that a shard which starts again
   /// with an earlier clock cannot take it back (R20). Where no batch is of that time yet, one is begun.
   ///
-  /// - Parameter expiry: none where nothing has expired.
+  /// - Parameters:
+  ///   - last: the last effect that the answer tells of.
+  ///   - expiry: none where nothing has expired.
   func departure(
-    _ slot: ChannelSlot,
+    _ last: LogIndex,
     sayingExpiredAt expiry: Timestamp,
     _ lane: ReplyLane
   ) -> ReplyLane.Departure {
-    let departure = departure(slot)
+    let departure = departure(last)
     guard expiry > durableTime else { return departure }
     guard expiry > closedTime else { return departure == .withGathering ? .withGathering : .withInFlight }
     // A batch that gathers is closed with the shard's time, which has come this far.

@@ -6,6 +6,12 @@ import ReceiptWire
 extension ShardEngine {
   /// A request has come in. Throws where its payload does not parse: the connection ends.
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
+    if try postpones(header, payload, lane) { return }
+    try receiveNow(header, payload, lane)
+  }
+
+  /// A request that is not postponed, or was.
+  func receiveNow(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
     let fields = try takeIssued(header, payload)
     guard !header.flags.contains(.thread) || header.kind.takesThread else {
       throw .badFlags(header.flags.rawValue)
@@ -23,18 +29,15 @@ extension ShardEngine {
       try rebuildIndex(header, payload.extracting(first: fields), lane)
     case .unreadCounts:
       try unreadCounts(header, payload.extracting(first: fields), lane)
+    case .subscribe, .unsubscribe, .subscribeUser, .announceRow:
+      try performEvents(header, payload.extracting(first: fields), lane)
     default:
       var reader = FieldReader(payload.extracting(first: fields))
       let cid = try reader.string()
       if let slot = state.slot(of: cid) {
         try perform(header, &reader, slot, lane)
       } else if !Identifier.isCID(cid) {
-        refuse(
-          header,
-          .invalidField,
-          "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 128 of those and !",
-          lane
-        )
+        refuse(header, .invalidField, Self.cidRange, lane)
       } else if ShardID.owning(cid, count: shardCount) != state.id {
         refuse(header, .wrongShard, "the cid is of another shard", lane)
       } else if isDeleted(cid) {
@@ -44,6 +47,8 @@ extension ShardEngine {
       }
     }
   }
+
+  static let cidRange = "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 128 of those and !"
 
   /// A request whose channel was looked for: it is in memory, or there is none.
   func perform(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
@@ -55,7 +60,7 @@ extension ShardEngine {
     } else if header.kind == .putChannel {
       try putChannel(header, &reader, cid: cid, nil, lane)
     } else if header.kind == .deleteChannel || header.kind == .eraseMember {
-      try performAbsent(header, &reader, cid: cid, lane)
+      try performAbsent(header, &reader, departure(absent: cid), lane)
     } else {
       if header.kind.isCommand { noteRefused(takeUp(try Self.counter(&reader), lane)) }
       refuse(header, .channelNotFound, "", lane, departure(absent: cid))
@@ -68,6 +73,7 @@ extension ShardEngine {
     _ slot: ChannelSlot,
     _ lane: ReplyLane
   ) throws(WireError) {
+    if state[slot].isEnding { return try performEnding(header, &reader, slot, lane) }
     clock.touch(slot)
     state.refresh(slot)
     switch header.kind {
@@ -107,6 +113,9 @@ extension ShardEngine {
     try reader.end()
     let command = takeUp(counter, lane)
     guard !isRevoked(user) else { return refuse(header, .tokenRevoked, slot, lane, command) }
+    guard command.isCovered || !isBeingErased(user, in: slot) else {
+      return refuseErasing(header, command, lane)
+    }
     guard thread.isEmpty else {
       return mark(header, slot, lane, command, under: thread, user: user, message: message, epoch: epoch)
     }
@@ -129,9 +138,8 @@ extension ShardEngine {
         row = try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
       }
     } catch {
-      if error == .messageNotFound, header.kind == .markRead,
-        let thread = state.thread(withReply: message, in: slot)
-      {
+      // A reply's id says by itself which thread is meant.
+      if error == .messageNotFound, let thread = state.thread(withReply: message, in: slot) {
         return mark(header, slot, lane, command, in: thread, user: user, message: message, epoch: epoch)
       }
       return refuse(header, error, slot, lane, command)
@@ -177,6 +185,9 @@ extension ShardEngine {
     guard
       command.isCovered || !state.outbox.isFull || !state.isNew(sender, in: slot)
     else { return refuseFull(header, command, lane) }
+    guard command.isCovered || !isBeingErased(sender, in: slot) else {
+      return refuseErasing(header, command, lane)
+    }
     let time = state.advance(clock: loop.clock)
     do throws(Refusal) {
       if thread.isEmpty {
@@ -259,6 +270,7 @@ extension ShardEngine {
     let patch = try reader.optionPatch()
     let members = try newMembers(&reader)
     try reader.end()
+    loop.entriesLeft -= members.count
     let command = takeUp(counter, lane)
     if let invalid = Self.invalid(members) {
       noteRefused(command)
@@ -266,6 +278,9 @@ extension ShardEngine {
     }
     guard command.isCovered || members.isEmpty || !state.outbox.isFull else {
       return refuseFull(header, command, lane)
+    }
+    guard command.isCovered || !areErased(members, in: slot) else {
+      return refuseErasing(header, command, lane)
     }
     let time = state.advance(clock: loop.clock)
     var slot = slot
@@ -302,12 +317,14 @@ extension ShardEngine {
     var remove: [String] = []
     for _ in 0..<(try reader.count()) { remove.append(try reader.text()) }
     try reader.end()
+    loop.entriesLeft -= add.count + remove.count
     let command = takeUp(counter, lane)
     if let invalid = Self.invalid(add) {
       noteRefused(command)
       return refuse(header, .invalidField, invalid, lane)
     }
     guard command.isCovered || !state.outbox.isFull else { return refuseFull(header, command, lane) }
+    guard command.isCovered || !areErased(add, in: slot) else { return refuseErasing(header, command, lane) }
     do {
       try state.decideMembers(
         slot,
@@ -321,6 +338,12 @@ extension ShardEngine {
     }
     finish(slot, command)
     replyIndexed(header, slot, lane) { $0.writeChannel(slot, in: state) }
+  }
+
+  /// Whether one of them is being erased in this channel.
+  private func areErased(_ members: [ShardState.NewMember], in slot: ChannelSlot?) -> Bool {
+    guard let slot, !slicedQueries.isEmpty else { return false }
+    return members.contains { isBeingErased($0.user, in: slot) }
   }
 
   private func newMembers(_ reader: inout FieldReader) throws(WireError) -> [ShardState.NewMember] {
@@ -519,6 +542,9 @@ extension ShardEngine {
     var detail = ""
     if case .limitReached(let limit) = refusal { detail = limit.rawValue }
     if refusal == .nestedReply { detail = "parent_id: a reply has no replies" }
+    if refusal == .notInThread {
+      detail = "the user is not in the thread: who marks it read, or replies, is in it from then on"
+    }
     let departure =
       slot.map { self.departure($0) } ?? departure(max(dirty.typesLast, dirty.usersLast, deletions.last))
     let isFirst = lane.add(departure) { buffer in
@@ -535,7 +561,7 @@ extension ShardEngine {
   static func code(_ refusal: Refusal) -> ErrorCode {
     switch refusal {
     case .channelNotFound: .channelNotFound
-    case .notAMember: .notAMember
+    case .notAMember, .notInThread: .notAMember
     case .messageNotFound: .messageNotFound
     case .messageDeleted: .messageDeleted
     case .markUnreadOff: .markUnreadOff

@@ -34,6 +34,7 @@ extension ShardEngine {
         guard state.channelType(name).version > 0 || state.hasRoomForType else {
           return refuse(header, .limitReached(.channelTypes), nil, lane, command)
         }
+        _ = state.advance(clock: loop.clock)
         state.decidePatch(type: name, patch, into: &effects)
         finish(nil, command)
       } else {
@@ -45,6 +46,7 @@ extension ShardEngine {
           noteRefused(command)
           return refuse(header, .invalidField, "version: at most \(Self.versionMax)", lane)
         }
+        _ = state.advance(clock: loop.clock)
         state.decideAssign(
           type: ChannelTypeRecord(name: name, version: version, options: options),
           into: &effects

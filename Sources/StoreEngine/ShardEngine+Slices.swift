@@ -3,7 +3,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// A query whose work is too long for one turn of the loop: so much of it is done in each turn, and requests to other channels are answered between. It is
+/// A query, or the erasing of a user, whose work is too long for one turn of the loop: so much of it is done in each turn, and requests to other channels are answered between. It is
 /// performed again and again, as it came, with how far it has got; so whatever forbids it is seen in every slice.
 struct SlicedQuery {
   /// How far a query has come.
@@ -11,6 +11,8 @@ struct SlicedQuery {
     case list(MemberListScan)
     /// Statuses of the first so many messages.
     case statuses([Result<StatusAnswer, Refusal>], count: Int)
+    /// A user is being erased; `isAtWork`: something of it is done.
+    case erase(EraseScan, user: String, isAtWork: Bool)
   }
 
   var header: FrameHeader
@@ -19,10 +21,17 @@ struct SlicedQuery {
   var lane: ReplyLane
   /// Its channel stays in memory: rows are named by number.
   var slot: ChannelSlot
-  var progress: Progress
+  var progress: Progress?
   /// What was read for it before, and how often.
   var segments: ReadSegments
   var stepRounds: Int
+  /// The command's; nil for a query.
+  var counter: UInt64?
+
+  func isErasing(_ other: String, in channel: ChannelSlot) -> Bool {
+    guard slot == channel, !lane.isClosed, case .erase(_, let user, true)? = progress else { return false }
+    return user == other
+  }
 }
 
 extension ShardEngine {
@@ -47,12 +56,27 @@ extension ShardEngine {
     _ lane: ReplyLane,
     _ progress: SlicedQuery.Progress
   ) {
+    goesOn(nil, header, reader, slot, lane, progress)
+  }
+
+  /// - Parameter command: it is open until it is done; nil: a query.
+  func goesOn(
+    _ command: CommandPlace?,
+    _ header: FrameHeader,
+    _ reader: borrowing FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane,
+    _ progress: SlicedQuery.Progress
+  ) {
     if slicedQueries.count >= configuration.slicedQueriesMax {
+      for query in slicedQueries where query.lane.isClosed { noteDropped(query) }
       slicedQueries.removeAll { $0.lane.isClosed }
       guard slicedQueries.count < configuration.slicedQueriesMax else {
-        return refuse(header, .busy, retryAfterMilliseconds: 100, "too many long queries", lane)
+        if let command { noteRefused(command) }
+        return refuse(header, .busy, retryAfterMilliseconds: 100, "too many long requests", lane)
       }
     }
+    if let command { sessions.waits(command.counter, at: command.session) }
     // While one is being carried out the loop knows of its shard already.
     if slicedQueries.isEmpty, !isGoingOn { loop.slices(self) }
     slicedQueries.append(
@@ -63,7 +87,8 @@ extension ShardEngine {
         slot: slot,
         progress: progress,
         segments: readSegments,
-        stepRounds: stepRounds
+        stepRounds: stepRounds,
+        counter: command?.counter
       )
     )
   }
@@ -71,7 +96,10 @@ extension ShardEngine {
   /// Carries out one slice: of the query that has waited longest. Those whose connection is gone are forgotten.
   func goOn() {
     while let query = slicedQueries.popFirst() {
-      guard !query.lane.isClosed else { continue }
+      guard !query.lane.isClosed else {
+        noteDropped(query)
+        continue
+      }
       progress = query.progress
       readSegments = query.segments
       stepRounds = query.stepRounds
@@ -83,12 +111,17 @@ extension ShardEngine {
         isGoingOn = false
       }
       do {
-        try receive(query.header, query.payload.readableBytesSpan, query.lane)
+        try receiveNow(query.header, query.payload.readableBytesSpan, query.lane)
       } catch {
         query.lane.fail(error)
       }
       return
     }
+  }
+
+  /// Its connection is gone. A command is sent again on another, and begun anew.
+  private func noteDropped(_ query: SlicedQuery) {
+    if let counter = query.counter { sessions.refused(counter, at: sessionPosition(query.lane)) }
   }
 
   // MARK: Statuses

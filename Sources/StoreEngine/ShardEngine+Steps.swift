@@ -189,7 +189,7 @@ extension ShardEngine {
       stepRounds = 0
     }
     do {
-      try receive(waiting.header, waiting.payload.readableBytesSpan, waiting.lane)
+      try receiveNow(waiting.header, waiting.payload.readableBytesSpan, waiting.lane)
     } catch {
       waiting.lane.fail(error)
     }

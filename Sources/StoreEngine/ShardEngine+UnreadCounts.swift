@@ -93,6 +93,7 @@ extension ShardEngine {
     }
     try reader.end()
     guard !isRevoked else { return refuse(header, .tokenRevoked, nil, lane) }
+    loop.entriesLeft -= count
     var request = UnreadRequest(header: header, lane: lane, answers: [])
     request.answers.reserveCapacity(count)
     for place in 0..<count {
@@ -133,6 +134,7 @@ extension ShardEngine {
     guard Identifier.isCID(cid), Identifier.isUser(user) else { return .refused(.invalidField) }
     if let slot = state.slot(of: cid) {
       last = max(last, dirty.last(slot))
+      if state[slot].isEnding { return .refused(.channelNotFound) }
       do throws(Refusal) {
         let unread = try state.unread(slot, user)
         return .found(messages: unread.messages, threads: unread.threads)

@@ -22,6 +22,8 @@ final class ShardEngine {
   /// The times of those batches: a start from what is durable has no earlier time (R20).
   private(set) var durableTime = Timestamp.none
   private(set) var closedTime = Timestamp.none
+  /// What the log said when the shard started; none: it was new.
+  private(set) var startTime = Timestamp.none
   private(set) var loggedBytes: UInt64 = 0
   private var effectBytes = ByteBuffer()
   private var effectCount = 0
@@ -74,9 +76,9 @@ final class ShardEngine {
 
   // Removal
   var deletions = Deletions()
-  var purge = Purge.none
-  /// The last batch that took something away which may not be found afterwards.
-  var lastRemoval = LogIndex.zero
+  /// Channels that are being deleted, the one whose turn is next first.
+  var endings: Deque<ChannelEnding> = []
+  var purges = Purges()
   // The index of users' channels
   var outgoing = OutgoingChanges()
   var incoming = IncomingChanges()
@@ -92,6 +94,14 @@ final class ShardEngine {
   var unreadTicket: UInt32 = 0
   /// Channels that are being peeked at.
   var peekWatches = PeekWatches()
+  /// Requests that wait for a slice, in the order in which they came.
+  var postponed: Deque<PostponedRequest> = []
+  // Events
+  var subscriptions = Subscriptions()
+  var eventProgress = EventProgress(.none)
+  /// What is being told; kept for its capacity.
+  var eventParts = EventParts()
+  var walks = ChannelWalks()
 
   /// Effects of the command at hand; kept for its capacity.
   var effects: [Effect] = []
@@ -113,6 +123,7 @@ final class ShardEngine {
     self.closed = .zero
     self.cut = .zero
     try recover(stored)
+    eventProgress = EventProgress(durableTime)
     findUnsettled()
     outgoing.recovered(through: state.outbox.last)
   }
@@ -120,11 +131,13 @@ final class ShardEngine {
   /// The index of the batch that gathers.
   var gatheringIndex: LogIndex { closed.next }
   var isGathering: Bool { effectCount > 0 }
+  /// Whether what is done in slices adds nothing to the batch that gathers any more.
+  var isBatchFull: Bool { effectCount >= configuration.sliceEffects }
   /// Whether requests wait for channels.
   var hasWaiting: Bool {
     loads.values.contains { !$0.waiting.isEmpty } || stepReads.values.contains { $0.isForRequest }
-      || !outgoing.held.isEmpty
-      || !unreadRequests.isEmpty
+      || !outgoing.held.isEmpty || endings.contains { !$0.askers.isEmpty }
+      || !unreadRequests.isEmpty || !postponed.isEmpty || walks.requests > 0
   }
 
   // MARK: Carrying out
@@ -138,7 +151,9 @@ final class ShardEngine {
     let index = gatheringIndex
     var cutPage: UInt32?
     var changesMessageCounts = false
+    let bytesBefore = effectBytes.readableBytes
     for effect in effects {
+      if !subscriptions.isEmpty { note(effect, slot) }
       switch effect {
       case .stepTailCut(_, let rowPage, _): cutPage = rowPage
       case .stepsTrimmed(let number, let rowPage, let first):
@@ -147,8 +162,7 @@ final class ShardEngine {
         changesMessageCounts = true
         for sequence in state[slot!].receiptsEmptied(by: effect) { touch(slot, .receipts(sequence), index) }
       case .messageAssigned: changesMessageCounts = true
-      case .rowErased, .senderErased, .userErased, .channelDeleted, .inThread, .membershipQueued:
-        if effect.isErasure { lastRemoval = index }
+      case .deletionBegun: if !subscriptions.isEmpty { noteDeleted(slot!) }
       case .membershipsSent(let target, let number): touchTaken(target, number, index)
       default: break
       }
@@ -165,6 +179,7 @@ final class ShardEngine {
           clock.insert(slot!)
           deletions.isBack(cid)
           peekWatches.entered(state[slot!].cid)
+          if !subscriptions.isEmpty { noteCreated(slot!) }
         } else {
           state.assign(effect, to: slot!)
           #if DEBUG
@@ -178,8 +193,10 @@ final class ShardEngine {
     if changesMessageCounts { touch(slot, .head, index) }
     if effectCount == 0 { loop.gathers(self) }
     effectCount += effects.count
+    loop.gatheredBytes += effectBytes.readableBytes - bytesBefore
     if let session { sessions.touch(session) }
     if let cutPage { trimSteps(slot!, cutPage) }
+    if !walks.unstarted.isEmpty { startAnnouncements() }
     return slot
   }
 
@@ -209,8 +226,10 @@ final class ShardEngine {
 
   // MARK: Group commit
 
-  /// Closes the batch that gathers.
+  /// Closes the batch that gathers, and tells of what happened in it.
   func closeBatch() -> CommitGroup.Batch {
+    if !subscriptions.isEmpty { _ = state.advance(clock: loop.clock) }
+    tellEvents(.withGathering)
     let index = gatheringIndex
     var bytes = ByteBuffer()
     bytes.reserveCapacity(effectBytes.readableBytes + 64)
@@ -238,6 +257,7 @@ final class ShardEngine {
   func committed() {
     durable = closed
     durableTime = closedTime
+    eventProgress.committed()
     memberChangesDurable()
   }
 
@@ -286,7 +306,7 @@ final class ShardEngine {
       let entry = dirty.popDue { entry in
         loop.elapsedMilliseconds - entry.elapsed >= configuration.checkpointAgeMilliseconds
           || loggedBytes - entry.loggedBytes >= configuration.checkpointLogBytes
-          || loop.memory.isPressed || purge.isDue(entry.since)
+          || loop.memory.isPressed || purges.isPageDue(entry.since)
       }
       guard let entry else { break }
       guard let write = encode(entry) else { continue }
@@ -299,9 +319,10 @@ final class ShardEngine {
   /// The cut that has become possible, if it is worth its write.
   func takeCut(batchesMin: UInt64) -> CommitGroup.Cut? {
     guard !dirty.hasRecovered, tail.isEmpty else { return nil }
-    let oldest = min(dirty.oldest ?? durable.next, deletions.oldest ?? durable.next)
+    var oldest = min(dirty.oldest ?? durable.next, deletions.oldest ?? durable.next)
+    for ending in endings { oldest = min(oldest, ending.index) }
     let possible = LogIndex(min(oldest.rawValue - 1, durable.rawValue))
-    let batchesMin = purge.isUnderWay ? 1 : batchesMin
+    let batchesMin = purges.isUnderWay ? 1 : batchesMin
     guard possible > cut, possible.rawValue - cut.rawValue >= batchesMin else { return nil }
     cut = possible
     return CommitGroup.Cut(shard: state.id, through: possible)
@@ -393,6 +414,7 @@ final class ShardEngine {
     closed = durable
     durableTime = state.time
     closedTime = state.time
+    startTime = state.time
     cut = LogIndex((stored.log.first?.index.rawValue ?? durable.next.rawValue) - 1)
     if !stored.log.isEmpty {
       dirty.touch(nil, .shardHead, at: durable, elapsed: 0, loggedBytes: 0, isRecovered: true)

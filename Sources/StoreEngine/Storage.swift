@@ -37,6 +37,9 @@ package protocol StorageEngine: Sendable {
   /// overwritten of the log (R16). What pages hold now stays. Other calls may be under way.
   func purge() throws(StorageError)
 
+  /// Has what was written over or deleted long ago merged away, in the background; called every hour.
+  func mergeOld()
+
   /// A shard's own pages and its log, as they are on storage.
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard
 }
@@ -55,6 +58,7 @@ package protocol ReopenableStorage: Sendable {
 
 extension StorageEngine {
   package func sync() throws(StorageError) {}
+  package func mergeOld() {}
 }
 
 extension ReopenableStorage {

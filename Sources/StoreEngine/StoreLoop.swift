@@ -2,65 +2,6 @@ import DequeModule
 package import ReceiptModel
 package import ReceiptWire
 
-/// The sizes and times that a loop's shards work with.
-package struct StoreLoopConfiguration: Sendable {
-  /// A page is written this long after its first effect, at the latest a commit later.
-  package var checkpointAgeMilliseconds: Int64 = 5_000
-  /// Or when a shard has logged this much since.
-  package var checkpointLogBytes: UInt64 = 16 << 20
-  /// Pages written with one commit, in bytes: the slice that a checkpoint may take of a turn.
-  package var checkpointSliceBytes = 256 << 10
-  /// Between ticks a shard's log is cut only when this many batches can go: a cut leaves a mark behind on storage.
-  package var cutBatchesMin: UInt64 = 4_096
-  /// Sessions are forgotten this long after they were last heard of.
-  package var sessionLifetimeMilliseconds: Int64 = 600_000
-  /// Channels that may be loading at once, per shard.
-  package var loadsMax = 1_024
-  /// Requests that may wait for one channel.
-  package var waitingPerLoadMax = 1_024
-  /// Channels of the log's tail that are loaded at once, per shard, to get the log cut.
-  package var tailLoadsMax = 8
-  /// Bytes that the channels of this loop, and users' settings, may occupy in memory. A channel that is larger is in memory all the same while it is the one that its shard uses.
-  package var residentBytesMax = Int.max
-  /// Channels that are looked at in one turn to find some that can leave memory.
-  package var evictionLooksMax = 256
-  /// Rows that long queries look at in one turn, all of them together: some 200 µs. One that needs no more than `shortRows` has them in any case.
-  package var sliceRows = 65_536
-  package var shortRows = 8_192
-  /// Queries that may go on in slices, per shard; one more is `busy`.
-  package var slicedQueriesMax = 64
-  /// Reads of steps that may be under way, per shard: for one query each.
-  package var stepReadsMax = 256
-  /// Steps that the queries of a shard may hold together while they wait for more, 24 bytes each; one more is `busy`.
-  package var heldStepsMax = 4 * ReadSegments.stepsMax
-  /// Row pages whose steps are read at once, per shard, to be written as fewer segments.
-  package var stepTrimsMax = 2
-  /// Requests for unread counts that may wait for channels on storage, per shard; one more is `busy`.
-  package var unreadRequestsMax = 64
-  /// Channels that one of them has loaded at once, where it cannot be peeked at.
-  package var unreadLoadsMax = 8
-  /// A channel of the log's tail that could not be read is tried again this long after.
-  package var tailRetryMilliseconds: Int64 = 10_000
-  /// Changes of memberships that one shard may have under way to another one.
-  package var changesUnderWayMax = 4_096
-  /// Users' indexes that are read at once, per shard, for the changes that come next.
-  package var indexLoadsMax = 64
-  /// Changes that are taken into indexes in one turn, and queued or looked at by a rebuild: some 500 µs.
-  package var changesPerTurn = 1_024
-  /// Changes that are not acknowledged this long after they were sent are sent again; an index that could not be read is read again.
-  package var changesRetryMilliseconds: Int64 = 1_000
-  /// How often it is logged what was acknowledged, at most.
-  package var changesLoggedMilliseconds: Int64 = 1_000
-  /// A reply waits at most so long for its changes of memberships to be in the index; 0: it does not wait.
-  package var heldMilliseconds: Int64 = 1_000
-  /// A reply that may not leave before them is `busy` after so long.
-  package var heldStrictlyMilliseconds: Int64 = 4_000
-  /// Replies that may wait so, per shard; one more does not.
-  package var heldMax = 4_096
-
-  package init() {}
-}
-
 /// What a loop needs done. Each is asked for on the loop and answered there later.
 package protocol StoreLoopDriver: AnyObject {
   /// Make this durable, then call ``StoreLoop/committed(_:)``.
@@ -77,7 +18,7 @@ package protocol StoreLoopDriver: AnyObject {
   func acknowledge(_ acknowledgements: [MembershipAcknowledgement])
   /// Perform this on a thread that may block, then call ``StoreLoop/peeked(_:_:)``.
   func peek(_ request: PeekRequest)
-  /// Call ``StoreLoop/slice()`` soon, but only after what has come in meanwhile was handed in: a long query goes on.
+  /// Call ``StoreLoop/slice()`` soon, but only after what has come in meanwhile was handed in: what is too much for one turn goes on.
   func sliceLater()
   /// Something on storage cannot be read; the rest goes on.
   func reports(_ error: StorageError)
@@ -101,43 +42,38 @@ package final class StoreLoop {
   /// Time since the loop was made as far as the clock shows it, whether the clock was put forward or back. Ages are counted in it.
   private(set) var elapsedMilliseconds: Int64 = 0
   /// Set when a commit has failed.
-  package private(set) var isHalted = false
-  private unowned let driver: any StoreLoopDriver
-  private let configuration: StoreLoopConfiguration
+  package internal(set) var isHalted = false
+  unowned let driver: any StoreLoopDriver
+  let configuration: StoreLoopConfiguration
   private(set) var shards: [ShardEngine] = []
   /// From a shard's id to its place in `shards`; −1: another loop's.
-  private var positions: [Int16]
-  /// Those with queries that go on, the one whose turn is next first.
-  private var slicingShards: Deque<ShardEngine> = []
-  private var isSliceAsked = false
-  /// Those with more to do for users' indexes than one turn has room for.
-  private var workingShards: Deque<ShardEngine> = []
-  /// Changes that may still be taken into indexes in this turn.
+  private(set) var positions: [Int16]
+  var commits = CommitTurns()
+  var loads = LoadQueue()
+  var turns = SliceTurns()
+  var memory: MemoryPressure
+  /// The shard that is asked first to let channels go.
+  var evictionPosition = 0
+  /// Bytes of effects that gather for the next commit.
+  var gatheredBytes = 0
+  /// Changes that may still be taken into indexes, and ``StoreLoopConfiguration/entriesPerTurn`` that are left, until the next slice. Not until the turn ends: many turns may follow
+  /// each other before anything is read from a socket again.
   var changesLeft: Int
+  var entriesLeft: Int
   /// What leaves when the turn ends.
-  private var deliveries: [MembershipDelivery] = []
-  private var acknowledgements: [MembershipAcknowledgement] = []
+  var deliveries: [MembershipDelivery] = []
+  var acknowledgements: [MembershipAcknowledgement] = []
   /// Rows that long queries may still look at in this turn.
   var rowsLeft: Int
-  private var gatheringShards: [ShardEngine] = []
-  private var inFlightShards: [ShardEngine] = []
-  /// Those with segments of steps in the commit that is under way, and those with some to be deleted.
-  private var segmentShards: [ShardEngine] = []
-  private var trimmingShards: [ShardEngine] = []
-  /// Those with deleted channels whose pages are to be dropped, or are being dropped.
-  private var droppingShards: [ShardEngine] = []
-  /// Those whose log has to be cut for a purge, those that wait for the storage to purge itself, and those for which it does.
-  private var purgingShards: [ShardEngine] = []
-  private var purgeableShards: [ShardEngine] = []
-  private var purgedShards: [ShardEngine] = []
-  private(set) var isCommitting = false
+  /// Effects by which users may still be erased in this turn.
+  var effectsLeft: Int
   /// The connections that are open for requests.
-  private var lanes: [SessionID: ReplyLane] = [:]
-  private var nowLanes: [ReplyLane] = []
-  private var inFlightLanes: [ReplyLane] = []
-  private var gatheringLanes: [ReplyLane] = []
+  var lanes: [SessionID: ReplyLane] = [:]
+  var nowLanes: [ReplyLane] = []
+  var inFlightLanes: [ReplyLane] = []
+  var gatheringLanes: [ReplyLane] = []
   /// Those whose replies are being handed over.
-  private var deliveringLanes: [ReplyLane] = []
+  var deliveringLanes: [ReplyLane] = []
   private var isDelivering = false
   private var endsTurnAgain = false
 
@@ -152,19 +88,14 @@ package final class StoreLoop {
     package var loadsDelayed: UInt64 = 0
     /// Entries of users' indexes that were assigned or removed.
     package var indexEntries: UInt64 = 0
+    /// Events that left, or were dropped, each as often as there are connections that watch; and the bytes of their frames.
+    package var eventsSent: UInt64 = 0
+    package var eventsDropped: UInt64 = 0
+    package var eventBytes: UInt64 = 0
 
     package init() {}
   }
   package internal(set) var counters = Counters()
-  private(set) var memory: MemoryPressure
-  /// The shard that is asked first to let channels go.
-  private var evictionPosition = 0
-  /// The shard whose due pages come first.
-  private var pagePosition = 0
-  /// Channels that are being read from storage.
-  private var loadsUnderWay = 0
-  /// Channels that are asked for and have no room yet.
-  private var delayedLoads: Deque<(request: LoadRequest, reference: ChannelReference)> = []
 
   /// - Parameters:
   ///   - shardCount: of the whole store, which the hash is taken modulo.
@@ -178,7 +109,9 @@ package final class StoreLoop {
     self.configuration = configuration
     self.driver = driver
     self.rowsLeft = configuration.sliceRows
+    self.effectsLeft = configuration.sliceEffects
     self.changesLeft = configuration.changesPerTurn
+    self.entriesLeft = configuration.entriesPerTurn
     self.memory = MemoryPressure(budget: configuration.residentBytesMax)
     self.positions = Array(repeating: -1, count: shardCount)
     for (shard, state) in stored {
@@ -211,6 +144,8 @@ package final class StoreLoop {
     package var tailChannels = 0
     /// Changes of memberships that are not known to be in the index.
     package var changesPending = 0
+    /// Channels and users that connections watch, each as often as it is watched.
+    package var subscriptions = 0
 
     package init() {}
   }
@@ -223,12 +158,14 @@ package final class StoreLoop {
       sum.dirtyPages += shard.dirty.count
       sum.tailChannels += shard.tail.count
       sum.changesPending += shard.state.outbox.count
+      sum.subscriptions += shard.subscriptions.count
     }
   }
 
   /// Whether a commit is under way or something waits for one.
   package var isBusy: Bool {
-    isCommitting || !gatheringShards.isEmpty || !slicingShards.isEmpty || shards.contains(where: \.hasWaiting)
+    commits.isUnderWay || !commits.gathering.isEmpty || !turns.slicing.isEmpty
+      || shards.contains(where: \.hasWaiting)
   }
 
   // MARK: Connections
@@ -242,7 +179,7 @@ package final class StoreLoop {
         lane.isClosed = true
         return
       }
-      other.isClosed = true
+      close(other)
     }
     lanes[lane.session] = lane
   }
@@ -251,6 +188,7 @@ package final class StoreLoop {
   package func close(_ lane: ReplyLane) {
     lane.isClosed = true
     if lanes[lane.session] === lane { lanes[lane.session] = nil }
+    for shard in shards { shard.ended(lane) }
   }
 
   // MARK: Requests
@@ -283,20 +221,21 @@ package final class StoreLoop {
   package func endTurn() {
     guard !isHalted else { return }
     rowsLeft = configuration.sliceRows
-    changesLeft = configuration.changesPerTurn
+    effectsLeft = configuration.sliceEffects
     guard !isDelivering else {
       endsTurnAgain = true
       return
     }
     keepToBudget()
-    if !gatheringShards.isEmpty || memory.isPressed || !purgingShards.isEmpty { startCommit() }
+    if !commits.gathering.isEmpty || memory.isPressed || !commits.purging.isEmpty { startCommit() }
     startPurge()
+    askForSlice()
     post()
     swap(&nowLanes, &deliveringLanes)
     deliver { $0.deliverNow() }
   }
 
-  private func deliver(_ hand: (ReplyLane) -> Void) {
+  func deliver(_ hand: (ReplyLane) -> Void) {
     isDelivering = true
     for lane in deliveringLanes { hand(lane) }
     deliveringLanes.removeAll(keepingCapacity: true)
@@ -313,8 +252,13 @@ package final class StoreLoop {
     for shard in shards { shard.drainTail(inFlightMax: memory.isPressed ? 1 : configuration.tailLoadsMax) }
     keepToBudget()
     for shard in shards { shard.clock.tick() }
-    changesLeft = configuration.changesPerTurn
+    refill()
     for shard in shards { shard.tickIndexes() }
+    for shard in shards {
+      shard.tellExpired()
+      shard.logTime()
+    }
+    for shard in shards { shard.tellWithoutBatch() }
     startCommit(isTick: true)
     post()
     swap(&nowLanes, &deliveringLanes)
@@ -333,7 +277,13 @@ package final class StoreLoop {
   /// Changes of shards of this loop are in the index.
   package func acknowledged(_ acknowledgements: [MembershipAcknowledgement]) {
     guard !isHalted else { return }
-    for acknowledgement in acknowledgements { shard(acknowledgement.to)?.acknowledged(acknowledgement) }
+    // A shard that others have taken something from looks at its held replies once.
+    var taken: [ShardEngine] = []
+    for acknowledgement in acknowledgements {
+      guard let shard = shard(acknowledgement.to), shard.acknowledged(acknowledgement) else { continue }
+      if taken.last !== shard { taken.append(shard) }
+    }
+    for shard in taken { shard.wereAcknowledged() }
     endTurn()
   }
 
@@ -347,7 +297,7 @@ package final class StoreLoop {
   func acknowledge(_ acknowledgement: MembershipAcknowledgement) { acknowledgements.append(acknowledgement) }
 
   /// Hands over what gathered in this turn: one call for all shards.
-  private func post() {
+  func post() {
     guard !isHalted else { return }
     if !deliveries.isEmpty {
       let leaving = deliveries
@@ -361,254 +311,11 @@ package final class StoreLoop {
     }
   }
 
-  /// A shard has more to do for indexes, in a later turn.
-  func works(_ shard: ShardEngine) {
-    guard !shard.isWorking else { return }
-    shard.isWorking = true
-    workingShards.append(shard)
-    askForSlice()
-  }
-
-  // MARK: Group commit
-
-  private func startCommit(isTick: Bool = false) {
-    guard !isCommitting else { return }
-    var group = CommitGroup()
-    // Cuts first: pages that leave with this group are not on storage yet.
-    for shard in shards {
-      if let cut = shard.takeCut(batchesMin: isTick ? 1 : configuration.cutBatchesMin) {
-        group.cuts.append(cut)
-      }
-    }
-    for shard in droppingShards { shard.takeDrops(into: &group) }
-    for shard in trimmingShards { shard.takeTrims(into: &group) }
-    trimmingShards.removeAll { !$0.hasTrims }
-    for shard in gatheringShards { group.batches.append(shard.closeBatch()) }
-    var budget = configuration.checkpointSliceBytes
-    // Each time another shard's pages come first.
-    pagePosition = (pagePosition + 1) % max(1, shards.count)
-    for offset in shards.indices where budget > 0 {
-      budget -= shards[(pagePosition + offset) % shards.count].addDuePages(to: &group, budget: budget)
-    }
-    guard !group.isEmpty else { return }
-    swap(&gatheringShards, &inFlightShards)
-    swap(&gatheringLanes, &inFlightLanes)
-    for lane in inFlightLanes { lane.gatheringLeaves() }
-    isCommitting = true
-    counters.commits += 1
-    counters.batches += UInt64(group.batches.count)
-    counters.pagesWritten += UInt64(group.pages.count)
-    driver.commit(group)
-  }
-
-  /// The commit that was asked for is durable, or has failed.
-  package func committed(_ result: Result<Void, StorageError>) {
-    guard !isHalted else { return }
-    precondition(isCommitting, "no commit was asked for")
-    isCommitting = false
-    if case .failure(let error) = result {
-      halt(error)
-      return
-    }
-    for shard in inFlightShards { shard.committed() }
-    for shard in segmentShards { shard.segmentsWritten() }
-    segmentShards.removeAll(keepingCapacity: true)
-    inFlightShards.removeAll(keepingCapacity: true)
-    for shard in droppingShards { shard.dropsCommitted() }
-    droppingShards.removeAll { $0.deletions.isEmpty }
-    advancePurges()
-    swap(&inFlightLanes, &deliveringLanes)
-    deliver { $0.deliverInFlight() }
-    guard !isHalted else { return }
-    keepToBudget()
-    // Without requests too: while pages are due, one slice of them follows the other.
-    startCommit()
-    startPurge()
-    post()
-  }
-
-  /// What waits is dropped, never answered: whether the append is on storage is not known (DESIGN.md section 3).
-  private func halt(_ error: StorageError) {
-    stop()
-    driver.halted(error)
-  }
-
-  /// Storage has failed outside a commit: what was acknowledged may not be durable, and what is in memory may be ahead of it.
-  package func fail(_ error: StorageError) {
-    guard !isHalted else { return }
-    halt(error)
-  }
-
-  /// Takes and answers nothing from here on, and asks nothing of the driver; what waits is dropped. For a storage that is to be closed.
-  package func stop() {
-    isHalted = true
-    for lane in nowLanes + inFlightLanes + gatheringLanes + Array(lanes.values) { lane.isClosed = true }
-    lanes = [:]
-    delayedLoads = []
-    nowLanes = []
-    inFlightLanes = []
-    gatheringLanes = []
-    gatheringShards = []
-    inFlightShards = []
-    segmentShards = []
-    trimmingShards = []
-    droppingShards = []
-    purgingShards = []
-    purgeableShards = []
-    purgedShards = []
-    for shard in slicingShards { shard.slicedQueries = [] }
-    slicingShards = []
-    workingShards = []
-    deliveries = []
-    acknowledgements = []
-    for shard in shards { shard.outgoing.held = [] }
-  }
-
-  // MARK: Memory
-
-  /// Lets channels go while they occupy more than the budget, a bounded slice of them at a time. Not while a commit is under way: the pages in it are not on
-  /// storage yet, and their channels could be read back without them.
-  private func keepToBudget() {
-    guard memory.budget < .max else { return }
-    var resident = 0
-    var channels = 0
-    memory.reserve(shards.reduce(0) { $0 + $1.state.settings.byteCount })
-    for shard in shards {
-      resident += shard.state.residentBytes
-      channels += shard.state.loadedCount
-    }
-    if resident > memory.budget, !isCommitting {
-      var looks = configuration.evictionLooksMax
-      for _ in shards.indices where looks > 0 && resident > memory.target {
-        evictionPosition = (evictionPosition + 1) % shards.count
-        let shard = shards[evictionPosition]
-        let evicted = shard.evictedCount
-        // Each in turn gets its part, so that no shard's channels go first.
-        var share = max(looks / shards.count, 16)
-        looks -= share
-        resident -= shard.evict(bytes: resident - memory.target, looks: &share)
-        looks += share
-        counters.channelsEvicted += shard.evictedCount - evicted
-        channels -= Int(shard.evictedCount - evicted)
-      }
-    }
-    memory.note(resident: resident, channels: channels)
-    startDelayedLoads()
-  }
-
-  // MARK: Channels on storage
-
-  /// A channel was read, or could not be. What waited for it is carried out in this turn.
-  package func loaded(
-    _ request: LoadRequest,
-    as reference: ChannelReference,
-    _ result: Result<StoredChannel?, StorageError>
-  ) {
-    guard !isHalted else { return }
-    counters.channelsLoaded += 1
-    loadsUnderWay -= 1
-    let position = Int(positions[Int(request.shard.rawValue)])
-    shards[position].loaded(request, as: reference, result)
-    // Where memory is short the tail goes on with the next tick: each of its channels leaves again when its pages are written.
-    if case .number = reference, !memory.isPressed {
-      shards[position].drainTail(inFlightMax: configuration.tailLoadsMax)
-    }
-    endTurn()
-  }
-
-  /// Steps were read, or could not be. The request that waited for them is carried out in this turn.
-  package func stepsRead(_ request: StepRequest, _ result: Result<[StoredSegment], StorageError>) {
-    guard !isHalted else { return }
-    shards[Int(positions[Int(request.shard.rawValue)])].stepsRead(request, result)
-    endTurn()
-  }
-
-  /// Channels were peeked at. What waited for nothing else is answered in this turn.
-  package func peeked(_ request: PeekRequest, _ results: [Peeked]) {
-    guard !isHalted else { return }
-    shards[Int(positions[Int(request.shard.rawValue)])].peeked(request, results)
-    endTurn()
-  }
-
-  /// Goes on with a long query, one slice of it, in a turn of its own: what came in meanwhile has had its turn, and what comes in now is next.
-  package func slice() {
-    guard !isHalted else { return }
-    isSliceAsked = false
-    if let shard = slicingShards.popFirst() {
-      shard.goOn()
-      if !shard.slicedQueries.isEmpty { slicingShards.append(shard) }
-    }
-    if let shard = workingShards.popFirst() {
-      shard.isWorking = false
-      shard.goOnWithIndexes()
-    }
-    askForSlice()
-    endTurn()
-  }
-
-  private func askForSlice() {
-    guard !slicingShards.isEmpty || !workingShards.isEmpty, !isSliceAsked else { return }
-    isSliceAsked = true
-    driver.sliceLater()
-  }
-
   // MARK: For the shards
-
-  /// The first query of a shard has come that goes on in slices.
-  func slices(_ shard: ShardEngine) {
-    slicingShards.append(shard)
-    askForSlice()
-  }
 
   func readSteps(_ request: StepRequest) { driver.readSteps(request) }
 
   func peek(_ request: PeekRequest) { driver.peek(request) }
-
-  func writesSegments(_ shard: ShardEngine) { segmentShards.append(shard) }
-
-  func trims(_ shard: ShardEngine) { trimmingShards.append(shard) }
-
-  func drops(_ shard: ShardEngine) { droppingShards.append(shard) }
-
-  func gathers(_ shard: ShardEngine) { gatheringShards.append(shard) }
-
-  // MARK: Purge
-
-  /// A shard's log has to be cut, and the storage to purge itself.
-  func purges(_ shard: ShardEngine) {
-    purgingShards.append(shard)
-    advancePurges()
-  }
-
-  /// Those whose log is cut far enough wait for the storage. Only while no commit is under way: the cuts in it are not made yet.
-  private func advancePurges() {
-    guard !isCommitting, !purgingShards.isEmpty else { return }
-    for shard in purgingShards where shard.isCutForPurge {
-      shard.purgeIsStoring()
-      purgeableShards.append(shard)
-    }
-    purgingShards.removeAll { $0.isCutForPurge }
-  }
-
-  /// One purge of the storage is for all shards that wait for it.
-  private func startPurge() {
-    guard !purgeableShards.isEmpty, purgedShards.isEmpty else { return }
-    swap(&purgeableShards, &purgedShards)
-    driver.purge()
-  }
-
-  /// The storage has purged itself, or could not: then whoever asks again has it begun anew.
-  package func purged(_ result: Result<Void, StorageError>) {
-    guard !isHalted else { return }
-    var isDone = true
-    if case .failure(let error) = result {
-      isDone = false
-      driver.reports(error)
-    }
-    for shard in purgedShards { shard.purgeEnded(isDone: isDone) }
-    purgedShards.removeAll(keepingCapacity: true)
-    endTurn()
-  }
 
   func note(_ lane: ReplyLane, _ departure: ReplyLane.Departure) {
     switch departure {
@@ -618,34 +325,22 @@ package final class StoreLoop {
     }
   }
 
-  /// Has a channel read: now, or when there is room for it. Channels of the log's tail do not wait: they are few at a time, and what they are made of is in
-  /// memory already.
-  func load(_ request: LoadRequest, as reference: ChannelReference) {
-    if case .cid = reference, !delayedLoads.isEmpty || !memory.admits(loading: loadsUnderWay) {
-      counters.loadsDelayed += 1
-      delayedLoads.append((request, reference))
-      return
-    }
-    loadsUnderWay += 1
-    driver.load(request, as: reference)
-  }
-
-  /// Goes on with loads that waited for room. One always may be under way, so none waits forever.
-  private func startDelayedLoads() {
-    while memory.admits(loading: loadsUnderWay), let (request, reference) = delayedLoads.popFirst() {
-      // The channel may have come into memory another way.
-      guard shards[Int(positions[Int(request.shard.rawValue)])].awaits(request, as: reference) else {
-        continue
-      }
-      loadsUnderWay += 1
-      driver.load(request, as: reference)
-    }
-  }
-
   /// Whether a channel is in memory now.
   package func isLoaded(_ shard: ShardID, cid: RawSpan) -> Bool {
     let position = Int(positions[Int(shard.rawValue)])
     return position >= 0 && shards[position].state.slot(of: cid) != nil
+  }
+
+  /// Whether a channel in memory is being deleted: nobody finds it, and its name is not free yet.
+  package func isEnding(_ shard: ShardID, cid: RawSpan) -> Bool {
+    guard let shard = self.shard(shard), let slot = shard.state.slot(of: cid) else { return false }
+    return shard.state[slot].isEnding
+  }
+
+  /// Whether a channel was deleted that storage may still have: it is not looked for there.
+  package func isDeleted(_ shard: ShardID, cid: RawSpan) -> Bool {
+    guard let shard = self.shard(shard), shard.state.slot(of: cid) == nil else { return false }
+    return shard.isDeleted(cid)
   }
 
   func reports(_ error: StorageError) { driver.reports(error) }

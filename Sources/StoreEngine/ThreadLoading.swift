@@ -36,7 +36,7 @@ extension ThreadContents.Thread {
     case .readMoved(_, let row, let sequence, _, _), .deliveredMoved(_, let row, let sequence, _, _):
       named = max(named, sequence.rawValue)
       return row.rawValue < rows
-    case .markerAssigned(_, let row, let marker, _):
+    case .markerAssigned(_, let row, let marker, _, _):
       named = max(named, marker?.rawValue ?? 0)
       return row.rawValue < rows
     case .rowLeft(_, let row, _), .rowErased(_, let row, _):

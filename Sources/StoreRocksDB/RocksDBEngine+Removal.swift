@@ -40,7 +40,8 @@ extension RocksDBEngine {
     let before = writeAheadFiles()
     // A file is let go when every family has flushed what it has in it. Each flush begins a new one, so what is written meanwhile is in none of these.
     for family in [log, pages, meta] { try flush(family) }
-    mergeLog()
+    // A log that is cut often has few tables.
+    merge(log)
     // RocksDB deletes them right after the flush has returned, on a thread of its own.
     for _ in 0..<1_000 {
       if before.isDisjoint(with: writeAheadFiles()) { return }
@@ -70,13 +71,48 @@ extension RocksDBEngine {
     if let text = Self.take(&failure) { throw .failed("\(directory): \(text)") }
   }
 
-  /// All tables of the log, the lowest level too: a log that is cut often has few.
-  private func mergeLog() {
+  /// Has RocksDB look for tables of pages that are older than ``RocksDBSettings/oldValuesSecondsMax``, and merge them down, in the background: what they write over
+  /// goes, whatever level it is on.
+  ///
+  /// A purge does not merge the pages of one user: a merge of one channel's keys rewrites whole tables, for many channels more than the whole store is
+  /// (docs/operations.md). RocksDB looks by itself only when it has written a table, which a quiet store does not; setting the option has it look.
+  package func mergeOld() {
+    guard mergesTables, !hasMetDamage else { return }
+    mergeFirst()
+    lookForOld()
+  }
+
+  /// RocksDB merges old tables into the level below, and does not where there is none: once in a store's life, while it has a few tables, they are made one.
+  private func mergeFirst() {
+    for level in 1..<7 {
+      guard let text = rocksdb_property_value_cf(database, pages, "rocksdb.num-files-at-level\(level)")
+      else { return }
+      defer { rocksdb_free(text) }
+      guard String(cString: text) == "0" else { return }
+    }
+    merge(pages)
+  }
+
+  /// Sets the age at which tables are old; that has RocksDB look for them.
+  func lookForOld() {
+    let (name, value) = (strdup("ttl"), strdup("\(settings.oldValuesSecondsMax)"))
+    defer {
+      free(name)
+      free(value)
+    }
+    var failure: UnsafeMutablePointer<CChar>?
+    rocksdb_set_options_cf(database, pages, 1, [UnsafePointer(name)], [UnsafePointer(value)], &failure)
+    // Nothing depends on it now; the next time may do.
+    _ = Self.take(&failure)
+  }
+
+  /// All tables of a family, the lowest level too.
+  private func merge(_ family: OpaquePointer) {
     let options = rocksdb_compactoptions_create()
     defer { rocksdb_compactoptions_destroy(options) }
     rocksdb_compactoptions_set_exclusive_manual_compaction(options, 0)
     // Forced (3: what this call has written itself is not written again).
     rocksdb_compactoptions_set_bottommost_level_compaction(options, 3)
-    rocksdb_compact_range_cf_opt(database, log, options, nil, 0, nil, 0)
+    rocksdb_compact_range_cf_opt(database, family, options, nil, 0, nil, 0)
   }
 }

@@ -27,7 +27,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   let pages: OpaquePointer
   private let options: OpaquePointer
   private let write: OpaquePointer
-  private let settings: RocksDBSettings
+  let settings: RocksDBSettings
   private let read: OpaquePointer
   private let loggedSinceMark = NIOLockedValueBox(0)
   private let hasUnsynced = NIOLockedValueBox(true)
@@ -155,6 +155,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       throw error
     }
     self.identity = identity
+    if mergesTables { lookForOld() }
     markLog()
     if settings.durability == .sync { UnsyncedMark.remove(from: directory) }
   }

@@ -34,6 +34,8 @@ package struct RocksDBSettings: Hashable, Sendable {
   package var durability = Durability.sync
   /// Blocks of pages that RocksDB keeps in memory, in bytes.
   package var cacheBytes = 32 << 20
+  /// What was written over or deleted in tables of pages is merged away this long after (R16), in seconds: a day.
+  package var oldValuesSecondsMax = 86_400
 
   package init() {}
 }

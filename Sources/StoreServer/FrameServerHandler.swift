@@ -25,6 +25,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   private static let openingFrameLengthMax: UInt32 = 4_096
   private var isClosing = false
   private var unanswered = 0
+  private let account = ConnectionAccount()
   private var serial: UInt64 = 0
 
   /// A loop that has shards, and this connection's lane there.
@@ -215,6 +216,7 @@ final class FrameServerHandler: ChannelInboundHandler {
         session: session,
         serial: serial,
         shards: host.shardCount,
+        account: account,
         deliver: { buffer, count in
           if isLocal {
             bound.value.deliver(buffer, count)
@@ -243,7 +245,9 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func deliver(_ buffer: ByteBuffer, _ count: Int) {
     unanswered -= count
-    write(buffer)
+    let byteCount = buffer.readableBytes
+    guard let context, !isClosing else { return account.wrote(byteCount) }
+    context.writeAndFlush(wrapOutboundOut(buffer)).whenComplete { [account] _ in account.wrote(byteCount) }
   }
 
   private func write(_ buffer: ByteBuffer) {

@@ -1,3 +1,4 @@
+import DequeModule
 import Glibc
 import NIOCore
 import NIOPosix
@@ -14,13 +15,19 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// One thread: commits of a loop are in order, one at a time.
   private let committer: NIOThreadPool
   private let readers: NIOThreadPool
+  /// Reads that no request waits for, and peeks at a thousand channels: of those so many are with the threads at once, and there is one thread more, so that the others go past them.
+  static let readsBehindMax = 2
+  private var readsBehind: Deque<@Sendable () -> Void> = []
+  private var readsBehindUnderWay = 0
   private let events: HostEvents
   /// Shards of this host.
   let shardCount: Int
   private var pace = CommitPace()
   private(set) var loop: StoreLoop!
+  private var bell: SliceBell?
   private var ticker: RepeatedTask?
   private var syncer: RepeatedTask?
+  private var merger: RepeatedTask?
   private var isSyncing = false
   /// Commits and reads that the threads have been given and not answered.
   private var underWay = 0
@@ -60,6 +67,11 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       driver: self
     )
     loop.clock = Self.now()
+    bell = SliceBell(eventLoop: eventLoop) { [weak self] in
+      guard let self else { return }
+      self.loop.clock = Self.now()
+      self.loop.slice()
+    }
   }
 
   /// Wall-clock time; the shards make it rise (R20).
@@ -79,6 +91,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// From here on there are ticks, which write and read; call on the loop.
   func start() {
     guard stopped == nil else { return }
+    bell?.open()
     ticker = eventLoop.scheduleRepeatedTask(initialDelay: .milliseconds(100), delay: .milliseconds(100)) {
       [weak self] _ in
       guard let self else { return }
@@ -92,6 +105,19 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     guard stopped == nil else { return }
     let time = TimeAmount.milliseconds(Int64(interval))
     syncer = eventLoop.scheduleRepeatedTask(initialDelay: time, delay: time) { [weak self] _ in self?.sync() }
+  }
+
+  /// Has the storage merge what is old again and again, for all hosts; call on the loop.
+  func startMergingOld() {
+    guard stopped == nil else { return }
+    merger = eventLoop.scheduleRepeatedTask(initialDelay: .hours(1), delay: .hours(1)) { [weak self] _ in
+      guard let self else { return }
+      self.underWay += 1
+      self.readers.submit { [self] _ in
+        storage.mergeOld()
+        eventLoop.execute { self.finished() }
+      }
+    }
   }
 
   private func sync() {
@@ -113,8 +139,11 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   func stop() -> EventLoopFuture<Void> {
     ticker?.cancel()
     ticker = nil
+    bell?.close()
     syncer?.cancel()
     syncer = nil
+    merger?.cancel()
+    merger = nil
     peers = []
     loop.stop()
     if let stopped { return stopped.futureResult }
@@ -122,6 +151,27 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     stopped = promise
     if underWay == 0 { promise.succeed() }
     return promise.futureResult
+  }
+
+  /// Gives a read to the threads; it ends with ``finishedRead(isBehind:)``.
+  private func submitRead(isBehind: Bool, _ body: @escaping @Sendable () -> Void) {
+    underWay += 1
+    if isBehind {
+      guard readsBehindUnderWay < Self.readsBehindMax else { return readsBehind.append(body) }
+      readsBehindUnderWay += 1
+    }
+    readers.submit { _ in body() }
+  }
+
+  private func finishedRead(isBehind: Bool) {
+    if isBehind {
+      if let next = readsBehind.popFirst() {
+        readers.submit { _ in next() }
+      } else {
+        readsBehindUnderWay -= 1
+      }
+    }
+    finished()
   }
 
   private func finished() {
@@ -191,8 +241,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) {
-    underWay += 1
-    readers.submit { [self] _ in
+    submitRead(isBehind: request.isBehind) { [self] in
       let result: Result<StoredChannel?, StorageError>
       do throws(StorageError) {
         result = .success(try storage.read(request.shard, request.channel))
@@ -202,7 +251,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       eventLoop.execute {
         self.loop.clock = Self.now()
         self.loop.loaded(request, as: reference, result)
-        self.finished()
+        self.finishedRead(isBehind: request.isBehind)
       }
     }
   }
@@ -252,13 +301,12 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   func peek(_ request: PeekRequest) {
-    underWay += 1
-    readers.submit { [self] _ in
+    submitRead(isBehind: true) { [self] in
       let results = request.perform(on: storage)
       eventLoop.execute {
         self.loop.clock = Self.now()
         self.loop.peeked(request, results)
-        self.finished()
+        self.finishedRead(isBehind: true)
       }
     }
   }
@@ -288,13 +336,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  /// By way of a time that is not there yet: what is only executed has its turn before anything is read from a socket again.
-  func sliceLater() {
-    eventLoop.scheduleTask(in: .microseconds(20)) {
-      self.loop.clock = Self.now()
-      self.loop.slice()
-    }
-  }
+  func sliceLater() { bell?.ring() }
 
   func reports(_ error: StorageError) { events.reported(error) }
 

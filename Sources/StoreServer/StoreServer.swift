@@ -68,7 +68,7 @@ package final class StoreServer: Sendable {
     self.logger = logger
     group = MultiThreadedEventLoopGroup(numberOfThreads: configuration.loops)
     committers = (0..<configuration.loops).map { _ in NIOThreadPool(numberOfThreads: 1) }
-    readers = NIOThreadPool(numberOfThreads: 2)
+    readers = NIOThreadPool(numberOfThreads: 1 + LoopHost.readsBehindMax * configuration.loops)
     supervisor = NIOThreadPool(numberOfThreads: 1)
     shared = Shared()
     for pool in committers + [readers, supervisor] { pool.start() }
@@ -210,6 +210,7 @@ package final class StoreServer: Sendable {
     if let interval = source.syncIntervalMilliseconds, let host = hosts.first {
       host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
     }
+    if let host = hosts.first { host.eventLoop.execute { host.startMergingOld() } }
     let isUp = shared.state.withLockedValue { state in
       state.isUp = state.haltedGeneration < generation
       return state.isUp
@@ -306,12 +307,16 @@ package final class StoreServer: Sendable {
       sum.loops.channelsEvicted += part.0.channelsEvicted
       sum.loops.loadsDelayed += part.0.loadsDelayed
       sum.loops.indexEntries += part.0.indexEntries
+      sum.loops.eventsSent += part.0.eventsSent
+      sum.loops.eventsDropped += part.0.eventsDropped
+      sum.loops.eventBytes += part.0.eventBytes
       sum.now.loadedChannels += part.1.loadedChannels
       sum.now.residentBytes += part.1.residentBytes
       sum.now.settingsBytes += part.1.settingsBytes
       sum.now.dirtyPages += part.1.dirtyPages
       sum.now.tailChannels += part.1.tailChannels
       sum.now.changesPending += part.1.changesPending
+      sum.now.subscriptions += part.1.subscriptions
     }
     sum.connections = counters.current.now
     sum.connectionsOpened = counters.current.opened

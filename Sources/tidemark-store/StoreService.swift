@@ -95,6 +95,26 @@ struct StoreService: Service {
       Int64(now.loops.indexEntries)
     )
     samples.gauge(
+      "tidemark_store_subscriptions",
+      help: "Channels and users that gateways watch for events, each as often as it is watched.",
+      Double(now.now.subscriptions)
+    )
+    samples.counter(
+      "tidemark_store_events_sent_total",
+      help: "Events that left for gateways, each as often as there are connections that watch.",
+      Int64(now.loops.eventsSent)
+    )
+    samples.counter(
+      "tidemark_store_event_bytes_total",
+      help: "Bytes of frames with events.",
+      Int64(now.loops.eventBytes)
+    )
+    samples.counter(
+      "tidemark_store_events_dropped_total",
+      help: "Events that were dropped since a gateway did not take them; it asks for what has changed.",
+      Int64(now.loops.eventsDropped)
+    )
+    samples.gauge(
       "tidemark_store_membership_changes_pending",
       help: "Changes of memberships that are on their way to their users' indexes.",
       Double(now.now.changesPending)

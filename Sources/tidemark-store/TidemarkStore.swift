@@ -56,6 +56,17 @@ struct TidemarkStore: AsyncParsableCommand {
   )
   var memory: String?
   @Option(
+    help: ArgumentHelp(
+      "Events of channels with more members than this are sent once per interval only, 0 to 16777216. Default 256.",
+      valueName: "n"
+    )
+  )
+  var eventIntervalMembers: String?
+  @Option(
+    help: ArgumentHelp("That interval, 100 to 60000 milliseconds. Default 1000.", valueName: "ms")
+  )
+  var eventInterval: String?
+  @Option(
     help: ArgumentHelp("Not built yet, as are --tls-key and --tls-ca: use --secret-file.", valueName: "file")
   )
   var tlsCert: String?
@@ -80,7 +91,7 @@ struct TidemarkStore: AsyncParsableCommand {
 
   private static let keys: Set<String> = [
     "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
-    "memory",
+    "memory", "event-interval-members", "event-interval",
   ]
   /// Flags of the public page whose time has not come. They are refused by name rather than ignored: each of them promises something.
   private static let keysNotBuilt: Set<String> = ["tls-cert", "tls-key", "tls-ca"]
@@ -121,6 +132,8 @@ struct TidemarkStore: AsyncParsableCommand {
     flags["log-level"] = logLevel
     flags["durability"] = durability
     flags["memory"] = memory
+    flags["event-interval-members"] = eventIntervalMembers
+    flags["event-interval"] = eventInterval
     flags["tls-cert"] = tlsCert
     flags["tls-key"] = tlsKey
     flags["tls-ca"] = tlsCa
@@ -193,6 +206,12 @@ struct TidemarkStore: AsyncParsableCommand {
       throw SettingsError(error.description)
     }
     if let warning = storage.warning { logger.warning("\(warning)") }
+    if let members = try settings.integer("event-interval-members", in: 0...1 << 24) {
+      configuration.engine.eventIntervalMembers = members
+    }
+    if let interval = try settings.integer("event-interval", in: 100...60_000) {
+      configuration.engine.eventIntervalMilliseconds = Int64(interval)
+    }
     configuration.engine.residentBytesMax = memory / min(loops, storage.shardCount)
     let server = StoreServer(configuration: configuration, storage: storage, logger: logger)
     services.append(

@@ -9,6 +9,8 @@ enum Answer: Hashable {
   case row(RowView)
   case message(isNew: Bool, sequence: Int, status: UInt8)
   case sequence(Int)
+  /// Whether there was anything to remove.
+  case removed(Bool)
   /// Per message 0, or the wire's code.
   case acknowledged([UInt64])
   /// `isNew` only in the reply to put.
@@ -118,7 +120,9 @@ extension Answer {
     case .putChannelReply:
       let isNew = try reader.byte() == 1
       self = .channel(try ChannelView(&reader), isNew: isNew)
-    case .changeMembersReply, .getChannelReply:
+    case .deleteChannelReply, .eraseMemberReply:
+      self = .removed(try reader.byte() == 1)
+    case .changeMembersReply, .getChannelReply, .truncateChannelReply:
       self = .channel(try ChannelView(&reader), isNew: nil)
     case .readStateReply:
       var rows: [RowView] = []

@@ -38,6 +38,10 @@ enum Ask {
   )
   case acknowledge(cid: String, user: String, note: String, ids: [String])
   case delete(cid: String, id: String)
+  /// Nothing before one message; an empty one: all.
+  case truncate(cid: String, before: String)
+  case end(cid: String)
+  case erase(cid: String, user: String)
   /// An empty message is the newest.
   case read(cid: String, user: String, message: String, epoch: UInt32?)
   case unread(cid: String, user: String, message: String, epoch: UInt32?)
@@ -64,7 +68,7 @@ enum Ask {
     case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _, _), .delete(let cid, _),
       .read(let cid, _, _, _), .unread(let cid, _, _, _), .delivered(let cid, _, _), .getChannel(let cid),
       .readState(let cid, _, _, _, _), .statuses(let cid, _), .acknowledge(let cid, _, _, _),
-      .malformed(let cid):
+      .malformed(let cid), .truncate(let cid, _), .end(let cid), .erase(let cid, _):
       cid
     case .inThread(_, let ask): ask.cid
     case .patchType, .assignType, .getType, .listTypes, .patchUser, .assignUser, .getUser:
@@ -87,6 +91,8 @@ enum Ask {
 
   var isCommand: Bool { kind.isCommand }
   var isPut: Bool { kind == .putChannel }
+  /// Succeeds where there is no such channel.
+  var isRemoval: Bool { kind == .deleteChannel || kind == .eraseMember }
 
   var kind: FrameKind {
     switch self {
@@ -95,6 +101,9 @@ enum Ask {
     case .register: .registerMessage
     case .acknowledge: .acknowledge
     case .delete: .deleteMessage
+    case .truncate: .truncateChannel
+    case .end: .deleteChannel
+    case .erase: .eraseMember
     case .read: .markRead
     case .unread: .markUnread
     case .delivered: .markDelivered
@@ -143,8 +152,10 @@ enum Ask {
       buffer.writeField(sender)
       buffer.writeTime(Timestamp(milliseconds: created))
       buffer.writeVarint((isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0))
-    case .delete(_, let id):
+    case .delete(_, let id), .truncate(_, let id):
       buffer.writeField(id)
+    case .erase(_, let user):
+      buffer.writeField(user)
     case .read(_, let user, let message, let epoch), .unread(_, let user, let message, let epoch):
       buffer.writeField(user)
       buffer.writeField(message)
@@ -179,7 +190,7 @@ enum Ask {
       buffer.writeTime(Timestamp(milliseconds: settings.readShownSince))
       buffer.writeTime(Timestamp(milliseconds: settings.deliveredShownSince))
       buffer.writeTime(.none)
-    case .getChannel, .getType, .listTypes, .getUser, .inThread:
+    case .getChannel, .getType, .listTypes, .getUser, .inThread, .end:
       break
     }
   }

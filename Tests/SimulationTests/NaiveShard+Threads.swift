@@ -21,6 +21,12 @@ extension NaiveShard {
     channels[cid] != nil && find(cid, id).map { $0.at.thread != nil } ?? false
   }
 
+  /// The thread that a member means by a reply's id alone.
+  func threadMarked(_ cid: String, _ user: String, _ message: String) -> Spot? {
+    guard channels[cid]!.seats[user] != nil, let (at, _) = find(cid, message) else { return nil }
+    return at.thread == nil ? nil : at
+  }
+
   /// A mark or a reply with the flag `thread`.
   mutating func inThread(_ parent: String, _ ask: Ask, _ time: Int64) -> Outcome {
     let cid = ask.cid!
@@ -139,7 +145,11 @@ extension NaiveShard {
     let cid = ask.cid!
     var at: Spot?
     if case .inThread(let parent, _) = ask { at = thread(cid, parent) }
-    if case .read(_, _, let message, _) = ask { at = find(cid, message)?.at }
+    switch ask {
+    case .read(_, _, let message, _), .unread(_, _, let message, _), .delivered(_, _, let message):
+      at = find(cid, message)?.at
+    default: break
+    }
     guard let at, let row = self[at].seats[user] else { return Outcome(answer: .row(.zeros(user))) }
     return Outcome(answer: ownRow(at, row))
   }

@@ -49,6 +49,8 @@ struct NaiveShard {
     var seats: [String: Int] = [:]
     var messages: [Message] = []
     var places: [String: Int] = [:]
+    /// So many messages were truncated, from the first on.
+    var truncated = 0
   }
 
   /// A channel itself, or one of its threads.
@@ -101,13 +103,22 @@ struct NaiveShard {
     case .read(let cid, let user, let message, _):
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
       return answer(cid, user, message, emptyIsNewest: true)
-    case .inThread(_, .register): return perform(ask.withoutThread, at: time, isCovered: true)
+    case .inThread(_, .register(let cid, let id, _, _, _, _)):
+      if channels[cid] != nil, find(cid, id) == nil {
+        // The channel is another one by now: what would refuse it refuses it.
+        var copy = self
+        let outcome = copy.perform(ask, at: time)
+        return outcome.isRefused ? outcome : .refused(23)
+      }
+      return perform(ask.withoutThread, at: time, isCovered: true)
     case .inThread(_, .read(_, let user, _, _)), .inThread(_, .delivered(_, let user, _)),
       .inThread(_, .unread(_, let user, _, _)):
       return answerInThread(ask, user, at: time)
     case .delivered(let cid, let user, let message):
+      if isReply(cid, message) { return answerInThread(ask, user, at: time) }
       return answer(cid, user, message, emptyIsNewest: true)
     case .unread(let cid, let user, let message, _):
+      if isReply(cid, message) { return answerInThread(ask, user, at: time) }
       return answer(cid, user, message, isUnread: true)
     case .acknowledge(let cid, let user, _, let ids):
       // It is not applied again: where it would do something now, nobody knows what it did then.
@@ -123,6 +134,7 @@ struct NaiveShard {
       if channels[cid] == nil { return .refused(Code.channelNotFound) }
       guard let (_, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
       return Outcome(answer: .sequence(place + 1))
+    case .truncate, .end, .erase: return answerRemoved(ask)
     case .put(let cid, _, _):
       return Outcome(
         answer: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: false)
@@ -157,6 +169,7 @@ struct NaiveShard {
 
   mutating func perform(_ ask: Ask, at time: Int64) -> Outcome {
     if let cid = ask.cid, channels[cid] == nil, !ask.isPut {
+      if ask.isRemoval { return Outcome(answer: .removed(false)) }
       return .refused(Code.channelNotFound)
     }
     switch ask {
@@ -171,13 +184,19 @@ struct NaiveShard {
       let hasChanged = !isGone(at, place)
       if hasChanged { self[at].messages[place].isDeleted = true }
       return Outcome(answer: .sequence(place + 1), hasChanged: hasChanged)
+    case .truncate(let cid, let before): return truncate(cid, before)
+    case .end(let cid):
+      channels[cid] = nil
+      return Outcome(answer: .removed(true), hasChanged: true)
+    case .erase(let cid, let user): return erase(cid, user)
     case .read(let cid, let user, let message, let epoch):
-      if channels[cid]!.seats[user] != nil, let (at, _) = find(cid, message), at.thread != nil {
-        return markInThread(ask, at, user, message, time)
-      }
+      if let at = threadMarked(cid, user, message) { return markInThread(ask, at, user, message, time) }
       return read(Spot(cid: cid), user, message, epoch, time)
-    case .delivered(let cid, let user, let message): return delivered(Spot(cid: cid), user, message, time)
+    case .delivered(let cid, let user, let message):
+      if let at = threadMarked(cid, user, message) { return markInThread(ask, at, user, message, time) }
+      return delivered(Spot(cid: cid), user, message, time)
     case .unread(let cid, let user, let message, let epoch):
+      if let at = threadMarked(cid, user, message) { return markInThread(ask, at, user, message, time) }
       return unread(Spot(cid: cid), user, message, epoch)
     case .inThread(let parent, let ask): return inThread(parent, ask, time)
     case .patchType(let name, let options):
@@ -437,7 +456,7 @@ struct NaiveShard {
     type(String(cid.prefix { $0 != ":" })).options.changed(by: channels[cid]!.own)
   }
 
-  private func channel(_ cid: String, isNew: Bool?) -> Answer {
+  func channel(_ cid: String, isNew: Bool?) -> Answer {
     let channel = channels[cid]!
     return .channel(
       ChannelView(

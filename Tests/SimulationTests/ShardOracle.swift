@@ -49,6 +49,10 @@ struct ShardOracle {
   /// What is asked for, and the read that will bring it; nil while that waits for room in memory.
   var loading: [ChannelReference: UInt32?] = [:]
   var waiting: [String: [Waiting]] = [:]
+  /// Channels whose deletion was begun since the last start, or before it and not brought to its end.
+  var begun: Set<ChannelNumber> = []
+  /// Those of before, as long as they have not come into memory.
+  var endings: [ChannelNumber: String] = [:]
   /// The names of the channels, by their numbers.
   var names: [ChannelNumber: String] = [:]
 
@@ -69,7 +73,10 @@ struct ShardOracle {
     let isCovered = taken[key] != nil
     let now = max(time, clock)
     let outcome = live.perform(ask, at: now, isCovered: isCovered)
-    if let cid = ask.cid { takeIn(cid) }
+    if let cid = ask.cid {
+      takeIn(cid)
+      if live.channels[cid] == nil { letGo(cid) }
+    }
     if !isCovered, !outcome.isRefused {
       taken[key] = .same
       if outcome.hasChanged {
@@ -93,7 +100,8 @@ struct ShardOracle {
 
   private func needs(_ ask: Ask) -> Int {
     guard let cid = ask.cid else { return ask.settingsUser == nil ? typesPlace : usersPlace }
-    return live.channels[cid] == nil ? 0 : max(channelPlace[cid] ?? 0, typesPlace, usersPlace)
+    let place = channelPlace[cid] ?? 0
+    return live.channels[cid] == nil ? place : max(place, typesPlace, usersPlace)
   }
 
   var hasOpen: Bool { pending.last.map { $0.index == nil } ?? false }

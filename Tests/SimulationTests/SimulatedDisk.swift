@@ -138,6 +138,18 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
 
   func logLength(_ shard: ShardID) -> Int { log[shard]?.count ?? 0 }
 
+  /// Channels whose deletion is begun in the log, and not ended.
+  func endings(_ shard: ShardID) -> Set<ChannelNumber> {
+    var endings: Set<ChannelNumber> = []
+    for (_, bytes) in log[shard, default: [:]].sorted(by: { $0.key < $1.key }) {
+      for effect in (try? LogBatch(bytes.readableBytesSpan))?.effects ?? [] {
+        if case .deletionBegun(let number) = effect { endings.insert(number) }
+        if case .channelDeleted(let number, _) = effect { endings.remove(number) }
+      }
+    }
+    return endings
+  }
+
   /// The session records and the time that a shard starts from, read without the engine's code.
   func recovered(_ shard: ShardID) -> (sessions: [SessionID: SessionRecord], time: Int64) {
     var sessions: [SessionID: SessionRecord] = [:]

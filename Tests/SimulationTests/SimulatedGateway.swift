@@ -74,10 +74,13 @@ struct AskGenerator {
   private var nextMessage: [String: Int] = [:]
   private var nextReply: [String: Int] = [:]
   private let users = (0..<10).map { "u\($0)" }
+  static let crowd = (0..<60).map { "crowd\($0)" }
+  static var everybody: [String] { (0..<10).map { "u\($0)" } + crowd }
   static let types = ["team", "dm"]
 
   /// One channel is large: its rows and messages fill several pages.
   static let large = "team:large"
+  static let crowded = "dm:crowded"
 
   init(seed: UInt64) {
     random = SeededRandom(seed: seed ^ 0xA5A5)
@@ -88,6 +91,7 @@ struct AskGenerator {
     let cid = random.oneIn(150) ? "team:none" : random.pick(cids)
     if cid == Self.large, random.oneIn(2) { return register(cid) }
     if random.oneIn(6) { return inThread(cid) }
+    if random.oneIn(25) { return removal(cid) }
     switch random.below(100) {
     case 0..<4: return .put(cid: cid, options(), seats(2))
     case 4..<14: return change(cid)
@@ -123,6 +127,19 @@ struct AskGenerator {
     case 97: return .getType(random.pick(Self.types))
     case 98: return .listTypes
     default: return random.oneIn(4) ? .malformed(cid: cid) : .getChannel(cid: cid)
+    }
+  }
+
+  /// One channel is put and deleted again and again, with so many members that it takes slices.
+  private mutating func removal(_ cid: String) -> Ask {
+    switch random.below(10) {
+    case 0..<2: return .truncate(cid: cid, before: random.oneIn(12) ? "" : message(cid))
+    case 2..<5: return .erase(cid: random.oneIn(3) ? Self.crowded : cid, user: random.pick(Self.everybody))
+    case 5: return .end(cid: cid == Self.large ? Self.crowded : cid)
+    case 6: return .end(cid: Self.crowded)
+    case 7: return random.oneIn(2) ? .getChannel(cid: Self.crowded) : register(Self.crowded)
+    default:
+      return .put(cid: Self.crowded, OptionChange(), Self.crowd.map { Seat(user: $0) })
     }
   }
 

@@ -22,8 +22,8 @@ final class Simulation {
   var connections: [Connection] = []
   var generator: AskGenerator
   private let configuration: StoreLoopConfiguration
-  /// Channels leave memory again and again.
-  var isShortOfMemory: Bool { configuration.residentBytesMax < .max }
+  /// The channel with a crowd is deleted in slices.
+  var deletesInSlices: Bool { configuration.changesPerTurn < AskGenerator.crowd.count }
   private(set) var clock: Int64 = 1_000_000_000
   private(set) var issued = 0
   private var nextSerial: UInt64 = 1
@@ -72,8 +72,12 @@ final class Simulation {
     configuration.changesLoggedMilliseconds = random.pick([0, 30, 1_000])
     configuration.residentBytesMax = random.pick([.max, 1, 4_000, 12_000])
     configuration.evictionLooksMax = random.pick([1, 16, 256])
-    // The oracle answers when a query comes: none is made in slices here, with other requests between them.
+    // The oracle answers when a query comes: none is made in slices here, with other requests between them, and what is wide does not wait.
+    configuration.entriesPerTurn = .max
     configuration.shortRows = 1 << 30
+    configuration.shortEffects = 1 << 30
+    configuration.changesPendingMax = random.pick([40, 65_536])
+    configuration.sliceEffects = random.pick([1, 4_096])
     return configuration
   }
 
@@ -268,6 +272,7 @@ final class Simulation {
     target.setClock(clock)
     isEnding = []
     for _ in 0..<most {
+      if case .request(let request, _)? = connection.inboxes[number].first, isDelayed(request) { break }
       guard let item = connection.inboxes[number].popFirst() else { break }
       switch item {
       case .open: target.loop.open(lane)
@@ -279,6 +284,12 @@ final class Simulation {
     if connection.isEnded, connection.inboxes.allSatisfy(\.isEmpty) {
       connections.removeAll { $0 === connection }
     }
+  }
+
+  /// Whether a request comes a little later: it would wait for its channel behind what deletes that, and how many slices that will take is not known here before.
+  private func isDelayed(_ request: Request) -> Bool {
+    guard request.ask.isPut, let cid = request.ask.cid else { return false }
+    return oracles[request.shard].waiting[cid, default: []].contains { $0.request.ask.kind == .deleteChannel }
   }
 
   // MARK: At the loops
@@ -317,7 +328,18 @@ final class Simulation {
       oracles[shard].letGo(cid)
       count("evicted")
     }
-    if oracles[shard].inMemory.contains(cid) {
+    let id = ShardID(UInt16(shard))
+    if target.loop.isEnding(id, cid: bytes.span.bytes) {
+      count("asked while being deleted")
+      if request.ask.isPut {
+        // Its name is not free yet.
+        if !isOver(request, connection, target) { expect(.refused(21), request, connection) }
+      } else {
+        decide(request, connection, target)
+      }
+    } else if target.loop.isDeleted(id, cid: bytes.span.bytes) {
+      decide(request, connection, target)
+    } else if oracles[shard].inMemory.contains(cid) {
       if case .malformed = request.ask { return true }
       decide(request, connection, target)
     } else if Int(ShardID.owning(bytes.span.bytes, count: Self.shardCount).rawValue) != shard {
@@ -347,15 +369,19 @@ final class Simulation {
     )
   }
 
+  /// Whether nothing comes of a request: what waited when its connection ended is not carried out, but sent again; and what is behind a request of its connection that does not parse, in
+  /// the same queue, is lost.
+  private func isOver(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) -> Bool {
+    connection.lanes[target.number].isClosed || isEnding.contains(connection.serial)
+  }
+
   private func decide(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) {
-    // What waited when its connection ended is not carried out: it is sent again.
     if connection.lanes[target.number].isClosed { return }
     if case .malformed(let cid) = request.ask, oracles[request.shard].live.channels[cid] != nil {
       isEnding.insert(connection.serial)
       return
     }
-    // Behind a request of its connection that does not parse, in the same queue.
-    if isEnding.contains(connection.serial) { return }
+    if isOver(request, connection, target) { return }
     let (answer, needs) = oracles[request.shard].decide(
       request,
       session: connection.session,
@@ -391,7 +417,7 @@ final class Simulation {
       let batch = group.batches.first { Int($0.shard.rawValue) == shard }
       let isOfRequests = batch.map { batch in
         let content = try? LogBatch(batch.bytes.readableBytesSpan)
-        return content?.effects.contains { Self.isOfRequests($0) } ?? true
+        return content?.effects.contains { self.isOfRequests($0, in: shard) } ?? true
       }
       if isOfRequests ?? false != oracles[shard].hasOpen {
         faults.append(
@@ -406,6 +432,10 @@ final class Simulation {
       }
       for effect in content.effects {
         if case .channelAssigned(let number, let cid, _, _) = effect { oracles[shard].names[number] = cid }
+        if case .deletionBegun(let number) = effect {
+          oracles[shard].begun.insert(number)
+          count("deletions in slices")
+        }
       }
     }
     if group.batches.isEmpty { count("commits of pages only") }
@@ -461,14 +491,24 @@ final class Simulation {
       var isNew = true
       if case .number = load.reference {
         isNew = oracles[shard].live.channels[cid] != nil && !oracles[shard].wereInMemory.contains(cid)
+        // One that is being deleted is there for those who wait for it, and not found.
+        if case .number(let number) = load.reference, oracles[shard].endings[number] != nil { isNew = true }
         if isNew, oracles[shard].loading.removeValue(forKey: .cid(Array(cid.utf8))) != nil {
           count("taken in by number")
         }
       }
       if isNew {
         oracles[shard].takeIn(cid)
+        let isBeingDeleted = oracles[shard].endings.contains { $0.value == cid }
+        oracles[shard].endings = oracles[shard].endings.filter { $0.value != cid }
         for item in oracles[shard].waiting.removeValue(forKey: cid) ?? [] {
-          decide(item.request, item.connection, target)
+          if isBeingDeleted, item.request.ask.isPut {
+            if !isOver(item.request, item.connection, target) {
+              expect(.refused(21), item.request, item.connection)
+            }
+          } else {
+            decide(item.request, item.connection, target)
+          }
         }
       }
     }
@@ -559,6 +599,11 @@ final class Simulation {
       if let fault = oracles[shard].restart(sessions, time: time, unanswered: unanswered) {
         faults.append(fault)
       }
+      oracles[shard].endings = disk.endings(ShardID(UInt16(shard))).reduce(into: [:]) {
+        $0[$1] = oracles[shard].names[$1]
+      }
+      oracles[shard].begun = Set(oracles[shard].endings.keys)
+      if !oracles[shard].begun.isEmpty { count("restarts within a deletion") }
     }
     start()
     enlarge()

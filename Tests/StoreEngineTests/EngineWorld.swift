@@ -135,6 +135,8 @@ final class EngineWorld: StoreLoopDriver {
     var configuration = StoreLoopConfiguration()
     // Replies wait for the index only in tests of the index.
     configuration.heldMilliseconds = 0
+    // And requests for a slice only in tests of that.
+    configuration.entriesPerTurn = .max
     configure(&configuration)
     var stored: [(shard: ShardID, state: StoredShard)] = []
     for shard in shards { stored.append((ShardID(shard), try storage.recover(ShardID(shard)))) }
@@ -211,6 +213,20 @@ final class EngineWorld: StoreLoopDriver {
     purges -= 1
     if !failing { try storage.purge() }
     loop.purged(failing ? .failure(.failed("bad sector")) : .success(()))
+  }
+
+  /// The place in storage of everything that names a user: log batches and pages of shard 0, decoded.
+  func traces(_ user: String) throws -> [String] {
+    var found: [String] = []
+    for (index, bytes) in storage.log[ShardID(0), default: [:]] {
+      let batch = try LogBatch(bytes.readableBytesSpan)
+      if "\(batch.effects)".contains("\"\(user)\"") { found.append("log \(index)") }
+    }
+    for (key, bytes) in storage.pages {
+      let page = try Page(bytes.readableBytesSpan)
+      if "\(page.effects)".contains("\"\(user)\"") { found.append("\(key.page) of \(key.channel.rawValue)") }
+    }
+    return found.sorted()
   }
 
   /// What has left for shards of this loop arrives, in order.
@@ -298,14 +314,22 @@ final class Gateway {
   /// Called when replies are handed over, as a failing write calls back.
   var whenDelivered: () -> Void = {}
 
+  /// Its socket takes nothing.
+  var isSlow = false
+
   private func delivered(_ bytes: ByteBuffer) {
     whenDelivered()
+    if !isSlow { lane.account.wrote(bytes.readableBytes) }
     let decoder = FrameDecoder()
     var offset = 0
     while case .frame(let header, let count)? = try? decoder.next(bytes.readableBytesSpan, at: offset) {
       let start = offset + FrameHeader.byteCount
       offset = start + count
       lastPayload = bytes.getSlice(at: bytes.readerIndex + start, length: count)!
+      if header.kind == .events {
+        replies.append(EventWords.frame(bytes.readableBytesSpan.extracting(start..<offset)))
+        continue
+      }
       replies.append(
         "\(header.correlation) \(Self.words(header, bytes.readableBytesSpan.extracting(start..<offset)))"
       )
@@ -342,7 +366,9 @@ final class Gateway {
       case .eraseMemberReply:
         return try reader.byte() == 1 ? "erased" : "not known"
       case .purgeReply:
-        return try reader.byte() == 1 ? "purged" : "not purged"
+        let round = try reader.varint()
+        try reader.end()
+        return round == 0 ? "purged" : "round \(round)"
       case .changeMembersReply, .getChannelReply, .truncateChannelReply:
         return "channel of \(try ChannelFields(&reader).memberCount)"
       case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
@@ -389,6 +415,15 @@ final class Gateway {
         let fields = try RebuildFields(&reader)
         return
           "rebuild \(fields.phase) epoch \(fields.epoch), \(fields.channelsDone) of \(fields.channels), \(fields.entries) entries"
+      case .subscribeReply:
+        return EventWords.subscribed(payload)
+      case .unsubscribeReply, .announceRowReply:
+        try reader.end()
+        return header.kind == .unsubscribeReply ? "unsubscribed" : "announced"
+      case .subscribeUserReply:
+        let through = try reader.time().milliseconds
+        try reader.end()
+        return "user subscribed through \(through)"
       default:
         return "kind \(header.kind.rawValue)"
       }
@@ -428,7 +463,12 @@ final class Gateway {
     var words: [String] = []
     for _ in 0..<(try reader.count()) {
       let entry = try ChannelEntryFields(&reader)
-      words.append(entry.cid + (entry.isMember ? "" : entry.row == nil ? " (sent)" : " (left)"))
+      let isGone = entry.row == nil && entry.deletedAt != .none
+      var word = entry.cid + (entry.isMember || isGone ? "" : entry.row == nil ? " (sent)" : " (left)")
+      if entry.deletedAt != .none {
+        word += " (\(isGone ? "" : "new since ")deleted \(entry.deletedAt.milliseconds))"
+      }
+      words.append(word)
     }
     let next = try reader.optional32()
     try reader.end()
@@ -544,12 +584,14 @@ final class Gateway {
     flags: UInt64 = 1,
     limit: UInt64 = 1_000,
     from cursor: UInt64? = nil,
+    since: Int64? = nil,
     shard: UInt16 = 0
   ) {
     send(.listChannels, user, shard: shard) { payload in
       payload.writeVarint(flags)
       payload.writeVarint(limit)
       payload.writeOptional(cursor)
+      if let since { payload.writeTime(Timestamp(milliseconds: since)) }
     }
   }
 
@@ -563,14 +605,18 @@ final class Gateway {
   func look(_ cid: String) { send(.getChannel, cid) }
 
   func delete(_ cid: String, _ id: String) { send(.deleteMessage, cid) { $0.writeField(id) } }
-  func end(_ cid: String, counter: UInt64? = nil) { send(.deleteChannel, cid, counter: counter) }
+  func end(_ cid: String, counter: UInt64? = nil, shard: UInt16 = 0) {
+    send(.deleteChannel, cid, counter: counter, shard: shard)
+  }
   func truncate(_ cid: String, before message: String = "", counter: UInt64? = nil) {
     send(.truncateChannel, cid, counter: counter) { $0.writeField(message) }
   }
-  func erase(_ cid: String, _ user: String, counter: UInt64? = nil) {
-    send(.eraseMember, cid, counter: counter) { $0.writeField(user) }
+  func erase(_ cid: String, _ user: String, counter: UInt64? = nil, shard: UInt16 = 0) {
+    send(.eraseMember, cid, counter: counter, shard: shard) { $0.writeField(user) }
   }
-  func purge() { send(.purge, nil) }
+  func purge(_ round: UInt64 = 0, shard: UInt16 = 0) {
+    send(.purge, nil, shard: shard) { $0.writeVarint(round) }
+  }
 
   /// Begins erasing a user.
   func patchErasing(_ user: String) {

@@ -52,7 +52,7 @@ struct IndexTests {
     } while cursor != nil
     #expect(seen.sorted() == [0, 2, 3, 4, 5, 6].map { "team:c\($0)" } && pages == 3)
     #expect(try world.list("user0", from: 900) == "no channels")
-    for (flags, limit) in [(2, 10), (0, 0), (0, 1_001)] as [(UInt64, UInt64)] {
+    for (flags, limit) in [(4, 10), (0, 0), (0, 1_001)] as [(UInt64, UInt64)] {
       #expect(try world.list("user0", flags: flags, limit: limit) == "invalid_field")
     }
     #expect(try world.list("no body") == "invalid_field")
@@ -193,7 +193,13 @@ struct IndexTests {
       let cid = "team:c\(below(5))"
       let user = "user\(below(12))"
       world.put(cid, [])
-      switch below(5) {
+      switch below(6) {
+      case 5:
+        // It may take several turns, in which nobody finds it and its name is not free.
+        if below(3) == 0 {
+          world.delete(cid)
+          try world.settle()
+        }
       case 0, 1: world.change(cid, add: [user, "user\(below(12))"])
       case 2: world.change(cid, remove: [user])
       case 3: world.post(cid, "m\(round)", by: user)
@@ -231,6 +237,193 @@ struct IndexTests {
     #expect(world.logLength == 0)
     try world.crash(0)
     try world.crash(1)
+    #expect(try world.differences() == [])
+  }
+
+  // MARK: Deleted channels
+
+  @Test("that a channel was deleted is kept for who was away, is no channel of theirs, and outlives a crash")
+  func tombstones() throws {
+    let world = try IndexWorld()
+    world.put("team:a", ["user1", "user2", "user3"])
+    try world.settle()
+    world.put("team:b", ["user1"])
+    world.post("team:a", "m1", by: "user4")
+    try world.settle()
+    world.pass(10)
+    world.change("team:a", remove: ["user2"])
+    world.pass(10)
+    world.delete("team:a")
+    try world.settle()
+    world.pass(10)
+    #expect(try world.differences() == [])
+    for flags in [0, 1] as [UInt64] {
+      #expect(try world.list("user1", flags: flags) == "team:b")
+      #expect(try world.list("user2", flags: flags) == "no channels")
+    }
+    func check() throws {
+      #expect(try world.list("user1", flags: 2, since: 1_020) == "team:a (deleted 1020), team:b")
+      // Who had left before was a member up to then.
+      #expect(try world.list("user2", flags: 3, since: 1_010) == "team:a (deleted 1010)")
+      #expect(try world.list("user2", flags: 3, since: 1_011) == "no channels")
+      // Who never was one.
+      #expect(try world.list("user4", flags: 3, since: 1_000) == "no channels")
+    }
+    try check()
+    #expect(try world.list("user1", flags: 3, since: 1_021) == "team:b")
+    #expect(try world.list("user1", flags: 2, limit: 1, since: 1_000) == "team:a (deleted 1020) + 1")
+    #expect(try world.list("user1", flags: 2, limit: 1, from: 1, since: 1_000) == "team:b")
+    try world.crash(0)
+    try world.crash(1)
+    try check()
+    // From pages alone.
+    for _ in 0..<20 {
+      world.pass(10_000)
+      try world.settle()
+    }
+    #expect(world.logLength == 0)
+    try world.crash(0)
+    try world.crash(1)
+    try check()
+  }
+
+  @Test("a channel of the same name takes the place of what was deleted, and says so")
+  func madeAnew() throws {
+    let world = try IndexWorld()
+    world.put("team:a", ["user1", "user2", "user3"])
+    try world.settle()
+    world.pass(10)
+    world.delete("team:a")
+    world.pass(10)
+    world.put("team:a", ["user1"])
+    world.post("team:a", "m1", by: "user2")
+    try world.settle()
+    #expect(try world.list("user1", flags: 2, since: 1_010) == "team:a (new since deleted 1010)")
+    #expect(try world.list("user1", flags: 2, since: 1_011) == "team:a")
+    // One who has only sent something to the new one, and one whom it does not know.
+    #expect(try world.list("user2", flags: 2, since: 1_010) == "team:a (deleted 1010)")
+    #expect(try world.list("user2", flags: 1) == "team:a (sent)")
+    #expect(try world.list("user3", flags: 3, since: 1_010) == "team:a (deleted 1010)")
+    #expect(try world.differences() == [])
+    world.pass(10)
+    world.delete("team:a")
+    try world.settle()
+    #expect(try world.list("user1", flags: 3, since: 1_011) == "team:a (deleted 1030)")
+    // They were no member of the second.
+    #expect(try world.list("user2", flags: 3, since: 1_010) == "team:a (deleted 1010)")
+    #expect(try world.list("user2", flags: 3, since: 1_011) == "no channels")
+  }
+
+  @Test("what was deleted is kept for 7 days, and goes with what changes later; a time before is refused")
+  func forgotten() throws {
+    let day: Int64 = 86_400_000
+    let world = try IndexWorld()
+    for number in 0..<5 { world.put("team:c\(number)", ["user1"]) }
+    world.put("team:stays", ["user1"])
+    try world.settle()
+    let start = world.clock
+    for number in 0..<4 { world.delete("team:c\(number)") }
+    try world.settle()
+    world.pass(7 * day)
+    #expect(try world.list("user1", flags: 3, since: start).contains("team:c3 (deleted \(start))"))
+    world.pass(1)
+    #expect(try world.list("user1", flags: 3, since: start) == "limit_reached")
+    #expect(try world.list("user1", flags: 3, since: world.clock + 1) == "limit_reached")
+    let first = try world.list("user1", flags: 3, since: start + 1)
+    #expect(first == "team:c4, team:stays" || first == "team:stays, team:c4")
+    // Two go with each change.
+    #expect(try deletions(of: "user1", world) == 4)
+    world.delete("team:c4")
+    try world.settle()
+    #expect(try deletions(of: "user1", world) == 3)
+    world.put("team:c4", ["user1"])
+    try world.settle()
+    #expect(try deletions(of: "user1", world) == 1)
+    #expect(try world.differences() == [])
+    // Nothing of an index is left in which there is nothing.
+    world.put("team:short", ["user2"])
+    try world.settle()
+    world.delete("team:short")
+    try world.settle()
+    world.pass(8 * day)
+    world.post("team:stays", "m1", by: "user2")
+    try world.settle()
+    #expect(try world.list("user2", flags: 1) == "team:stays (sent)")
+    world.delete("team:stays")
+    try world.settleAll()
+    let home = world.worlds[Int(IndexWorld.shard("user2")) % 2]
+    let name = Array("user2".utf8)
+    #expect(home.loop.shards.allSatisfy { $0.state.index(of: name.span.bytes) == nil })
+  }
+
+  /// Deletions that a user's index keeps.
+  private func deletions(of user: String, _ world: IndexWorld) throws -> Int {
+    let home = world.worlds[Int(IndexWorld.shard(user)) % 2]
+    let name = Array(user.utf8)
+    let counts = home.loop.shards.compactMap { shard in
+      shard.state.index(of: name.span.bytes).map { shard.state[$0].memberships.deletions.count }
+    }
+    return try #require(counts.first)
+  }
+
+  @Test("who is being erased leaves no tombstone, nor an index that has nothing else")
+  func erasedTombstones() throws {
+    let world = try IndexWorld()
+    world.put("team:a", ["user1", "user2"])
+    world.put("team:b", ["user1"])
+    world.put("team:c", ["user1", "user2"])
+    try world.settle()
+    world.delete("team:a")
+    try world.settle()
+    let home = IndexWorld.shard("user1")
+    world.gateway("user1").assign(user: "user1", version: 1, flags: 4, shard: home)
+    world.worlds.forEach { $0.loop.endTurn() }
+    try world.settle()
+    // One that ends meanwhile is not kept.
+    world.delete("team:b")
+    try world.settle()
+    #expect(try deletions(of: "user1", world) == 1)
+    world.gateway("team:c").erase("team:c", "user1", shard: IndexWorld.shard("team:c"))
+    world.worlds.forEach { $0.loop.endTurn() }
+    try world.settle()
+    let index = { (user: String) in
+      let name = Array(user.utf8)
+      return world.worlds.contains { target in
+        target.loop.shards.contains { $0.state.index(of: name.span.bytes) != nil }
+      }
+    }
+    #expect(!index("user1"))
+    // One in whose index nothing but tombstones is: their erasure asks for it.
+    world.delete("team:c")
+    try world.settle()
+    let other = IndexWorld.shard("user2")
+    world.gateway("user2").assign(user: "user2", version: 1, flags: 4, shard: other)
+    world.worlds.forEach { $0.loop.endTurn() }
+    try world.settle()
+    #expect(index("user2"))
+    #expect(try world.list("user2") == "no channels")
+    #expect(!index("user2"))
+    #expect(try world.list("user2", flags: 3, since: 1_000) == "no channels")
+  }
+
+  @Test("a rebuild neither takes what was deleted out, nor brings it back")
+  func rebuiltTombstones() throws {
+    let world = try IndexWorld()
+    world.put("team:a", ["user1", "user2"])
+    try world.settle()
+    world.put("team:b", ["user1"])
+    try world.settle()
+    world.delete("team:a")
+    try world.settle()
+    world.put("team:a", ["user2"])
+    try world.settle()
+    try rebuild(world, epoch: 1)
+    #expect(try world.list("user1", flags: 3, since: 1_000) == "team:a (deleted 1000), team:b")
+    #expect(try world.list("user2", flags: 3, since: 1_000) == "team:a (new since deleted 1000)")
+    #expect(try world.differences() == [])
+    world.pass(7 * 86_400_000 + 1)
+    try rebuild(world, epoch: 2)
+    #expect(try deletions(of: "user1", world) == 0)
     #expect(try world.differences() == [])
   }
 

@@ -21,20 +21,6 @@ struct RemovalTests {
     }
   }
 
-  /// The place in storage of everything that names a user: log batches and pages, decoded.
-  private func traces(_ user: String, _ world: EngineWorld) throws -> [String] {
-    var found: [String] = []
-    for (index, bytes) in world.storage.log[ShardID(0), default: [:]] {
-      let batch = try LogBatch(bytes.readableBytesSpan)
-      if "\(batch.effects)".contains("\"\(user)\"") { found.append("log \(index)") }
-    }
-    for (key, bytes) in world.storage.pages {
-      let page = try Page(bytes.readableBytesSpan)
-      if "\(page.effects)".contains("\"\(user)\"") { found.append("\(key.page) of \(key.channel.rawValue)") }
-    }
-    return found.sorted()
-  }
-
   /// How many messages bob has not read in `team:a`.
   private func unread(_ world: EngineWorld, session: UInt64) throws -> String {
     let gateway = world.connect(session: session)
@@ -142,7 +128,7 @@ struct RemovalTests {
       try turn(world)
       try world.settle()
       try world.checkpoint()
-      #expect(try traces("bob", world).count > 3)
+      #expect(try world.traces("bob").count > 3)
       _ = gateway.take()
       gateway.erase("team:a", "bob")
       gateway.read("team:a", "bob")
@@ -156,7 +142,7 @@ struct RemovalTests {
       #expect(gateway.take() == ["308 not known", "305 erased", "306 not_a_member", "307 not known"])
       if isCheckpointed {
         try forget(world)
-        #expect(try traces("bob", world) == [])
+        #expect(try world.traces("bob") == [])
       }
       let again = try EngineWorld(world.storage)
       let other = again.connect(session: 2)
@@ -166,7 +152,7 @@ struct RemovalTests {
       try turn(again)
       #expect(other.take() == ["1 not_a_member", "2 channel of 1", "3 not known"])
       try forget(again)
-      #expect(try traces("bob", again) == [])
+      #expect(try again.traces("bob") == [])
       other.change("team:a", add: ["bob"])
       try turn(again)
       #expect(other.take() == ["4 channel of 2"])
@@ -227,7 +213,7 @@ struct RemovalTests {
       gateway.assign(user: "bob", version: 4, flags: 5)
       try turn(world)
       try world.checkpoint()
-      #expect(try traces("bob", world) == ["users(0) of 0"])
+      #expect(try world.traces("bob") == ["users(0) of 0"])
       _ = gateway.take()
       gateway.assign(user: "bob", version: 5, flags: 8)
       gateway.assign(user: "bob", version: 4, flags: 5)
@@ -238,8 +224,9 @@ struct RemovalTests {
       try turn(world)
       #expect(
         gateway.take() == [
-          "8 invalid_field", "5 user bob version 5 erased", "6 user bob version 5 erased",
-          "7 user bob version 5 erased", "9 user bob version 5 erased",
+          "8 invalid_field", "5 user bob version 5 erased revoked 201000",
+          "6 user bob version 5 erased revoked 201000",
+          "7 user bob version 5 erased revoked 201000", "9 user bob version 5 erased revoked 201000",
           "10 unsettled types [] users [\"alice\", \"carol\"]",
         ]
       )
@@ -251,11 +238,11 @@ struct RemovalTests {
       other.send(.getUser, "alice")
       try turn(again)
       #expect(
-        other.take() == ["1 user bob version 5 erased", "2 user alice version 3 hides read"]
+        other.take() == ["1 user bob version 5 erased revoked 201000", "2 user alice version 3 hides read"]
       )
       try again.checkpoint()
-      #expect(try traces("bob", again) == [])
-      #expect(try traces("carol", again) == ["users(0) of 0"])
+      #expect(try again.traces("bob") == [])
+      #expect(try again.traces("carol") == ["users(0) of 0"])
       // Somebody of that name comes anew: from that version on, under the number of before.
       other.send(.patchUser, "bob") { payload in
         payload.writeVarint(UInt64(1))
@@ -263,7 +250,7 @@ struct RemovalTests {
         payload.writeTime(.none)
       }
       try turn(again)
-      #expect(other.take() == ["3 user bob version 6 hides read"])
+      #expect(other.take() == ["3 user bob version 6 hides read revoked 201000"])
       let last = try EngineWorld(again.storage)
       let third = last.connect(session: 3)
       for user in ["alice", "bob", "carol"] { third.send(.getUser, user) }
@@ -273,8 +260,9 @@ struct RemovalTests {
       try turn(last)
       #expect(
         third.take() == [
-          "1 user alice version 3 hides read", "2 user bob version 6 hides read", "3 user carol version 3",
-          "4 user zoe version 1 erasing", "5 user zoe version 2 erased",
+          "1 user alice version 3 hides read", "2 user bob version 6 hides read revoked 201000",
+          "3 user carol version 3",
+          "4 user zoe version 1 erasing", "5 user zoe version 2 erased revoked 201000",
           "6 unsettled types [] users [\"alice\", \"bob\", \"carol\"]",
         ]
       )
@@ -315,7 +303,7 @@ struct RemovalTests {
       try turn(again)
       #expect(
         other.take() == [
-          "1 user alice version 2 erased", "2 user bob version 1 hides read",
+          "1 user alice version 2 erased revoked 2000", "2 user bob version 1 hides read",
           "3 user carol version 1 hides read",
           "4 user dave version 1 hides read", "5 user erin version 1 hides delivered",
           "6 user frank version 1 hides delivered",
@@ -351,126 +339,6 @@ struct RemovalTests {
     #expect(count == 1 && code == 0)
     let status = try reader.status()
     #expect(status.readCount == 1)
-  }
-
-  // MARK: Purge
-
-  @Test("a purge: pages of before are written, the log is cut, the storage purges itself, then it is done")
-  func purge() throws {
-    let (world, gateway) = try settledWorld()
-    gateway.post("team:a", "m1", by: "bob")
-    gateway.erase("team:a", "bob")
-    try turn(world)
-    try world.settle()
-    _ = gateway.take()
-    #expect(try traces("bob", world).count > 1)
-    gateway.purge()
-    world.loop.endTurn()
-    #expect(gateway.take() == ["4 not purged"] && world.purges == 0)
-    try world.persistAll()
-    #expect(try traces("bob", world) == [] && world.purges == 1)
-    #expect(world.storage.log[ShardID(0)]!.isEmpty)
-    gateway.purge()
-    world.loop.endTurn()
-    #expect(gateway.take() == ["5 not purged"] && world.purges == 1)
-    try world.purgeStorage()
-    gateway.purge()
-    gateway.purge()
-    world.loop.endTurn()
-    #expect(gateway.take() == ["6 purged", "7 not purged"])
-    // Nothing was logged since: there is only the storage's part.
-    #expect(world.commits.isEmpty && world.purges == 1)
-  }
-
-  @Test(
-    "a purge while the shard is busy ends; one that is asked for meanwhile, after another erasure, is not done with it"
-  )
-  func busyPurge() throws {
-    let (world, gateway) = try settledWorld()
-    gateway.post("team:a", "m0", by: "bob")
-    gateway.erase("team:a", "bob")
-    world.loop.endTurn()
-    try world.settle()
-    gateway.purge()
-    world.loop.endTurn()
-    var rounds = 0
-    while world.purges == 0, rounds < 50 {
-      rounds += 1
-      gateway.post("team:a", "m\(rounds)", by: "alice")
-      world.loop.endTurn()
-      if !world.commits.isEmpty { try world.persist() }
-    }
-    #expect(rounds < 10 && world.purges == 1)
-    gateway.erase("team:a", "alice")
-    try turn(world)
-    try world.settle()
-    _ = gateway.take()
-    let other = world.connect(session: 2)
-    other.purge()
-    try turn(world)
-    try world.purgeStorage()
-    other.purge()
-    try turn(world)
-    #expect(other.take() == ["1 not purged", "2 not purged"])
-    #expect(try traces("alice", world) == [] && world.purges == 1)
-    try world.purgeStorage()
-    other.purge()
-    try turn(world)
-    #expect(other.take() == ["3 purged"])
-    // A gateway that was not told begins another, and gets its answer.
-    gateway.purge()
-    try turn(world)
-    try world.purgeStorage()
-    gateway.purge()
-    try turn(world)
-    #expect(
-      gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") } == [
-        "not purged", "purged",
-      ]
-    )
-  }
-
-  @Test(
-    "one purge of the storage is for all shards that wait for it; one that fails is reported and begun anew"
-  )
-  func purgesTogether() throws {
-    let world = try EngineWorld(shards: [0, 1, 2], of: 3)
-    let gateway = world.connect()
-    for shard in 0..<3 as Range<UInt16> { gateway.send(.purge, nil, shard: shard) }
-    world.loop.endTurn()
-    #expect(gateway.take() == ["1 not purged", "2 not purged", "3 not purged"])
-    #expect(world.purges == 1)
-    try world.purgeStorage(failing: true)
-    #expect(world.reports == [.failed("bad sector")])
-    for shard in 0..<3 as Range<UInt16> { gateway.send(.purge, nil, shard: shard) }
-    world.loop.endTurn()
-    #expect(gateway.take() == ["4 not purged", "5 not purged", "6 not purged"])
-    try world.purgeStorage()
-    #expect(world.purges == 0 && world.storage.purges == 1)
-    for shard in 0..<3 as Range<UInt16> { gateway.send(.purge, nil, shard: shard) }
-    world.loop.endTurn()
-    #expect(gateway.take() == ["7 purged", "8 purged", "9 purged"])
-  }
-
-  @Test("a purge after a restart waits for the channels of the log's tail")
-  func purgeOfTail() throws {
-    let (before, _) = try settledWorld()
-    try before.settle()
-    let world = try EngineWorld(before.storage)
-    let gateway = world.connect(session: 2)
-    gateway.purge()
-    try turn(world)
-    #expect(world.purges == 0)
-    world.loop.tick()
-    try world.answerLoads()
-    for _ in 0..<3 {
-      world.loop.tick()
-      // Changes that were on their way are sent again, and go first.
-      try world.settle()
-      gateway.purge()
-      try turn(world)
-    }
-    #expect(world.purges == 1 && world.storage.log[ShardID(0)]!.isEmpty)
   }
 
   // MARK: Fields

@@ -338,6 +338,90 @@ struct SettingsTests {
     )
   }
 
+  @Test(
+    "a token from before its user was erased is refused wherever it acts or looks, before and after a restart"
+  )
+  func revokedByErasure() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m1", by: "alice")
+    world.pass(600_000)
+    gateway.assign(user: "bob", version: 1, flags: 8)
+    gateway.change("team:a", add: ["bob"])
+    world.pass(5_000)
+    _ = try answers(world, gateway)
+    let erased: UInt32 = 601
+    func askAll(_ gateway: Gateway, _ issued: UInt32) {
+      func send(_ kind: FrameKind, _ fields: @escaping (inout ByteBuffer) -> Void) {
+        gateway.send(kind, "team:a", issued: issued) { payload in fields(&payload) }
+      }
+      for kind in [FrameKind.markRead, .markUnread, .markDelivered] {
+        send(kind) { payload in
+          payload.writeField("bob")
+          payload.writeField("m1")
+          if kind != .markDelivered { payload.writeVarint(0) }
+        }
+      }
+      send(.acknowledge) { payload in
+        payload.writeField("bob")
+        payload.writeField("")
+        payload.writeVarint(1)
+        payload.writeField("m1")
+      }
+      statuses(gateway, as: "bob", issued: issued)
+      send(.readState) { payload in
+        payload.writeVarint(0)
+        payload.writeField("bob")
+        payload.writeVarint(10)
+        payload.writeVarint(0)
+      }
+      send(.listMembers) { payload in
+        payload.writeVarint(0)
+        payload.writeField("bob")
+        payload.writeField("m1")
+        payload.writeVarint(0)
+        payload.writeVarint(0)
+        payload.writeVarint(10)
+        payload.writeField("")
+      }
+      send(.memberStatuses) { payload in
+        payload.writeVarint(0)
+        payload.writeField("bob")
+        payload.writeField("m1")
+        payload.writeVarint(1)
+        payload.writeField("bob")
+      }
+      gateway.counts([CountsEntry("team:a", "bob")], issued: issued)
+      gateway.send(.listChannels, "bob", issued: issued) { payload in
+        payload.writeVarint(0)
+        payload.writeVarint(10)
+        payload.writeVarint(0)
+      }
+      gateway.send(.getUser, "bob", issued: issued)
+    }
+    func refusals(_ world: EngineWorld, _ gateway: Gateway) throws -> Int {
+      let all = try answers(world, gateway)
+      #expect(all.count == 11)
+      return all.count { $0 == "token_revoked" }
+    }
+    askAll(gateway, erased - 1)
+    #expect(try refusals(world, gateway) == 11)
+    // What the refused asked for was not done.
+    gateway.look("team:a")
+    _ = try answers(world, gateway)
+    let again = try EngineWorld(world.storage)
+    let other = again.connect(session: 2)
+    askAll(other, erased - 1)
+    #expect(try refusals(again, other) == 11)
+    askAll(other, erased)
+    #expect(try refusals(again, other) == 0)
+    // The first setting of whoever has the id by now keeps it so.
+    patch(other, "bob", read: true, issued: erased - 1)
+    patch(other, "bob", read: false, issued: erased)
+    _ = try answers(again, other)
+    askAll(other, erased - 1)
+    #expect(try refusals(again, other) == 11)
+  }
+
   @Test("a refused command was not taken up: with a newer token its counter is decided")
   func refusedCounter() throws {
     let (world, gateway) = try settledWorld()

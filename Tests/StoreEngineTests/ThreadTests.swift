@@ -90,6 +90,49 @@ struct ThreadTests {
     )
   }
 
+  @Test("a reply's id alone names its thread, for each mark")
+  func byReply() throws {
+    let (world, gateway) = try world()
+    for id in ["r1", "r2"] { gateway.reply(cid, to: "m1", id, by: "bob") }
+    gateway.mark(.markDelivered, cid, "alice", in: nil, "r1")
+    gateway.mark(.markRead, cid, "alice", in: nil, "r2")
+    gateway.mark(.markUnread, cid, "alice", in: nil, "r2")
+    _ = try answers(world, gateway)
+    gateway.list(cid, .delivered, "r1")
+    gateway.list(cid, .readers, "r2")
+    gateway.unread(cid, "alice", "r1")
+    // The channel's own row is where it was.
+    gateway.read(cid, "alice")
+    // Who is not in the thread: nothing to do, or refused.
+    gateway.mark(.markDelivered, cid, "carol", in: nil, "r1")
+    gateway.mark(.markUnread, cid, "carol", in: nil, "r1")
+    for kind in [FrameKind.markRead, .markUnread, .markDelivered] {
+      gateway.mark(kind, cid, "alice", in: nil, "r9")
+      gateway.mark(kind, cid, "zoe", in: nil, "r1")
+    }
+    #expect(
+      try answers(world, gateway) == [
+        "nobody", "alice@1000", "row read 0 unread 2", "row read 1 unread 0", "row read 0 unread 0",
+        "not_a_member",
+        "message_not_found", "not_a_member", "message_not_found", "not_a_member", "message_not_found",
+        "not_a_member",
+      ]
+    )
+  }
+
+  @Test("who is of the channel and not of the thread is told so")
+  func wordsOfTheThread() throws {
+    let (world, gateway) = try world()
+    gateway.reply(cid, to: "m1", "r1", by: "bob")
+    _ = try answers(world, gateway)
+    for (user, isOfTheChannel) in [("carol", true), ("zoe", false)] {
+      gateway.mark(.markUnread, cid, user, in: "m1")
+      #expect(try answers(world, gateway) == ["not_a_member"])
+      let error = try ErrorFrame(gateway.lastPayload.readableBytesSpan)
+      #expect(error.detail.contains("thread") == isOfTheChannel, "\(user): \(error.detail)")
+    }
+  }
+
   @Test("a thread that nobody has replied in: marks succeed and make nothing")
   func absent() throws {
     let (world, gateway) = try world()

@@ -16,8 +16,17 @@ final class TestDirectory {
 
   deinit { try? FileManager.default.removeItem(atPath: path) }
 
-  func open(shards: Int? = 4, store: UInt64 = 1) throws(StorageError) -> RocksDBEngine {
-    try RocksDBEngine(directory: path, shardCount: shards, newStore: SessionID(high: 7, low: store))
+  func open(
+    shards: Int? = 4,
+    store: UInt64 = 1,
+    settings: RocksDBSettings = RocksDBSettings()
+  ) throws(StorageError) -> RocksDBEngine {
+    try RocksDBEngine(
+      directory: path,
+      shardCount: shards,
+      newStore: SessionID(high: 7, low: store),
+      settings: settings
+    )
   }
 
   /// The write-ahead log that is written to now.

@@ -1,0 +1,58 @@
+/// Removal, as the oracle has it (R16).
+extension NaiveShard {
+  /// Messages before one are gone, as if they were deleted; what has their ids goes on marking positions.
+  mutating func truncate(_ cid: String, _ before: String) -> Outcome {
+    guard let through = position(cid, before: before) else { return .refused(Code.messageNotFound) }
+    let hasChanged = through > channels[cid]!.truncated
+    if hasChanged {
+      channels[cid]!.truncated = through
+      for place in 0..<through { channels[cid]!.messages[place].isDeleted = true }
+    }
+    return Outcome(answer: channel(cid, isNew: nil), hasChanged: hasChanged)
+  }
+
+  private func position(_ cid: String, before: String) -> Int? {
+    before.isEmpty ? channels[cid]!.messages.count : channels[cid]!.places[before]
+  }
+
+  /// Rows and messages stay, and are nobody's. Somebody who has settings is not erased before these say so, and nothing here says so.
+  mutating func erase(_ cid: String, _ user: String) -> Outcome {
+    guard users[user] == nil else { return Outcome(answer: .removed(false)) }
+    var isKnown = channels[cid]!.erase(user)
+    for thread in channels[cid]!.threads.indices {
+      if channels[cid]!.threads[thread].erase(user) { isKnown = true }
+    }
+    return Outcome(answer: .removed(isKnown), hasChanged: isKnown)
+  }
+
+  /// What a removal that was applied before is answered.
+  func answerRemoved(_ ask: Ask) -> Outcome {
+    switch ask {
+    case .truncate(let cid, let before):
+      if channels[cid] == nil { return .refused(Code.channelNotFound) }
+      guard position(cid, before: before) != nil else { return .refused(Code.messageNotFound) }
+      return Outcome(answer: channel(cid, isNew: nil))
+    case .erase(let cid, let user):
+      return Outcome(answer: .removed(channels[cid] == nil || users[user] == nil))
+    default:
+      return Outcome(answer: .removed(true))
+    }
+  }
+}
+
+extension NaiveShard.Channel {
+  mutating func erase(_ user: String) -> Bool {
+    var isKnown = false
+    for row in rows.indices where rows[row].user == user {
+      rows[row].user = ""
+      rows[row].hasLeft = true
+      isKnown = true
+    }
+    for place in messages.indices where messages[place].sender == user {
+      messages[place].sender = ""
+      isKnown = true
+    }
+    seats[user] = nil
+    return isKnown
+  }
+}

@@ -1,0 +1,254 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Shards purge in numbered rounds (R16; Proto/frames.md, 0x2B).
+@Suite("Purges in the store")
+struct PurgeTests {
+  private func turn(_ world: EngineWorld) throws {
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+  }
+
+  /// What a gateway was answered since the last look, in order.
+  private func answers(_ gateway: Gateway) -> [String] {
+    gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
+  }
+
+  /// The round that a purge has to wait for; 0: it has ended.
+  private func ask(_ gateway: Gateway, _ round: UInt64, shard: UInt16 = 0) throws -> UInt64 {
+    _ = gateway.take()
+    gateway.purge(round, shard: shard)
+    gateway.world.loop.endTurn()
+    let answer = try #require(answers(gateway).first)
+    return answer == "purged" ? 0 : try #require(UInt64(answer.dropFirst("round ".count)))
+  }
+
+  @Test("a round: pages of before are written, the log is cut, the storage purges itself, then it has ended")
+  func round() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m1", by: "bob")
+    gateway.erase("team:a", "bob")
+    try turn(world)
+    try world.settle()
+    #expect(try world.traces("bob").count > 1)
+    #expect(try ask(gateway, 0) == 1 && world.purges == 0)
+    try world.persistAll()
+    #expect(try world.traces("bob") == [] && world.purges == 1)
+    #expect(world.storage.log[ShardID(0)]!.isEmpty)
+    #expect(try ask(gateway, 1) == 1 && world.purges == 1)
+    try world.purgeStorage()
+    // However often it is asked, and by whom.
+    for _ in 0..<2 { #expect(try ask(gateway, 1) == 0) }
+    #expect(try ask(world.connect(session: 2), 1) == 0)
+    #expect(world.commits.isEmpty && world.purges == 0)
+    // Who asks anew waits for another round. Nothing was logged since: there is only the storage's part.
+    #expect(try ask(gateway, 0) == 2 && world.purges == 1 && world.commits.isEmpty)
+    try world.purgeStorage()
+    #expect(try ask(gateway, 2) == 0 && world.purges == 0)
+  }
+
+  @Test(
+    "changes that were on their way go first, and the round goes on when they have arrived, asked for or not"
+  )
+  func sending() throws {
+    let (world, gateway) = try settledWorld()
+    try world.settle()
+    gateway.erase("team:a", "bob")
+    try turn(world)
+    #expect(!world.deliveries.isEmpty)
+    #expect(try ask(gateway, 0) == 1)
+    try world.persistAll()
+    #expect(world.purges == 0)
+    try world.settle()
+    #expect(try world.purges == 1 && world.traces("bob") == [])
+  }
+
+  @Test("an asker beside deletions without a break is done after two rounds at most")
+  func withoutBreak() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m0", by: "bob")
+    gateway.erase("team:a", "bob")
+    try turn(world)
+    try world.settle()
+    let (deleting, asking) = (world.connect(session: 2), world.connect(session: 3))
+    // A round of somebody else is under way already.
+    #expect(try ask(gateway, 0) == 1)
+    var round: UInt64 = 0
+    var turns = 0
+    repeat {
+      turns += 1
+      deleting.put("team:x\(turns)", ["carol"])
+      deleting.end("team:x\(turns - 1)")
+      world.loop.endTurn()
+      round = try ask(asking, round)
+      try world.answerLoads()
+      world.arrive()
+      if world.slices > 0 { world.slice() }
+      if !world.commits.isEmpty { try world.persist() }
+      if turns % 3 == 0, world.purges > 0 { try world.purgeStorage() }
+      world.pass(20)
+    } while round > 0 && turns < 200
+    #expect(round == 0 && world.storage.purges == 2, "\(turns) turns")
+    #expect(try world.traces("bob") == [])
+    #expect(answers(deleting).contains("channel deleted"))
+  }
+
+  @Test("ten askers at once wait for one round, and for one more where one is under way")
+  func together() throws {
+    let (world, first) = try settledWorld()
+    try world.settle()
+    let askers = (2..<12 as Range<UInt64>).map { world.connect(session: $0) }
+    #expect(try ask(first, 0) == 1)
+    try world.persistAll()
+    #expect(world.purges == 1)
+    for asker in askers { #expect(try ask(asker, 0) == 2) }
+    for asker in askers { #expect(try ask(asker, 2) == 2) }
+    // The one that is waited for begins by itself; it needs what was logged before it, and no more.
+    first.post("team:a", "m1", by: "alice")
+    try turn(world)
+    try world.purgeStorage()
+    try world.persistAll()
+    #expect(world.purges == 1 && world.storage.log[ShardID(0)]!.isEmpty)
+    #expect(try ask(first, 1) == 0)
+    for asker in askers { #expect(try ask(asker, 2) == 2) }
+    try world.purgeStorage()
+    for asker in askers { #expect(try ask(asker, 2) == 0) }
+    // Nobody waits any more.
+    try world.checkpoint()
+    #expect(world.storage.purges == 2 && world.purges == 0)
+  }
+
+  @Test("what is erased while a round is under way is not covered by it, but by the one that is named for it")
+  func meanwhile() throws {
+    let (world, gateway) = try settledWorld()
+    gateway.post("team:a", "m0", by: "bob")
+    gateway.erase("team:a", "bob")
+    world.loop.endTurn()
+    try world.settle()
+    #expect(try ask(gateway, 0) == 1)
+    var turns = 0
+    while world.purges == 0, turns < 50 {
+      turns += 1
+      gateway.post("team:a", "m\(turns)", by: "alice")
+      world.loop.endTurn()
+      if !world.commits.isEmpty { try world.persist() }
+    }
+    #expect(turns < 10 && world.purges == 1)
+    gateway.erase("team:a", "alice")
+    try turn(world)
+    try world.settle()
+    let other = world.connect(session: 2)
+    #expect(try ask(other, 0) == 2)
+    try world.purgeStorage()
+    #expect(try world.traces("alice") != [])
+    #expect(try ask(gateway, 1) == 0 && ask(other, 2) == 2)
+    try turn(world)
+    #expect(try world.traces("alice") == [] && world.purges == 1)
+    try world.purgeStorage()
+    #expect(try ask(other, 2) == 0)
+  }
+
+  @Test("one purge of the storage is for all shards that wait for it; one that fails has not been a round")
+  func failing() throws {
+    let world = try EngineWorld(shards: [0, 1, 2], of: 3)
+    let gateway = world.connect()
+    for shard in 0..<3 as Range<UInt16> { #expect(try ask(gateway, 0, shard: shard) == 1) }
+    // The first shard's is under way; the others share the next.
+    #expect(world.purges == 1)
+    try world.purgeStorage()
+    #expect(world.purges == 1)
+    try world.purgeStorage(failing: true)
+    #expect(world.reports == [.failed("bad sector")] && world.purges == 0)
+    #expect(try ask(gateway, 1, shard: 0) == 0)
+    // Whoever waits has it begun anew, under its number. Nobody else does, so a storage that fails is not asked without end.
+    try world.checkpoint()
+    #expect(world.purges == 0)
+    #expect(try ask(gateway, 1, shard: 1) == 1 && world.purges == 1)
+    // Somebody who was told of the one after it before it failed is covered by it too, but waits for what they were told.
+    let other = world.connect(session: 2)
+    #expect(try ask(other, 0, shard: 1) == 2)
+    try world.purgeStorage(failing: true)
+    #expect(world.purges == 1 && world.reports.count == 2)
+    try world.purgeStorage()
+    #expect(try ask(gateway, 1, shard: 1) == 0 && ask(gateway, 1, shard: 2) == 1)
+    #expect(try ask(other, 2, shard: 1) == 2)
+    try world.purgeStorage()
+    if world.purges > 0 { try world.purgeStorage() }
+    #expect(try ask(other, 2, shard: 1) == 0 && ask(gateway, 1, shard: 2) == 0)
+  }
+
+  @Test("after a restart rounds are counted anew: who waits for one of before is told of one that comes")
+  func restart() throws {
+    let (before, _) = try settledWorld()
+    try before.settle()
+    for round in 1...5 as ClosedRange<UInt64> {
+      #expect(try ask(before.connect(), 0) == round)
+      try before.persistAll()
+      try before.purgeStorage()
+    }
+    let waiting = before.connect(session: 4)
+    waiting.erase("team:a", "bob")
+    try turn(before)
+    #expect(answers(waiting) == ["erased"])
+    #expect(try ask(waiting, 0) == 6)
+    for overtaken in [false, true] {
+      let world = try EngineWorld(before.storage)
+      try world.settle()
+      let (gateway, other) = (world.connect(session: 2), world.connect(session: 3))
+      // Others may have had as many rounds since, each of which covers what was durable at the start.
+      for round in 1...6 as ClosedRange<UInt64> where overtaken {
+        #expect(try ask(other, 0) == round)
+        try world.checkpoint()
+        try world.settle()
+        #expect(world.purges == 1)
+        try world.purgeStorage()
+      }
+      if !overtaken {
+        #expect(try ask(gateway, 6) == 1)
+        try world.checkpoint()
+        try world.settle()
+        #expect(try ask(gateway, 1) == 1 && world.purges == 1)
+        try world.purgeStorage()
+        #expect(try ask(gateway, 1) == 0)
+      }
+      #expect(try world.traces("bob") == [])
+      #expect(try ask(gateway, 6) == (overtaken ? 0 : 2))
+      #expect(try ask(gateway, .max) == (overtaken ? 7 : 3))
+    }
+  }
+
+  @Test("a round after a restart waits for the channels of the log's tail")
+  func tail() throws {
+    let (before, _) = try settledWorld()
+    try before.settle()
+    let world = try EngineWorld(before.storage)
+    let gateway = world.connect(session: 2)
+    var round = try ask(gateway, 0)
+    try turn(world)
+    #expect(world.purges == 0)
+    world.loop.tick()
+    try world.answerLoads()
+    for _ in 0..<3 {
+      world.loop.tick()
+      // Changes that were on their way are sent again, and go first.
+      try world.settle()
+      round = try ask(gateway, round)
+      try turn(world)
+    }
+    #expect(round == 1 && world.purges == 1 && world.storage.log[ShardID(0)]!.isEmpty)
+  }
+
+  @Test("a payload without its round, or with more behind it, ends the connection")
+  func fields() throws {
+    for payload in [[], [0, 0], [0x80], [UInt8](repeating: 0xff, count: 11)] as [[UInt8]] {
+      let (world, gateway) = try settledWorld()
+      gateway.send(.purge, nil) { $0.writeBytes(payload) }
+      #expect(gateway.ended.count == 1, "\(payload)")
+      #expect(world.purges == 0 && world.commits.isEmpty)
+    }
+  }
+}

@@ -1,0 +1,418 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Channels with many members deleted, users with many messages erased: a slice in each turn, with other requests between, and crashes between any two commits (R16).
+@Suite("Removal in slices")
+struct SlicedRemovalTests {
+  private static let users = (0..<45).map { "user\($0)" }
+
+  private func turn(_ world: EngineWorld) throws {
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+  }
+
+  /// A world where `team:a` has 45 members and a sender who is none, `team:b` two of them, and 10 changes are queued in one turn.
+  private func crowd(
+    _ configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+  ) throws -> (world: EngineWorld, gateway: Gateway) {
+    let world = try EngineWorld { configuration in
+      Self.small(&configuration)
+      configure(&configuration)
+    }
+    let gateway = world.connect()
+    gateway.put("team:a", Self.users)
+    gateway.put("team:b", ["user0", "alice"])
+    gateway.post("team:a", "m1", by: "carol")
+    try turn(world)
+    for _ in 0..<3 {
+      try world.settle()
+      world.pass(1_000)
+      world.loop.tick()
+    }
+    try world.settle()
+    _ = gateway.take()
+    return (world, gateway)
+  }
+
+  private static func small(_ configuration: inout StoreLoopConfiguration) {
+    configuration.changesPerTurn = 10
+    configuration.sliceEffects = 10
+    configuration.shortEffects = 10
+  }
+
+  /// The largest of the batches that the log has, in effects, behind an index.
+  private func largestBatch(_ world: EngineWorld, after index: UInt64) throws -> Int {
+    let batches = world.storage.log[ShardID(0), default: [:]].filter { $0.key > index }
+    return try batches.values.map { try LogBatch($0.readableBytesSpan).effects.count }.max() ?? 0
+  }
+
+  private func lastIndex(_ world: EngineWorld) -> UInt64 {
+    world.storage.log[ShardID(0), default: [:]].keys.max() ?? 0
+  }
+
+  /// The channels of users, as their indexes have them.
+  private func lists(_ users: [String], _ world: EngineWorld) throws -> Set<String> {
+    let gateway = world.connect(session: 900)
+    for user in users { gateway.list(user) }
+    try turn(world)
+    return Set(gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) })
+  }
+
+  // MARK: Channels
+
+  @Test("a deletion goes on over many turns, is not found meanwhile, and is answered when it is done")
+  func deleted() throws {
+    let (world, gateway) = try crowd()
+    let start = lastIndex(world)
+    gateway.end("team:a")
+    try turn(world)
+    // It is durable that it is being deleted, and there is more to do.
+    #expect(gateway.take() == [] && world.slices == 1 && world.loop.gauges.loadedChannels > 1)
+    var rounds = 0
+    while world.slices > 0 {
+      rounds += 1
+      world.slice()
+      gateway.look("team:a")
+      gateway.read("team:a", "user1")
+      gateway.change("team:a", add: ["zoe"])
+      gateway.post("team:a", "m2", by: "user1")
+      gateway.end("team:a")
+      gateway.erase("team:a", "user1")
+      gateway.put("team:a", ["zoe"])
+      gateway.read("team:b", "alice")
+      gateway.send(.unreadCounts, nil) { payload in
+        payload.writeVarint(1)
+        payload.writeField("team:a")
+        payload.writeField("user1")
+        payload.writeVarint(0)
+      }
+      try turn(world)
+      let words = Set(gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) })
+      if world.slices > 0 {
+        #expect(
+          words == [
+            "channel_not_found", "no channel", "not known", "busy", "row read 0 unread 0",
+            "unread channel_not_found",
+          ]
+        )
+      } else {
+        #expect(words.contains("channel deleted") && words.contains("channel of 1 new"))
+      }
+    }
+    #expect(rounds >= 4)
+    // A few requests of these turns beside a slice.
+    #expect(try largestBatch(world, after: start) <= 24)
+    try world.settle()
+    #expect(try lists(["user1", "user44", "carol"], world) == ["no channels"])
+    #expect(try lists(["user0", "alice"], world) == ["team:b"])
+    #expect(try lists(["zoe"], world) == ["team:a"])
+    try world.checkpoint()
+    #expect(world.storage.directory.count { $0.key.contains(UInt8(ascii: ":")) } == 2)
+    #expect(world.reports.isEmpty)
+  }
+
+  @Test("the answer waits until its changes are in the index, those of the first slice too")
+  func held() throws {
+    let (world, gateway) = try crowd { $0.heldMilliseconds = 1_000 }
+    gateway.end("team:a")
+    try turn(world)
+    while world.slices > 0 {
+      world.slice()
+      try turn(world)
+    }
+    #expect(gateway.take() == [])
+    try world.settle()
+    #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel deleted"])
+  }
+
+  @Test(
+    "where enough changes are on their way, it waits until some are taken, and members may join elsewhere"
+  )
+  func outboxBound() throws {
+    let (world, gateway) = try crowd { $0.changesPendingMax = 15 }
+    gateway.end("team:a")
+    try turn(world)
+    while world.slices > 0 {
+      world.slice()
+      try turn(world)
+    }
+    #expect(world.loop.gauges.changesPending <= 15 && gateway.take() == [])
+    gateway.change("team:b", add: ["zoe"])
+    try turn(world)
+    #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel of 3"])
+    for _ in 0..<20 {
+      #expect(world.loop.gauges.changesPending <= 20)
+      try world.settle()
+      world.pass(1_000)
+      world.loop.tick()
+    }
+    #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel deleted"])
+    #expect(try lists(Array(Self.users.dropFirst()), world) == ["no channels"])
+  }
+
+  @Test("a crash between any two commits: the start goes on with it, and a resend is answered as carried out")
+  func crashes() throws {
+    for isResent in [false, true] {
+      for isCheckpointed in [false, true] {
+        for commits in 0..<12 {
+          let (world, gateway) = try crowd()
+          if isCheckpointed { try world.checkpoint() }
+          gateway.end("team:a", counter: 50)
+          world.loop.endTurn()
+          var isBegun = false
+          for number in 0..<commits {
+            if !world.commits.isEmpty {
+              try world.persist()
+              isBegun = true
+            }
+            if world.slices > 0 { world.slice() }
+            // Its pages may be written while it goes on.
+            if isCheckpointed, number == 2 {
+              world.pass(10_000)
+              world.loop.tick()
+            }
+          }
+          let story = "\(commits) commits, \(isCheckpointed ? "checkpointed" : "from the log")"
+          let again = try EngineWorld(world.storage, configure: Self.small)
+          let other = again.connect(session: isResent ? 1 : 2)
+          if isResent {
+            other.end("team:a", counter: 50)
+          } else {
+            other.look("team:a")
+          }
+          try turn(again)
+          for _ in 0..<8 {
+            again.pass(1_000)
+            again.loop.tick()
+            try again.settle()
+          }
+          let words = other.take().map { String($0.drop { $0 != " " }.dropFirst()) }
+          if isResent {
+            #expect(words == ["channel deleted"], "\(story)")
+          } else {
+            #expect(words == [isBegun ? "channel_not_found" : "channel of 45"], "\(story)")
+          }
+          guard isResent || isBegun else { continue }
+          #expect(try lists(["user1", "user44", "carol"], again) == ["no channels"], "\(story)")
+          other.put("team:a", ["zoe"], counter: 51)
+          try turn(again)
+          #expect(other.take().map { $0.drop { $0 != " " } } == [" channel of 1 new"], "\(story)")
+          try again.settle()
+          try again.checkpoint()
+          #expect(again.storage.log[ShardID(0)]!.isEmpty, "\(story)")
+          #expect(again.reports.isEmpty, "\(story)")
+          #expect(
+            !again.storage.pages.keys.contains { $0.channel == ChannelNumber(1) },
+            "\(story): pages are left"
+          )
+        }
+      }
+    }
+  }
+
+  @Test("the log is kept from where a deletion began, however long it takes")
+  func logKept() throws {
+    let (world, gateway) = try crowd { $0.changesPendingMax = 15 }
+    try world.checkpoint()
+    gateway.end("team:a")
+    try turn(world)
+    let begun = lastIndex(world)
+    // Nothing is taken, so it does not get on; all its pages are written meanwhile.
+    for _ in 0..<10 {
+      world.pass(10_000)
+      world.loop.tick()
+      while world.slices > 0 { world.slice() }
+      try world.persistAll()
+      world.deliveries = []
+    }
+    #expect(world.storage.log[ShardID(0)]![begun] != nil)
+    let again = try EngineWorld(world.storage, configure: Self.small)
+    let other = again.connect(session: 2)
+    again.loop.tick()
+    try again.answerLoads()
+    other.look("team:a")
+    other.put("team:a", ["zoe"])
+    again.loop.endTurn()
+    #expect(other.take().sorted() == ["1 channel_not_found", "2 busy"])
+    for _ in 0..<8 {
+      again.pass(1_000)
+      again.loop.tick()
+      try again.settle()
+    }
+    try again.checkpoint()
+    #expect(again.storage.log[ShardID(0)]!.isEmpty)
+    #expect(try lists(Array(Self.users.dropFirst()), again) == ["no channels"])
+  }
+
+  @Test("a rebuild of the index passes over a channel that is being deleted")
+  func rebuild() throws {
+    let (world, gateway) = try crowd()
+    gateway.rebuild(1, epoch: 7)
+    gateway.end("team:a")
+    try turn(world)
+    for _ in 0..<6 {
+      try world.settle()
+      world.pass(1_000)
+      world.loop.tick()
+    }
+    try world.settle()
+    #expect(try lists(["user1", "user44", "carol"], world) == ["no channels"])
+    #expect(try lists(["user0", "alice"], world) == ["team:b"])
+  }
+
+  // MARK: Users
+
+  /// `team:a` of alice and bob, who has sent every other of 120 messages, each with a receipt, and some replies.
+  private func talk() throws -> (world: EngineWorld, gateway: Gateway) {
+    let (world, gateway) = try settledWorld(configure: Self.small)
+    for number in 1...120 {
+      gateway.post("team:a", "m\(number)", by: number % 2 == 0 ? "bob" : "alice", flags: 2)
+    }
+    gateway.acknowledge("team:a", "bob", (0..<20).map { "m\(2 * $0 + 1)" }, note: "bob was here")
+    gateway.read("team:a", "alice")
+    for number in 1...30 {
+      gateway.send(.registerMessage, "team:a", thread: "m\(number % 3 + 1)") { payload in
+        payload.writeField("r\(number)")
+        payload.writeField("bob")
+        payload.writeTime(.none)
+        payload.writeVarint(0)
+      }
+    }
+    try turn(world)
+    try world.settle()
+    _ = gateway.take()
+    return (world, gateway)
+  }
+
+  /// Whether anything on storage names bob, once it is all in pages.
+  private func namesBob(_ world: EngineWorld) throws -> Bool {
+    for _ in 0..<3 {
+      try world.settle()
+      try world.checkpoint()
+    }
+    return try world.storage.pages.values.contains {
+      "\(try Page($0.readableBytesSpan).effects)".contains("\"bob")
+    }
+  }
+
+  @Test("erased over many turns: others are served, nothing is made in the name, and the name goes last")
+  func erased() throws {
+    let (world, gateway) = try talk()
+    let start = lastIndex(world)
+    gateway.erase("team:a", "bob")
+    try turn(world)
+    #expect(gateway.take() == [] && world.slices == 1)
+    var rounds = 0
+    while world.slices > 0 {
+      rounds += 1
+      if rounds == 3 { gateway.erase("team:a", "bob") }
+      gateway.read("team:a", "alice")
+      let isKnown = try lists(["bob"], world) == ["team:a"]
+      gateway.read("team:a", "bob", "m1")
+      gateway.post("team:a", "new", by: "bob")
+      gateway.change("team:a", add: ["bob"])
+      gateway.put("team:a", ["bob"])
+      gateway.acknowledge("team:a", "bob", ["m119"])
+      world.slice()
+      try turn(world)
+      let words = Set(gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) })
+      if world.slices > 1 || rounds < 4 {
+        #expect(isKnown && words == ["busy", "row read 120 unread 0"], "round \(rounds): \(words)")
+      }
+      if words.contains("erased") {
+        #expect(rounds > 8)
+        break
+      }
+    }
+    while world.slices > 0 {
+      world.slice()
+      try turn(world)
+    }
+    #expect(try largestBatch(world, after: start) <= 24)
+    try world.settle()
+    #expect(gateway.take().map { $0.drop { $0 != " " } } == [" not known"])
+    #expect(try lists(["bob"], world) == ["no channels"])
+    #expect(try namesBob(world) == false)
+    gateway.change("team:a", add: ["bob"])
+    try turn(world)
+    #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel of 2"])
+  }
+
+  @Test("a crash between any two commits of an erasing: whoever repeats it finishes it")
+  func erasedWithCrashes() throws {
+    for isResent in [false, true] {
+      for commits in 0..<16 {
+        let (world, gateway) = try talk()
+        gateway.erase("team:a", "bob", counter: 500)
+        world.loop.endTurn()
+        for _ in 0..<commits {
+          if !world.commits.isEmpty { try world.persist() }
+          if world.slices > 0 { world.slice() }
+        }
+        let isDone = gateway.take() != []
+        let again = try EngineWorld(world.storage, configure: Self.small)
+        let other = again.connect(session: isResent ? 1 : 2)
+        let mayBeKnown = try lists(["bob"], again) == ["team:a"]
+        other.erase("team:a", "bob", counter: 500)
+        try turn(again)
+        try again.settle()
+        let words = other.take().map { String($0.drop { $0 != " " }.dropFirst()) }
+        if isResent || !isDone {
+          #expect(words == ["erased"] || !mayBeKnown && !isResent, "\(commits) commits: \(words)")
+        }
+        try again.settle()
+        for _ in 0..<4 {
+          again.pass(1_000)
+          again.loop.tick()
+          try again.settle()
+        }
+        #expect(try lists(["bob"], again) == ["no channels"], "\(commits) commits")
+        #expect(try namesBob(again) == false, "\(commits) commits")
+        #expect(again.reports.isEmpty)
+      }
+    }
+  }
+
+  @Test("the connection is gone: a command of the session that comes later does not answer for it")
+  func lostConnection() throws {
+    let (world, gateway) = try talk()
+    gateway.erase("team:a", "bob", counter: 500)
+    gateway.read("team:a", "alice", counter: 501)
+    try turn(world)
+    world.loop.close(gateway.lane)
+    let other = world.connect(serial: 1)
+    world.loop.open(other.lane)
+    other.read("team:a", "bob", "m1", counter: 502)
+    other.erase("team:a", "bob", counter: 500)
+    try turn(world)
+    try world.settle()
+    #expect(other.take().map { $0.drop { $0 != " " } } == [" row read 120 unread 0", " erased"])
+    #expect(try namesBob(world) == false)
+  }
+
+  @Test("the channel is deleted while a user is being erased there: they are gone with it")
+  func deletedMeanwhile() throws {
+    let (world, gateway) = try talk()
+    gateway.assign(user: "bob", version: 1, flags: 4)
+    try turn(world)
+    try world.settle()
+    _ = gateway.take()
+    gateway.erase("team:a", "bob")
+    try turn(world)
+    gateway.end("team:a")
+    try turn(world)
+    while world.slices > 0 {
+      world.slice()
+      try turn(world)
+    }
+    try world.settle()
+    #expect(gateway.take().map { $0.drop { $0 != " " } }.sorted() == [" channel deleted", " not known"])
+    gateway.assign(user: "bob", version: 2, flags: 8)
+    try turn(world)
+    #expect(try namesBob(world) == false)
+  }
+}
