@@ -79,7 +79,7 @@ extension HTTP2ServerConnection {
 
   // An answer of unknown length keeps its bytes in the same buffer of its slot: write appends at its end,
   // nghttp2 takes from its front as the peer's windows allow, and is woken by resume_data when it had found
-  // nothing.
+  // nothing. A stream that has nothing to send holds no buffer.
 
   /// Begins an answer whose body follows in pieces, without content-length.
   @discardableResult
@@ -101,27 +101,38 @@ extension HTTP2ServerConnection {
       status: status,
       contentType: contentType,
       length: nil,
-      extra: headers
+      extra: all(headers, slot)
     ) { list, count in
       nghttp2Submit(session, slot, list, count, hasBody: hasBody)
     }
     return submitted(slot, result)
   }
 
-  /// Queues bytes of a streaming answer. All are taken, or none: ``HTTP2Outcome/full`` beyond
-  /// ``HTTP2Limits/maxStreamQueueBytes``, unless the queue was empty.
+  /// Queues bytes of a streaming answer. All are taken, or none: ``HTTP2Outcome/full`` beyond a bound, unless the
+  /// queue was empty.
+  ///
+  /// - Parameter queueBytesMax: the bound; nil: ``HTTP2Limits/maxStreamQueueBytes``.
   @discardableResult
-  package func write(_ stream: HTTP2StreamHandle, _ bytes: ByteBuffer) -> HTTP2Outcome {
+  package func write(
+    _ stream: HTTP2StreamHandle,
+    _ bytes: ByteBuffer,
+    queueBytesMax: Int? = nil
+  ) -> HTTP2Outcome {
     guard let slot = find(stream), slot.pointee.phase == .streaming,
       !slot.pointee.flags.contains(.finished)
     else { return .gone }
     let waiting = slot.pointee.response.readableBytes
-    if waiting > 0 && waiting + bytes.readableBytes > resources.limits.maxStreamQueueBytes {
+    if waiting > 0 && waiting + bytes.readableBytes > queueBytesMax ?? resources.limits.maxStreamQueueBytes {
       slot.pointee.flags.insert(.wantsDrain)
       return .full
     }
-    slot.pointee.response.discardReadBytes()
-    slot.pointee.response.writeImmutableBuffer(bytes)
+    if waiting == 0 {
+      // Shared with all others that are sent the same: for an event to thousands of streams nothing is copied but into the frames.
+      slot.pointee.response = bytes
+    } else {
+      slot.pointee.response.discardReadBytes()
+      slot.pointee.response.writeImmutableBuffer(bytes)
+    }
     resume(slot)
     return .queued
   }
@@ -203,11 +214,18 @@ extension HTTP2ServerConnection {
       status: status,
       contentType: contentType,
       length: mayHaveLength ? length : nil,
-      extra: headers
+      extra: all(headers, slot)
     ) { list, count in
       nghttp2Submit(session, slot, list, count, hasBody: hasBody)
     }
     return submitted(slot, result)
+  }
+
+  /// These headers and those that the application has every answer carry.
+  @inline(__always)
+  private func all(_ headers: [HTTP2Header], _ slot: UnsafeMutablePointer<StreamSlot>) -> [HTTP2Header] {
+    guard let common = resources.commonHeaders else { return headers }
+    return headers + common(HTTP2Request(slot))
   }
 
   @inline(__always)

@@ -7,6 +7,9 @@ package final class HTTP2ServerResources {
   /// The limits of every connection made with these resources.
   package let limits: HTTP2Limits
 
+  /// Headers that every answer gets beside its own, by its request; nil, as at first: none.
+  package var commonHeaders: ((borrowing HTTP2Request) -> [HTTP2Header])?
+
   let streamedContentTypes: [HTTP2ContentType]
   let callbacks: OpaquePointer
   let options: OpaquePointer

@@ -46,7 +46,7 @@ let readResponse: nghttp2_data_source_read_callback = { _, _, buffer, length, da
       dataFlags.unsafelyUnwrapped.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue)
       slot.pointee.flags.insert(.localEnded)
     } else {
-      slot.pointee.response.clear()
+      slot.pointee.response = ByteBuffer()
       if slot.pointee.flags.contains(.wantsDrain) { core.pointee.wait(slot) }
     }
   }

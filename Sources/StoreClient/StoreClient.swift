@@ -77,6 +77,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// The store's number of shards; 0 before the first opening is done.
   package var shardCount: Int { table.shardCount }
 
+  /// The store's own name: of its data directory; nil before the first opening is done.
+  package var storeID: SessionID? { link.store }
+
   package var stats: StoreClientStats {
     var stats = table.stats
     stats.inFlight = table.count
@@ -311,6 +314,13 @@ extension StoreClient {
       }
     } else if isOpen, header.kind == .error, header.correlation != 0 {
       refused(header, payload)
+    } else if isOpen, header.kind == .events {
+      hasDelivered = true
+      do throws(WireError) {
+        try delegate?.storeEvents(header.shard, payload)
+      } catch {
+        connectionFailed(.malformed(error))
+      }
     } else {
       perform(link.frameReceived(header, payload, now: eventLoop.now))
     }

@@ -1,3 +1,4 @@
+package import ReceiptModel
 package import ReceiptWire
 
 /// Takes what comes back from the store. All calls are on the client's event loop; `send` and `flush` may be
@@ -7,10 +8,19 @@ package protocol StoreClientDelegate: AnyObject, SendableMetatype {
   func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan)
   /// The request got no reply, or an error frame. After this the token is done.
   func storeFailed(_ token: UInt64, _ failure: StoreFailure)
+  /// Events of what was subscribed to (Proto/frames.md, "Events"). `payload` is the fields, valid during the call.
+  ///
+  /// - Throws: where they do not parse: the connection is given up.
+  func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError)
   /// All replies of one read, or all failures of one event, were delivered.
   func storeReadComplete()
   /// Whether requests reach a store at once. Those made while they do not wait, until their deadline.
   func storeReadinessChanged(_ isReady: Bool)
+}
+
+extension StoreClientDelegate {
+  /// Nothing, for those who subscribe to nothing.
+  package func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {}
 }
 
 /// Why a request has no reply.

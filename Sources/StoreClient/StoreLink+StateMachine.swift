@@ -60,6 +60,8 @@ struct StoreLink {
 
   private var state = State.idle
   private var session: Session?
+  /// The store that answered last, or that does; nil before the first opening is done.
+  var store: SessionID? { session?.store }
   private var addressIndex = 0
   /// Attempts since a store last answered something.
   private var failures = 0

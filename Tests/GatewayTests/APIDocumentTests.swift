@@ -142,6 +142,18 @@ import Yams
       )
       #expect(try member(of: body, path) as? Int == limit, "\(route) \(path)")
     }
+    let marked = try member(
+      of: try operation(of: .markReadMany),
+      ["responses", "200", "content", "application/json", "schema", "oneOf"]
+    )
+    #expect(
+      try member(of: try #require((marked as? [Any])?.last), ["properties", "failed", "maxItems"]) as? Int
+        == limits.failedChannels
+    )
+    #expect(
+      try #require(try operation(of: .unreadOfUser)["description"] as? String)
+        .contains("\(limits.countedChannels.formatted(.number.locale(Locale(identifier: "en_US")))) channels")
+    )
     #expect(
       try member(of: document, ["components", "schemas", "NewMembers", "maxItems"]) as? Int
         == limits.membersPerRequest

@@ -30,8 +30,12 @@ import Testing
       let (configuration, warnings) = try await read([
         "listen": "127.0.0.1:0", "h2c": "true", "store": "127.0.0.1:1,127.0.0.1:2", "jwt-secret-file": secret,
         "secret-file": secret, "admin": "127.0.0.1:3", "loops": "3", "log-level": "DEBUG",
+        "cors-origin": "https://chat.example.org,http://localhost:3000",
       ])
       #expect(configuration.stores.map(\.port) == [1, 2] && configuration.admin?.port == 3)
+      #expect(
+        configuration.origins == (try CrossOrigins(["https://chat.example.org", "http://localhost:3000"]))
+      )
       #expect(configuration.tls == nil && configuration.loopCount == 3 && configuration.logLevel == .debug)
       #expect(configuration.tokenKeys.secrets == [Array(TestTokens.secret.utf8)])
       #expect(configuration.storeSecrets == [Array(TestTokens.secret.utf8)] && warnings.isEmpty)
@@ -69,7 +73,7 @@ import Testing
         (["loops": "0"], "--loops \"0\""),
         (["log-level": "loud"], "--log-level \"loud\": give one of trace, debug"),
         (["proxy-protocol": "true"], "--proxy-protocol is not built yet"),
-        (["cors-origin": "https://x"], "--cors-origin is not built yet"),
+        (["cors-origin": "https://x/path"], "--cors-origin \"https://x/path\": give origins"),
         (["admin": "here"], "--admin \"here\""),
         (["ticket-secret-file": "/none"], "--ticket-secret-file /none"),
       ]

@@ -11,7 +11,7 @@ import Testing
     UserSettings(user: "alice", version: version, isErasing: true)
   }
 
-  private static func text(_ steps: [Erasure.Step]) -> String {
+  private static func text(_ steps: [Erasure.Step], _ erasure: Erasure) -> String {
     steps.map { step in
       switch step {
       case .begin: "begin"
@@ -20,7 +20,7 @@ import Testing
       case .list(let cursor): "list\(cursor.map { " \($0)" } ?? "")"
       case .erase(let number): "erase \(number)"
       case .forget: "forget"
-      case .purge(let shard): "purge \(shard.rawValue)"
+      case .purge(let shard): "purge \(shard.rawValue) round \(erasure.round(shard))"
       case .wait: "wait"
       }
     }.joined(separator: ", ")
@@ -44,11 +44,13 @@ import Testing
       case "gone": steps = erasure.erased(Int(words[1])!, .wasGone)
       case "refused": steps = erasure.erased(Int(words[1])!, .failed)
       case "forgot": steps = erasure.forgot(isErasing: words.count > 1)
-      case "purged": steps = erasure.purged(ShardID(UInt16(words[1])!), isDone: words.count == 2)
+      case "purged": steps = erasure.purged(ShardID(UInt16(words[1])!), .done)
+      case "awaits": steps = erasure.purged(ShardID(UInt16(words[1])!), .awaits(UInt64(words[2])!))
+      case "unpurged": steps = erasure.purged(ShardID(UInt16(words[1])!), .failed)
       case "waited": steps = erasure.waited()
       default: steps = erasure.failed()
       }
-      #expect(Self.text(steps) == expected, "\(event)")
+      #expect(Self.text(steps, erasure) == expected, "\(event)")
     }
   }
 
@@ -63,8 +65,8 @@ import Testing
         // Until a list is empty.
         ("checked erasing", "list"), ("listed 1", "erase 0"), ("gone 0", "wait"), ("waited", "check"),
         ("checked erasing", "list"), ("listed 0", "forget"), ("forgot", "forget"),
-        ("forgot", "purge 0, purge 1"), ("purged 1 not", ""), ("purged 0", "wait"), ("waited", "purge 1"),
-        ("purged 1", ""),
+        ("forgot", "purge 0 round 0, purge 1 round 0"), ("awaits 1 5", ""), ("purged 0", "wait"),
+        ("waited", "purge 1 round 5"), ("purged 1", ""),
       ]
     )
     #expect(erasure.isDone == true && erasure.forgottenVersion == 4)
@@ -79,7 +81,7 @@ import Testing
 
   @Test func othersMayBeQuicker() {
     var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 1)
-    play(&erasure, [("start", "check"), ("checked done", "purge 0"), ("purged 0", "")])
+    play(&erasure, [("start", "check"), ("checked done", "purge 0 round 0"), ("purged 0", "")])
     #expect(erasure.isDone == true)
     // Or have marked the user once more, since.
     erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 1)
@@ -87,9 +89,26 @@ import Testing
       &erasure,
       [
         ("start", "check"), ("marked-again", "list"), ("listed 0", "forget"), ("forgot erasing", "check"),
-        ("checked erasing", "list"), ("listed 0", "forget"), ("forgot", "purge 0"),
+        ("checked erasing", "list"), ("listed 0", "forget"), ("forgot", "purge 0 round 0"),
       ]
     )
+  }
+
+  @Test func aShardIsAskedForTheRoundThatItNamed() {
+    var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 2)
+    play(
+      &erasure,
+      [
+        ("start", "assign"), ("assigned", "check"),
+        ("checked done", "purge 0 round 0, purge 1 round 0"), ("awaits 0 300", ""), ("unpurged 1", "wait"),
+        // Who could not be asked is asked as before.
+        ("waited", "purge 1 round 0, purge 0 round 300"), ("unpurged 0", ""), ("awaits 1 2", "wait"),
+        // A store that was started again names an earlier round.
+        ("waited", "purge 1 round 2, purge 0 round 300"), ("awaits 0 1", ""), ("purged 1", "wait"),
+        ("waited", "purge 0 round 1"), ("purged 0", ""),
+      ]
+    )
+    #expect(erasure.isDone == true)
   }
 
   @Test func aFailureEndsIt() {

@@ -21,24 +21,41 @@ extension FakeModel {
   ) throws {
     let owner = ShardID.owning(Array(user.utf8).span.bytes, count: Int(shardCount))
     guard owner == header.shard else { throw Refused(code: .wrongShard) }
-    let all = try reader.varint() == 1
+    let flags = try reader.varint()
+    let all = flags & 1 == 1
     let limit = Int(try reader.varint())
     let cursor = try reader.optional() ?? 0
+    let since = flags & 2 == 2 ? try reader.time().milliseconds : nil
     try reader.end()
+    if let since, since < events.keepsDeletedSince { throw Refused(code: .limitReached) }
     guard (1...1_000).contains(limit) else { throw Refused(code: .invalidField) }
     revocation = (header.shard.rawValue, tokenIssued)
     try checkToken(of: user)
     let known = order.enumerated().filter { place($0.offset) >= cursor && knows($0.element, user, all: all) }
     let page = known.prefix(min(limit, listMax))
-    fields.writeVarint(page.count)
+    let isLast = page.count == known.count
+    let left = all && isLast ? events.left[user] ?? [] : []
+    let deleted = (events.deleted[user] ?? []).filter { item in since.map { item.at >= $0 } ?? false }
+    let gone = isLast ? deleted.filter { item in !page.contains { $0.element == item.cid } } : []
+    fields.writeVarint(page.count + left.count + gone.count)
     for (_, cid) in page {
       let row = channels[cid]?.members.firstIndex { $0.user == user }
       ChannelEntryFields(
         cid: cid,
         row: row.map { UInt32($0) },
         isMember: row != nil,
-        joinedAt: Timestamp(milliseconds: 6)
+        joinedAt: Timestamp(milliseconds: deleted.first { $0.cid == cid }?.at ?? 6),
+        deletedAt: Timestamp(milliseconds: deleted.first { $0.cid == cid }?.at ?? 0)
       ).write(into: &fields)
+    }
+    for (cid, time) in gone {
+      let deletedAt = Timestamp(milliseconds: time)
+      ChannelEntryFields(cid: cid, row: nil, isMember: false, joinedAt: .none, deletedAt: deletedAt)
+        .write(into: &fields)
+    }
+    for cid in left {
+      let time = Timestamp(milliseconds: 6)
+      ChannelEntryFields(cid: cid, row: nil, isMember: false, joinedAt: time).write(into: &fields)
     }
     fields.writeOptional(page.count < known.count ? page.last.map { place($0.offset) + 1 } ?? 0 : nil)
     // Erased members leave the index a little after they have left the channel.
@@ -149,7 +166,9 @@ extension FakeModel {
     case .markRead:
       channel.threads[parent, default: FakeThread()].read[user] = sequence
     case .markUnread:
-      guard channel.threads[parent]?.read[user] != nil else { throw Refused(code: .notAMember) }
+      guard channel.threads[parent]?.read[user] != nil else {
+        throw Refused(code: .notAMember, detail: "the user is not in the thread")
+      }
       channel.threads[parent]?.read[user] = message.isEmpty ? 0 : sequence - 1
     default: break
     }

@@ -7,13 +7,17 @@ import ReceiptWire
 extension FakeModel {
   func checkViewer(_ user: String, _ channel: Channel) throws {
     guard !user.isEmpty else { return }
-    guard channel.members.contains(where: { $0.user == user }) else { throw Refused(code: .notAMember) }
     try checkToken(of: user)
+    guard channel.members.contains(where: { $0.user == user }) else { throw Refused(code: .notAMember) }
   }
 
   func checkToken(of user: String) throws {
-    guard let issued = revocation.issued, let known = settings[revocation.shard]?[user] else { return }
-    if Int64(issued) * 1_000 < known.tokensRevokedBefore.milliseconds { throw Refused(code: .tokenRevoked) }
+    guard let issued = revocation.issued else { return }
+    let isErased = erased[revocation.shard]?.contains(user) ?? false
+    let before = settings[revocation.shard]?[user]?.tokensRevokedBefore.milliseconds ?? 0
+    if Int64(issued) * 1_000 < before || isErased && issued < Self.eraseSeconds {
+      throw Refused(code: .tokenRevoked)
+    }
   }
 
   func receiptRefusal(of sender: String, _ channel: Channel) -> ReceiptRefusal {
@@ -31,8 +35,8 @@ extension FakeModel {
     fields: inout ByteBuffer
   ) throws {
     let (user, note) = (try reader.text(), try reader.text())
-    guard channel.members.contains(where: { $0.user == user }) else { throw Refused(code: .notAMember) }
     try checkToken(of: user)
+    guard channel.members.contains(where: { $0.user == user }) else { throw Refused(code: .notAMember) }
     let count = try reader.count()
     fields.writeVarint(count)
     for _ in 0..<count {

@@ -34,9 +34,14 @@ extension FakeModel {
     if settings[shard]?[user]?.isErasing ?? false { throw Refused(code: .userErased) }
   }
 
-  func purge(_ shard: UInt16, fields: inout ByteBuffer) {
-    purges[shard, default: 0] += 1
-    fields.writeInteger(UInt8(purges[shard, default: 0] > purgesNeeded ? 1 : 0))
+  /// Every shard has rounds of its own. At the second asking it names an earlier one, as if it had been started again.
+  func purge(_ shard: UInt16, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
+    func round(_ asked: Int) -> UInt64 { asked == 0 ? 0 : UInt64(shard) * 100 + (asked == 1 ? 300 : 7) }
+    let asked = purges[shard, default: 0]
+    let given = try reader.varint()
+    purges[shard] = asked + 1
+    guard asked > purgesNeeded || given == round(asked) else { throw Refused(code: .invalidField) }
+    fields.writeVarint(asked < purgesNeeded ? round(asked + 1) : 0)
   }
 
   /// Where the id of a user still stands.

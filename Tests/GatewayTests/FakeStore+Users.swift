@@ -45,6 +45,7 @@ extension FakeModel {
         _ = (try reader.time(), try reader.time(), try reader.time())
         try reader.end()
         settings[shard]?[id] = nil
+        erased[shard, default: []].insert(id)
         fields.writeField(id)
         fields.writeVarint(version)
         fields.writeVarint(8)

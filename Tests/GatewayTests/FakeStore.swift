@@ -126,6 +126,9 @@ final class FakeModel {
   var types: [UInt16: [String: ChannelTypeRecord]] = [:]
   /// By shard.
   var settings: [UInt16: [String: UserSettings]] = [:]
+  /// Users who were erased in each shard; ``eraseSeconds`` says when.
+  var erased: [UInt16: Set<String>] = [:]
+  static let eraseSeconds: UInt32 = 1_700_000_000
   /// The shard and the token of the request that is being answered.
   var revocation: (shard: UInt16, issued: UInt32?) = (0, nil)
   /// The request that is being answered means a thread.
@@ -139,12 +142,16 @@ final class FakeModel {
   var staleLists = 0
   var purges: [UInt16: Int] = [:]
   var purgesNeeded = 0
+  var events = FakeEvents()
   private var connections: [ObjectIdentifier: any NIOCore.Channel] = [:]
 
   init(shardCount: UInt32) { self.shardCount = shardCount }
 
   func opened(_ channel: any NIOCore.Channel) { connections[ObjectIdentifier(channel)] = channel }
   func closed(_ channel: any NIOCore.Channel) { connections[ObjectIdentifier(channel)] = nil }
+  func broadcast(_ buffer: ByteBuffer) {
+    for channel in connections.values { channel.writeAndFlush(buffer, promise: nil) }
+  }
   func closeConnections() { for channel in connections.values { channel.close(promise: nil) } }
 
   struct Refused: Error {
@@ -220,7 +227,8 @@ final class FakeModel {
     var reader = FieldReader(payload)
     hasThread = header.flags.contains(.thread)
     if header.kind == .unreadCounts { return try unreadCounts(header, &reader, mode, fields: &fields) }
-    if header.kind == .purge { return purge(header.shard.rawValue, fields: &fields) }
+    if header.kind.rawValue & 0xF0 == 0x30 { return try events(header, &reader, fields: &fields) }
+    if header.kind == .purge { return try purge(header.shard.rawValue, &reader, fields: &fields) }
     if header.kind == .listUnsettled { return listUnsettled(header.shard.rawValue, fields: &fields) }
     if header.kind == .listChannelTypes {
       let records = (types[header.shard.rawValue] ?? [:]).values.sorted { $0.name < $1.name }

@@ -120,8 +120,8 @@ import Testing
         try await client.post("/v1/channels/nocolon/read", nil, token: nil).verdict == "400 invalid_cid"
       )
       let unbuilt: [(HTTP2Method, String)] = [
-        (.get, "/v1/events"), (.post, "/v1/push/tickets"), (.post, "/v1/push/acks"),
-        (.post, "/v1/push/hooks/x"), (.post, "/v1/frames"),
+        (.post, "/v1/push/tickets"), (.post, "/v1/push/acks"), (.post, "/v1/push/hooks/x"),
+        (.post, "/v1/frames"),
       ]
       for (method, path) in unbuilt {
         let answer = try await client.request(method, path, nil, token: TestTokens.server)

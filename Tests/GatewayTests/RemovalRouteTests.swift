@@ -47,7 +47,7 @@ import Testing
       }
       #expect(try await status("m1") == "404 message_deleted")
       #expect(try await status("m2") == "200")
-      for body in [nil, "{}", #"{"before":null}"#] {
+      for body in [nil, "{}", #"{"keep":null}"#] {
         #expect(try await gateway.client.post(path, body).status == 200)
         #expect(try await status("m3") == "404 message_deleted")
       }

@@ -43,7 +43,7 @@ import Testing
         token: bob
       )
       #expect(member("read.last_read_seq", of: both.json) as? Int == 2)
-      for body in [nil, "{}", #"{"message_id":null,"user_id":null}"#, #"{"other":[1,{"x":2}]}"#] {
+      for body in [nil, "{}", #"{"unread_epoch":null}"#, #"{"other":[1,{"x":2}]}"#] {
         let newest = try await client.post(path, body, token: bob)
         #expect(member("read.last_read_seq", of: newest.json) as? Int == 3, "\(body ?? "nil")")
       }
@@ -57,6 +57,41 @@ import Testing
       // Their own id is allowed, escaped paths are the same.
       let own = try await client.post("/v1/channels/messaging%3Ac/read?user_id=bob", nil, token: bob)
       #expect(own.status == 200)
+    }
+  }
+
+  /// Without these fields everything is meant, the newest, or another view: a value that the caller did not have must not do that.
+  @Test func aNullIsNotEverything() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
+      _ = try await gateway.store.takeLog()
+      let channel = "/v1/channels/messaging:c/"
+      let table: [(route: String, rest: String, fields: [String])] = [
+        (channel + "truncate", "", ["before"]),
+        (channel + "read", "", ["message_id", "thread_id", "user_id"]),
+        (channel + "read", #""message_id":"m1","#, ["thread_id", "user_id"]),
+        (channel + "read?message_id=m1&user_id=bob", "", ["message_id", "thread_id", "user_id"]),
+        (channel + "unread", #""thread_id":"m1","#, ["message_id", "user_id"]),
+        (channel + "unread", #""message_id":"m1","#, ["thread_id", "user_id"]),
+        ("/v1/channels/delivered", #""latest_delivered_messages":[],"#, ["user_id"]),
+        ("/v1/channels/read", "", ["read_by_channel", "user_id"]),
+        ("/v1/channels/read", #""read_by_channel":{},"#, ["user_id"]),
+        (channel + "receipts", #""message_ids":["m1"],"#, ["user_id"]),
+        (channel + "receipts/query", #""message_ids":["m1"],"#, ["user_id"]),
+      ]
+      for (route, rest, fields) in table {
+        for field in fields {
+          for token in [TestTokens.server, TestTokens.user("bob")] {
+            // Only servers truncate.
+            if field == "before", token != TestTokens.server { continue }
+            let answer = try await gateway.client.post(route, "{\(rest)\"\(field)\":null}", token: token)
+            #expect(answer.verdict == "400 invalid_field", "\(route) \(rest) \(field)")
+            let detail = answer.json["detail"] as? String ?? ""
+            #expect(detail.contains("\"\(field)\""), "\(route) \(field): \(detail)")
+          }
+        }
+      }
+      #expect(try await gateway.store.takeLog().isEmpty, "nothing was asked of the store")
     }
   }
 

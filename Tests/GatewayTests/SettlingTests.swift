@@ -25,6 +25,7 @@ import Testing
       case .assign(let spread, let value, let shardCount):
         "assign \(spread) v\(value.version) to \(shardCount - 1)"
       case .settle(let spread, let value, _): "settle \(spread) v\(value.version)"
+      case .announce(let spread, let value, _): "announce \(spread) v\(value.version)"
       case .erase(let spread, let settings, _): "erase \(spread) v\(settings.version)"
       }
     }
@@ -79,6 +80,29 @@ import Testing
     #expect(settling.settled(0, isDone: false) == [] && !settling.isBusy)
     #expect(round(&settling, [erasing]) == ["erase 0 v5"])
     #expect(settling.settled(0, isDone: true) == [] && settling.settledCount == 1)
+  }
+
+  @Test func aUsersChannelsTellBeforeTheyAreSettled() {
+    for shardCount in [1, 3] {
+      var settling = Settling()
+      let user = SharedValue.user(UserSettings(user: value(1, shardCount: shardCount).name, version: 4))
+      _ = round(&settling, [user], shardCount: shardCount)
+      var steps = round(&settling, [user], shardCount: shardCount)
+      if shardCount == 3 {
+        #expect(steps == ["assign 0 v4 to 2"])
+        #expect(settling.assigned(0, isDone: true) == [])
+        steps = text(settling.assigned(0, isDone: true))
+      }
+      #expect(steps == ["announce 0 v4"])
+      #expect(text(settling.announced(0, isDone: true)) == ["settle 0 v4"])
+      #expect(settling.settled(0, isDone: true) == [] && settling.settledCount == 1)
+      // Where they cannot, it is found again.
+      _ = round(&settling, [user], shardCount: shardCount)
+      _ = round(&settling, [user], shardCount: shardCount)
+      for _ in 1..<shardCount { _ = settling.assigned(0, isDone: true) }
+      #expect(text(settling.announced(0, isDone: false)) == [])
+      #expect(!settling.isBusy && settling.settledCount == 1)
+    }
   }
 
   @Test func aUserIsNoTypeOfThatName() {

@@ -24,6 +24,7 @@ struct TestGateway: Sendable {
   static func run(
     limits: GatewayLimits = GatewayLimits(),
     http2: HTTP2Limits = HTTP2Limits(),
+    origins: CrossOrigins = CrossOrigins(),
     deadline: TimeAmount = .seconds(5),
     settling: TimeAmount? = nil,
     store other: FakeStore? = nil,
@@ -51,6 +52,7 @@ struct TestGateway: Sendable {
         verifier: verifier,
         limits: limits,
         http2: http2,
+        origins: origins,
         logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
         readinessChanged: { if $0 { ready.succeed() } }
       )
@@ -208,9 +210,61 @@ final class TestClient: Sendable {
   }
 }
 
+extension TestClient {
+  /// Opens a stream of events.
+  func events(
+    _ query: String = "",
+    token: String?,
+    headers: [(name: String, value: String)] = []
+  ) async throws -> TestEventStream {
+    let stream = TestEventStream()
+    let (port, connection, eventLoop) = (port, connection, channel.eventLoop)
+    stream.handle = try await eventLoop.submit {
+      let template = HTTP2RequestTemplate(
+        method: .get,
+        scheme: "http",
+        authority: "127.0.0.1:\(port)",
+        authorization: token.map { "Bearer \($0)" } ?? "",
+        headers: headers
+      )
+      return connection.value.delegate.open(template, "/v1/events\(query)", stream, on: connection.value)
+    }.get()
+    return stream
+  }
+
+  /// Gives a stream up.
+  func cancel(_ stream: TestEventStream) async throws {
+    guard let handle = stream.handle else { return }
+    try await channel.eventLoop.submit { self.connection.value.cancel(handle) }.get()
+  }
+}
+
 final class TestClientDelegate: HTTP2ClientDelegate {
   private var waiting: [UInt64: (EventLoopPromise<TestAnswer>, HTTP2RequestTemplate)] = [:]
   private var nextToken: UInt64 = 1
+  private var streams: [UInt64: (TestEventStream, HTTP2RequestTemplate)] = [:]
+
+  func open(
+    _ template: HTTP2RequestTemplate,
+    _ path: String,
+    _ stream: TestEventStream,
+    on connection: HTTP2ClientConnection<TestClientDelegate>
+  ) -> HTTP2StreamHandle? {
+    let token = nextToken
+    nextToken += 1
+    streams[token] = (stream, template)
+    let handle = connection.submit(template, path: path, token: token, streaming: true)
+    connection.flushIfNeeded()
+    return handle
+  }
+
+  func http2ResponsePart(
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<TestClientDelegate>
+  ) {
+    streams[token]?.0.received(status: response.status, response.body.text)
+  }
 
   func ask(
     _ template: HTTP2RequestTemplate,
@@ -237,7 +291,9 @@ final class TestClientDelegate: HTTP2ClientDelegate {
   ) {
     var headers: [String: String] = [:]
     let names: [StaticString] = [
-      "x-request-id", "retry-after", "allow", "www-authenticate", "content-length", "etag",
+      "x-request-id", "retry-after", "allow", "www-authenticate", "content-length", "etag", "vary",
+      "cache-control",
+      "access-control-allow-origin", "access-control-allow-methods", "access-control-allow-headers",
     ]
     for name in names { headers["\(name)"] = response.header(name)?.text }
     let answer = TestAnswer(
@@ -247,6 +303,10 @@ final class TestClientDelegate: HTTP2ClientDelegate {
       body: response.body.text
     )
     waiting.removeValue(forKey: token)?.0.succeed(answer)
+    if let (stream, _) = streams.removeValue(forKey: token) {
+      stream.received(status: response.status, answer.body)
+      stream.ended()
+    }
   }
 
   func http2StreamFailed(
@@ -255,10 +315,13 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     on connection: HTTP2ClientConnection<TestClientDelegate>
   ) {
     waiting.removeValue(forKey: token)?.0.fail(TestStreamFailed(errorCode: errorCode))
+    streams.removeValue(forKey: token)?.0.ended()
   }
 
   func http2ConnectionClosed(_ connection: HTTP2ClientConnection<TestClientDelegate>) {
     for (promise, _) in waiting.values { promise.fail(TestStreamFailed(errorCode: 0)) }
     waiting = [:]
+    for (stream, _) in streams.values { stream.ended() }
+    streams = [:]
   }
 }

@@ -237,6 +237,27 @@ import Testing
     }
   }
 
+  @Test func marksAllBeyondWhatIsCounted() async throws {
+    var limits = GatewayLimits()
+    limits.countedChannels = 100
+    limits.failedChannels = 2
+    try await TestGateway.run(limits: limits) { gateway in
+      try await setUp(gateway, 330)
+      try await gateway.store.setListMax(40)
+      let path = "/v1/channels/read"
+      let all = try await gateway.client.post(path, nil, token: alice)
+      #expect(all.status == 200 && all.json == ["channels_read": 330, "failed": []])
+      let counted = try await gateway.client.get("/v1/users/alice/unread", token: alice)
+      #expect(counted.verdict == "409 limit_reached")
+      #expect(counted.json["detail"] as? String == "a request goes over at most 100 channels")
+      // A few of those that failed are named, and how many there are.
+      try await gateway.store.set(.refusingKind(.markRead, .unavailable))
+      let none = try await gateway.client.post(path, nil, token: alice)
+      #expect(none.status == 200 && none.json["channels_read"] as? Int == 0)
+      #expect((none.json["failed"] as? [String])?.count == 2 && none.json["failed_count"] as? Int == 330)
+    }
+  }
+
   @Test func someMayHaveBeenMarked() async throws {
     try await TestGateway.run(deadline: .seconds(5)) { gateway in
       try await setUp(gateway, 900)

@@ -29,7 +29,9 @@ import Testing
       #expect(hidden.status == 200)
       #expect(hidden.json == ["id": "alice", "privacy_settings": privacy(false, true)])
       #expect(
-        try await gateway.store.takeLog() == [.patchUser, .assignUser, .assignUser, .assignUser, .settle]
+        try await gateway.store.takeLog() == [
+          .patchUser, .assignUser, .assignUser, .assignUser, .listChannels, .settle,
+        ]
       )
       #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
       #expect(try await gateway.store.unsettled() == [])
@@ -120,32 +122,46 @@ import Testing
     }
   }
 
-  @Test func revokedTokensAreRefusedEverywhere() async throws {
+  /// Each route that a user may ask of themselves, with a body that is answered with success.
+  private static let routesOfBob: [(String, String?)] = [
+    ("POST messaging:c/read", nil), ("POST messaging:c/read?totals=true", nil),
+    ("POST messaging:c/unread", #"{"message_id":"m1"}"#),
+    ("POST messaging:c/unread?totals=true", #"{"message_id":"m1"}"#),
+    (
+      "POST delivered",
+      #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"},{"cid":"x","id":"m"}]}"#
+    ),
+    ("POST read", #"{"read_by_channel":{"messaging:c":""}}"#), ("POST read", nil),
+    ("POST messaging:c/receipts", #"{"message_ids":["m1"]}"#), ("GET messaging:c/read-state", nil),
+    ("POST messaging:c/receipts/query", #"{"message_ids":["m1"]}"#),
+    ("GET messaging:c/messages/m1/status", nil), ("GET messaging:c/messages/m1/readers", nil),
+    ("GET messaging:c/messages/m1/delivered", nil), ("GET messaging:c/messages/m1/unread", nil),
+    ("GET messaging:c/messages/m1/members?user_ids=bob", nil), ("GET ../users/bob/unread", nil),
+    ("GET ../users/bob/channels", nil), ("PUT ../users/bob", "{}"), ("GET ../users/bob", nil),
+  ]
+
+  @Test(
+    "by the server's revocation, and by an erasure, whoever has the id anew",
+    arguments: ["revoke", "erase"]
+  )
+  func revokedTokensAreRefusedEverywhere(by means: String) async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let old = TestTokens.make(#"{"user_id":"bob","iat":1699999999.9}"#)
       let silent = TestTokens.make(#"{"user_id":"bob"}"#)
       let new = TestTokens.make(#"{"user_id":"bob","iat":1700000000}"#)
-      let asked: [(String, String?)] = [
-        ("POST messaging:c/read", nil), ("POST messaging:c/unread", #"{"message_id":"m1"}"#),
-        (
-          "POST delivered",
-          #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"},{"cid":"x","id":"m"}]}"#
-        ),
-        ("POST read", #"{"read_by_channel":{"messaging:c":""}}"#),
-        ("POST messaging:c/receipts", #"{"message_ids":["m1"]}"#), ("GET messaging:c/read-state", nil),
-        ("POST messaging:c/receipts/query", #"{"message_ids":["m1"]}"#),
-        ("GET messaging:c/messages/m1/status", nil), ("GET messaging:c/messages/m1/readers", nil),
-        ("GET messaging:c/messages/m1/members?user_ids=bob", nil), ("PUT ../users/bob", "{}"),
-        ("GET ../users/bob", nil),
-      ]
       for (round, tokens) in [[], [old, silent]].enumerated() {
         if round == 1 {
-          let revoke = #"{"revoke_tokens_before":"2023-11-14T22:13:20Z"}"#
-          #expect(try await client.put("/v1/users/bob", revoke).status == 200)
+          if means == "revoke" {
+            let revoke = #"{"revoke_tokens_before":"2023-11-14T22:13:20Z"}"#
+            #expect(try await client.put("/v1/users/bob", revoke).status == 200)
+          } else {
+            #expect(try await client.delete("/v1/users/bob").status == 200)
+            #expect(try await client.put("/v1/channels/messaging:c", #"{"members":["bob"]}"#).status == 200)
+          }
         }
-        for (what, body) in asked {
+        for (what, body) in Self.routesOfBob {
           let parts = what.split(separator: " ")
           let path = ("/v1/channels/" + parts[1]).replacing("/channels/..", with: "")
           for token in [old, silent, new] {
@@ -187,7 +203,7 @@ import Testing
       let token = TestTokens.make(#"{"user_id":"alice","iat":5}"#)
       let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
       #expect(try await client.put("/v1/users/alice", hide, token: token).status == 200)
-      #expect(try await gateway.store.takeIssued() == [5, nil, nil, nil, nil])
+      #expect(try await gateway.store.takeIssued() == [5, nil, nil, nil, nil, nil, nil])
     }
   }
 }

@@ -129,23 +129,57 @@ import Testing
     #expect(walk.isDone && walk.problem?.code == .storeBusy)
   }
 
-  @Test func onlySoManyChannels() throws {
-    var walk = UserWalk(.markRead, users: [Self.alice], shardCount: 4)
+  private static let few = UserWalk.Limits(countedMax: 2_500, failedMax: 3)
+
+  @Test func countsOnlySoManyChannels() throws {
+    var walk = UserWalk(.count, users: [Self.alice], shardCount: 1, limits: Self.few)
     var steps = walk.begin()
-    var marks = 0
     var lists = 0
     while !walk.isDone, let step = steps.popLast() {
       switch step {
       case .list:
         lists += 1
         steps += try listed(&walk, Self.page(0..<1_000, next: UInt64(lists)))
-      case .mark(let mark):
-        marks += 1
-        steps += walk.marked(mark, nil)
+      case .count(let frame):
+        let count = try entries(&walk, frame).count
+        let none = Array(repeating: UnreadCountFields.found(messages: 0, threads: 0), count: count)
+        steps += try counted(&walk, frame, Self.counts(none))
       default: Issue.record("\(step)")
       }
     }
-    #expect(walk.problem?.code == .limitReached && lists == 101 && marks >= 99_000)
+    #expect(walk.problem?.code == .limitReached && lists == 3)
+  }
+
+  @Test func marksHoweverManyThereAreAndNamesAFewThatFailed() throws {
+    var walk = UserWalk(.markRead, users: [Self.alice], shardCount: 4, limits: Self.few)
+    var steps = walk.begin()
+    var marks = 0
+    var lists = 0
+    var namesMax = 0
+    while !walk.isDone, let step = steps.popLast() {
+      switch step {
+      case .list:
+        lists += 1
+        let from = (lists - 1) * 1_000
+        let next = lists < 12 ? UInt64(lists) : nil
+        steps += try listed(&walk, Self.page(from..<(from + 1_000), next: next))
+      case .mark(let mark):
+        marks += 1
+        #expect(walk.channel(of: mark).count > 10)
+        steps += walk.marked(mark, marks.isMultiple(of: 1_000) ? .storeBusy : nil)
+        namesMax = max(namesMax, walk.failed.readableBytes)
+      default: Issue.record("\(step)")
+      }
+    }
+    #expect(walk.isDone && walk.problem == nil && lists == 12)
+    #expect(marks == 12_000 && walk.markedCount == 11_988 && walk.failedCount == 12 && walk.hasMoreFailed)
+    var reader = FieldReader(walk.failed.readableBytesSpan)
+    var names = 0
+    while reader.remaining > 0 {
+      _ = try reader.string()
+      names += 1
+    }
+    #expect(names == 3 && namesMax == walk.failed.readableBytes)
   }
 
   @Test func marksAFewAtOnce() throws {

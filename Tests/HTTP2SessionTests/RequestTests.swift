@@ -328,6 +328,28 @@ struct StreamingTests {
     #expect(server.connection.write(stream, piece) == .queued)
   }
 
+  @Test("a piece that several streams are sent is shared, and what follows on one of them is its own")
+  func shared() throws {
+    let server = try TestServer()
+    server.send(get(1, "/hold"), get(3, "/hold"))
+    let streams = server.delegate.held
+    for stream in streams {
+      server.connection.startStreaming(stream, status: 200, contentType: .eventStream)
+    }
+    let piece = ByteBuffer(string: "both")
+    for stream in streams { #expect(server.connection.write(stream, piece) == .queued) }
+    #expect(server.connection.write(streams[0], ByteBuffer(string: " one")) == .queued)
+    #expect(streams.map { server.connection.queuedBytes($0) } == [8, 4])
+    server.connection.flushIfNeeded()
+    server.collect()
+    func text(_ stream: Int32) -> [String] {
+      server.frames(.data).filter { $0.stream == stream }.map { String(decoding: $0.payload, as: UTF8.self) }
+    }
+    #expect(text(1) == ["both one"] && text(3) == ["both"])
+    #expect(piece == ByteBuffer(string: "both"))
+    #expect(streams.map { server.connection.queuedBytes($0) } == [0, 0])
+  }
+
   @Test("a client that goes away aborts it; an end that was sent does not")
   func aborted() throws {
     let (server, stream) = try start()

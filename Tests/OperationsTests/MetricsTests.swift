@@ -77,8 +77,11 @@ import Testing
     two.counter("c_total", help: "help", labels: ["l": "a"], 2)
     two.counter("c_total", help: "help", labels: ["l": "b"], 5)
     two.gauge("h", help: "a clash of kinds is left out", 1)
+    one.highest("q_max", help: "", 7)
+    two.highest("q_max", help: "", 4)
     one.merge(two)
     let merged = text(one)
+    #expect(merged.contains("# TYPE q_max gauge\nq_max 7\n"))
     #expect(merged.contains("c_total{l=\"a\"} 3\nc_total{l=\"b\"} 5\n"))
     #expect(merged.contains("# TYPE h histogram\n") && !merged.contains("clash"))
   }

@@ -6,8 +6,15 @@ package import ReceiptWire
 package enum ChannelJSON {
   /// Writes `{"channel": …}`.
   package static func writeAnswer(_ channel: ChannelFields, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("{\"channel\":")
+    write(channel, into: &buffer)
+    buffer.writeStaticString("}")
+  }
+
+  /// Writes the channel itself.
+  package static func write(_ channel: ChannelFields, into buffer: inout ByteBuffer) {
     let parts = channel.cid.split(separator: ":", maxSplits: 1)
-    buffer.writeStaticString("{\"channel\":{\"cid\":")
+    buffer.writeStaticString("{\"cid\":")
     buffer.writeJSONString(channel.cid)
     buffer.writeStaticString(",\"type\":")
     buffer.writeJSONString(parts.first ?? "")
@@ -27,7 +34,7 @@ package enum ChannelJSON {
       buffer.writeTimestamp(channel.newestRegistered)
       buffer.writeStaticString("}")
     }
-    buffer.writeStaticString("}}")
+    buffer.writeStaticString("}")
   }
 
   /// Writes `{"cid","deleted"}`.

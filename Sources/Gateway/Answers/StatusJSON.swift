@@ -126,7 +126,7 @@ package enum StatusJSON {
 
 extension OutputRawSpan {
   @_lifetime(self: copy self)
-  fileprivate mutating func receiptStatus(_ status: ReceiptStatus) {
+  mutating func receiptStatus(_ status: ReceiptStatus) {
     switch status {
     case .none: literal("\"none\"")
     case .processing: literal("\"processing\"")

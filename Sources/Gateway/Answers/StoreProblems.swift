@@ -54,7 +54,7 @@ extension Problem {
   /// The store's words where they are about the caller's input; others are about the store's own affairs.
   private static func shown(_ detail: String, of code: ErrorCode) -> String {
     switch code {
-    case .invalidField, .limitReached, .notImplemented: detail
+    case .invalidField, .limitReached, .notImplemented, .notAMember: detail
     default: ""
     }
   }

@@ -27,7 +27,7 @@ enum UnreadJSON {
     buffer.writeStaticString("}")
   }
 
-  /// `{"channels_read", "failed": [cid…]}`.
+  /// `{"channels_read", "failed": [cid…], "failed_count"?}`.
   private static func writeMarked(_ walk: UserWalk, into buffer: inout ByteBuffer) {
     buffer.writeString("{\"channels_read\":\(walk.markedCount),\"failed\":[")
     var reader = FieldReader(walk.failed.readableBytesSpan)
@@ -37,7 +37,9 @@ enum UnreadJSON {
       isFirst = false
       writeString(cid, into: &buffer)
     }
-    buffer.writeStaticString("]}")
+    buffer.writeStaticString("]")
+    if walk.hasMoreFailed { buffer.writeString(",\"failed_count\":\(walk.failedCount)") }
+    buffer.writeStaticString("}")
   }
 
   /// `{"users": [{"user_id", totals} | {"user_id", "code"}…]}`, in the order of the request.

@@ -23,7 +23,7 @@ struct Erasure {
     /// assign_user that erases, with ``forgottenVersion``, to this shard; its answer is ``forgot(isErasing:)`` or
     /// ``failed()``.
     case forget(ShardID)
-    /// purge of this shard; its answer is ``purged(_:isDone:)``.
+    /// purge of this shard, of ``round(_:)``; its answer is ``purged(_:_:)``.
     case purge(ShardID)
     /// ``waited()`` after so long.
     case wait(milliseconds: Int)
@@ -35,6 +35,15 @@ struct Erasure {
     case erased
     /// It did not, or is not there: the index will hear of it.
     case wasGone
+    case failed
+  }
+
+  /// What came of a purge.
+  enum OnPurge: Equatable {
+    case done
+    /// To be asked for again, with this round.
+    case awaits(UInt64)
+    /// To be asked for again as before.
     case failed
   }
 
@@ -69,6 +78,8 @@ struct Erasure {
     var later: [ShardID] = []
     var inFlight = 0
     var stalls = 0
+    /// Of each shard, what it is asked for; 0: it was not asked yet.
+    var rounds: [UInt64]
   }
 
   private enum State {
@@ -132,6 +143,12 @@ struct Erasure {
   func channel(_ erase: Int) -> [UInt8] {
     if case .passing(let pass) = state { return pass.erasing[erase] ?? [] }
     return []
+  }
+
+  /// The round that a shard is to be asked for; 0: any that begins from now on.
+  func round(_ shard: ShardID) -> UInt64 {
+    if case .purging(let purge) = state { return purge.rounds[Int(shard.rawValue)] }
+    return 0
   }
 
   // MARK: Events
@@ -207,10 +224,16 @@ struct Erasure {
   }
 
   /// A shard's log is cut behind all that was done, or not yet.
-  mutating func purged(_ shard: ShardID, isDone: Bool) -> [Step] {
+  mutating func purged(_ shard: ShardID, _ result: OnPurge) -> [Step] {
     guard case .purging(var purge) = state else { return [] }
     purge.inFlight -= 1
-    if !isDone { purge.later.append(shard) }
+    switch result {
+    case .done: break
+    case .awaits(let round):
+      purge.rounds[Int(shard.rawValue)] = round
+      purge.later.append(shard)
+    case .failed: purge.later.append(shard)
+    }
     return advance(purge)
   }
 
@@ -286,7 +309,8 @@ struct Erasure {
   private static func wait(_ stalls: Int) -> Step { .wait(milliseconds: min(waitMax, 10 << min(stalls, 10))) }
 
   private mutating func purge() -> [Step] {
-    advance(Purge(due: (0..<shardCount).reversed().map { ShardID(UInt16($0)) }))
+    let due = (0..<shardCount).reversed().map { ShardID(UInt16($0)) }
+    return advance(Purge(due: due, rounds: [UInt64](repeating: 0, count: shardCount)))
   }
 
   private mutating func advance(_ current: Purge) -> [Step] {

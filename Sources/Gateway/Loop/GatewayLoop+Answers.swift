@@ -42,6 +42,8 @@ extension GatewayLoop: StoreClientDelegate {
       jobReplied(request, kind, payload)
     } else if request.shape.isErasure {
       erasureReplied(request, kind, payload)
+    } else if request.shape.isEvent {
+      eventReplied(request, kind, payload)
     } else {
       settlingReplied(request, kind, payload)
     }
@@ -54,6 +56,8 @@ extension GatewayLoop: StoreClientDelegate {
       jobFailed(request, problem)
     } else if request.shape.isErasure {
       erasureFailed(request, problem)
+    } else if request.shape.isEvent {
+      eventFailed(request, problem)
     } else {
       settlingFailed(request)
     }
@@ -65,7 +69,10 @@ extension GatewayLoop: StoreClientDelegate {
   /// Tells the process.
   package func storeReadinessChanged(_ isReady: Bool) {
     readinessChanged(isReady)
-    if isReady { settleWhatIsLeft() }
+    if isReady {
+      subscribeAnew()
+      settleWhatIsLeft()
+    }
   }
 
   private func noteRoundTrip(_ sentAt: UInt64) {
@@ -136,9 +143,11 @@ extension GatewayLoop: StoreClientDelegate {
       connection.respond(request.stream, status: 200, body: body)
     case .status, .statuses:
       return try replyStatuses(request, &reader, connection)
-    case .entry, .jobMark, .jobList, .jobCount, .jobMarkAll, .jobLocate, .jobDetail, .erasureBegun,
+    case .entry, .jobMark, .jobList, .jobCount, .jobMarkAll, .jobLocate, .jobDetail, .jobAnnounce,
+      .erasureBegun,
       .erasureAssigned, .erasureChecked, .erasureListed, .erasureErased, .erasureForgot, .erasurePurged,
-      .unsettled, .assignment, .settlement:
+      .unsettled, .assignment, .settlement, .eventUser, .eventList, .eventFrame, .eventUserEnd,
+      .eventFrameEnd:
       return
     }
     counters.answered(request.route.rawValue, status: status)

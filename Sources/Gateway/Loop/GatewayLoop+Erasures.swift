@@ -128,8 +128,8 @@ extension GatewayLoop {
       }
       steps = job.erasure.listed(cids, next: try reader.optional())
     case .erasurePurged:
-      let isDone = try reader.byte() == 1
-      steps = job.erasure.purged(ShardID(UInt16(request.entry)), isDone: isDone)
+      let round = try reader.varint()
+      steps = job.erasure.purged(ShardID(UInt16(request.entry)), round == 0 ? .done : .awaits(round))
     default:
       let result: Erasure.OnErase = try reader.byte() == 1 ? .erased : .wasGone
       steps = job.erasure.erased(Int(request.entry), result)
@@ -149,7 +149,7 @@ extension GatewayLoop {
       // A channel that is gone knows nobody.
       erasure.erased(entry, code == .channelNotFound ? .wasGone : .failed)
     case .erasurePurged where code != .notImplemented:
-      erasure.purged(ShardID(UInt16(entry)), isDone: false)
+      erasure.purged(ShardID(UInt16(entry)), .failed)
     default: erasure.failed()
     }
   }
@@ -207,7 +207,8 @@ extension GatewayLoop {
         for _ in 0..<3 { buffer.writeTime(.none) }
       }
     case .purge(let shard):
-      return ask(.purge, shard, job, index, .erasurePurged, Int(shard.rawValue), []) { _ in }
+      let round = job.erasure.round(shard)
+      return ask(.purge, shard, job, index, .erasurePurged, Int(shard.rawValue), []) { $0.writeVarint(round) }
     case .wait(let milliseconds):
       if isClosed { return job.erasure.failed() }
       eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(Int64(milliseconds))) {

@@ -56,6 +56,11 @@ extension GatewayLoop {
   func answerIfComplete(_ gather: Gather, _ index: UInt32) {
     guard gather.waiting == 0, gathers[Int(index)] === gather else { return }
     if case .assigning(let value) = gather.stage, gather.results.allSatisfy({ $0.code == nil }) {
+      gather.stage = .announcing(value)
+      // Its end comes back here.
+      if announce(value, gather, index) { return }
+    }
+    if case .announcing(let value) = gather.stage, gather.results.allSatisfy({ $0.code == nil }) {
       gather.stage = .settling(value)
       if settle(value, gather, index) { return }
     }
@@ -180,7 +185,7 @@ extension GatewayLoop {
     case .gathering:
       let code = gather.results.lazy.compactMap(\.code).first ?? .internalError
       answer(gather.problem ?? Problem(code), route, gather.stream, connection)
-    case .assigning:
+    case .assigning, .announcing:
       answer(Self.partlyChanged, route, gather.stream, connection)
     case .settling(let value):
       // All shards have it. Where the home shard could not be told so, it will hear it again from others.

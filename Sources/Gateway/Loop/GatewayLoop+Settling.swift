@@ -53,6 +53,8 @@ extension GatewayLoop {
   /// An erasing that a round has begun has come to its end.
   func settlingErased(_ spread: Int, isDone: Bool) { perform(settling.settled(spread, isDone: isDone)) }
 
+  func settlingAnnounced(_ spread: Int, isDone: Bool) { perform(settling.announced(spread, isDone: isDone)) }
+
   func settlingFailed(_ request: PendingRequest) {
     perform(failure(of: request.shape, Int(request.entry)))
   }
@@ -84,6 +86,9 @@ extension GatewayLoop {
             value.writeAssignment(into: &$0)
           }
         }
+      case .announce(let spread, let value, let shardCount):
+        let walk = UserWalk(.announce, users: [Array(value.name.utf8)], shardCount: shardCount)
+        beginJob(UserJob(.settling(spread: spread), walk))
       case .settle(let spread, let value, let shardCount):
         let name = Array(value.name.utf8)
         let home = value.home(shardCount: shardCount)

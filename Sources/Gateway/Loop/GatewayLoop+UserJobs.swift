@@ -66,6 +66,7 @@ extension GatewayLoop {
     switch job.stage {
     case .ended: return false
     case .marking, .walking:
+      guard case .answer = job.purpose else { return true }
       if connections.connection(job.connection)?.isOpen(job.stream) ?? false { return true }
       job.stage = .ended
       return false
@@ -92,6 +93,7 @@ extension GatewayLoop {
       return job.walk.begin()
     case .jobList: return try job.walk.listed(entry, &reader)
     case .jobCount: return try job.walk.counted(entry, &reader)
+    case .jobAnnounce: return job.walk.announced(entry)
     case .jobLocate: return try job.walk.located(&reader)
     case .jobDetail: return try job.walk.looked(entry, &reader)
     default: return job.walk.marked(entry, nil)
@@ -106,7 +108,7 @@ extension GatewayLoop {
   ) -> [UserWalk.Step] {
     switch shape {
     case .jobList: job.walk.listFailed(entry, problem)
-    case .jobCount: job.walk.countFailed(entry, problem)
+    case .jobCount, .jobAnnounce: job.walk.countFailed(entry, problem)
     case .jobLocate, .jobDetail: job.walk.lookFailed(problem)
     default: job.walk.marked(entry, problem.code)
     }
@@ -132,6 +134,14 @@ extension GatewayLoop {
       let shard = job.walk.shard(of: frame)
       let isSent = store.send(.unreadCounts, shard: shard, name: nil, token: token, issued: job.issued) {
         job.walk.writeCounts(frame, into: &$0)
+      }
+      return isSent ? [] : refused(token, job)
+    case .announce(let frame):
+      let token = keep(job, index, .jobAnnounce, frame)
+      let shard = job.walk.shard(of: frame)
+      let user = job.walk.users[0].id
+      let isSent = store.send(.announceRow, shard: shard, name: user.span.bytes, token: token) {
+        job.walk.writeAnnouncement(frame, into: &$0)
       }
       return isSent ? [] : refused(token, job)
     case .mark(let mark):
@@ -218,8 +228,17 @@ extension GatewayLoop {
   ///
   /// - Parameter problem: nil: what has come of the walk.
   private func end(_ job: UserJob, _ problem: Problem?) {
-    guard isGoing(job), let connection = connections.connection(job.connection) else { return }
+    guard isGoing(job) else { return }
     job.stage = .ended
+    switch job.purpose {
+    case .answer: break
+    case .totals(let user):
+      let problem = problem ?? job.walk.problem
+      return totalsCounted(user, problem == nil ? job.walk.users[0].totals : nil)
+    case .announcement(let gather): return announced(gather, problem ?? job.walk.problem)
+    case .settling(let spread): return settlingAnnounced(spread, isDone: (problem ?? job.walk.problem) == nil)
+    }
+    guard let connection = connections.connection(job.connection) else { return }
     connections.markDirty(job.connection)
     // Where it ended with the request itself nobody else ends the turn.
     endTurnSoon()

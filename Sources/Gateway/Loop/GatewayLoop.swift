@@ -38,6 +38,9 @@ package final class GatewayLoop {
   var freeGathers: [UInt32] = []
   var counters = GatewayCounters()
   var userJobs = UserJobTable()
+  var events = EventTable()
+  var eventTicker: RepeatedTask?
+  let origins: CrossOrigins
   var erasures: [ErasureJob?] = []
   var freeErasures: [UInt32] = []
   /// No more is begun by itself.
@@ -64,6 +67,7 @@ package final class GatewayLoop {
     verifier: TokenVerifier,
     limits: GatewayLimits,
     http2: HTTP2Limits,
+    origins: CrossOrigins = CrossOrigins(),
     logger: Logger,
     readinessChanged: @escaping (Bool) -> Void
   ) {
@@ -74,6 +78,9 @@ package final class GatewayLoop {
     self.limits = limits
     self.readinessChanged = readinessChanged
     self.resources = HTTP2ServerResources(limits: http2)
+    self.origins = origins
+    if !origins.isEmpty { resources.commonHeaders = { origins.headers($0) } }
+    events.hub = EventHub(limits: limits.events)
     self.tape = JSONTape(limits: limits.json)
     self.authenticator = Authenticator(
       eventLoop: eventLoop,
@@ -88,6 +95,7 @@ package final class GatewayLoop {
   /// Begins to connect to the store.
   package func start() {
     startSettling()
+    startEvents()
     store.start()
   }
 
@@ -97,6 +105,7 @@ package final class GatewayLoop {
   func drain() -> EventLoopFuture<Void> {
     let promise = drained ?? eventLoop.makePromise(of: Void.self)
     drained = promise
+    drainEvents()
     if connections.count == 0 {
       promise.succeed()
     } else {
@@ -113,6 +122,7 @@ package final class GatewayLoop {
   /// Ends the way to the store; what still waits is answered 503.
   func close() -> EventLoopFuture<Void> {
     stopSettling()
+    stopEvents()
     isClosed = true
     endErasures()
     return store.close()
@@ -149,6 +159,7 @@ package final class GatewayLoop {
   /// What this loop tells when the metrics are scraped.
   func collect(into samples: inout MetricSamples) {
     counters.add(to: &samples, open: connections.all.map(\.counters))
+    collectEvents(into: &samples)
     samples.gauge(
       "tidemark_gateway_connections",
       help: "HTTP/2 connections open.",
@@ -249,6 +260,23 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// Some 100 marks.
   private static let flushBytes = 8 << 10
 
+  /// Forgets a stream of events.
+  package func http2StreamAborted(
+    _ stream: HTTP2StreamHandle,
+    on connection: HTTP2ServerConnection<GatewayLoop>
+  ) {
+    if !events.places.isEmpty { eventStreamAborted(stream) }
+  }
+
+  /// Goes on with a stream of events.
+  package func http2StreamDrained(
+    _ stream: HTTP2StreamHandle,
+    on connection: HTTP2ServerConnection<GatewayLoop>
+  ) {
+    guard let place = events.places[stream.rawValue], let stream = events.streams[Int(place)] else { return }
+    drained(stream)
+  }
+
   /// Forgets the connection; what it waited for finds no stream.
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
     connections.remove(connection)
@@ -277,13 +305,17 @@ extension GatewayLoop: HTTP2ServerDelegate {
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) throws(Problem) {
     if request.headersTooLarge { throw Problem(.headersTooLarge) }
+    if !origins.isEmpty, origins.isPreflight(request) {
+      connection.respond(stream, status: 204, headers: CrossOrigins.preflightHeaders)
+      return counters.answered(currentRoute, status: 204)
+    }
     let match = try router.match(request.method, request.path, scratch)
     currentRoute = match.route.rawValue
     let index = UInt32(truncatingIfNeeded: connection.userToken)
     let caller: Caller
     if let known {
       caller = known
-    } else if let found = try authenticate(request, match.route, index, stream) {
+    } else if let found = try authenticate(request, match, index, stream) {
       caller = found
     } else {
       return
@@ -298,10 +330,11 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// Who calls; nil where the request was parked.
   private func authenticate(
     _ request: borrowing HTTP2Request,
-    _ route: Route,
+    _ match: borrowing RouteMatch,
     _ index: UInt32,
     _ stream: HTTP2StreamHandle
   ) throws(Problem) -> Caller? {
+    let route = match.route
     let identity = request.authorizationIdentity
     if route.caller == .everybody { return Caller(userID: [], isServer: false) }
     // A device has no header: its credential is in the body.
@@ -319,7 +352,10 @@ extension GatewayLoop: HTTP2ServerDelegate {
       throw Problem(code)
     case .unknown: break
     }
-    let token = try Authenticator.token(of: request.authorization)
+    // A browser's EventSource sends no header.
+    let token =
+      route == .events && identity == 0
+      ? try queryToken(match.query) : try Authenticator.token(of: request.authorization)
     switch authenticator.verdict(of: token, now: now) {
     case .caller(let caller):
       counters.tokenHits &+= 1

@@ -17,8 +17,10 @@ final class Gather {
   enum Stage {
     /// Becomes `assigning` when the home shard has made the change.
     case gathering
-    /// The other shards are told. Becomes `settling` when all of them have it.
+    /// The other shards are told. When all of them have it, becomes `announcing`, or `settling` where nobody sees a difference.
     case assigning(SharedValue)
+    /// Whoever watches the user's channels is told how their rows are seen now (R7). Becomes `settling`.
+    case announcing(SharedValue)
     /// The home shard is told that all have it.
     case settling(SharedValue)
   }
@@ -35,6 +37,8 @@ final class Gather {
   /// Channel types found, the newest version of each.
   var records: [String: ChannelTypeRecord] = [:]
   var stage = Stage.gathering
+  /// The request changes what a user hides, so others see them otherwise now.
+  var changesPrivacy = false
   /// Why the whole request failed.
   var problem: Problem?
 

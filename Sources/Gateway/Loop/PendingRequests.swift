@@ -38,6 +38,7 @@ enum ReplyShape: UInt8 {
   case jobMarkAll
   case jobLocate
   case jobDetail
+  case jobAnnounce
   // What an ``ErasureJob`` asks for; `gather` is its place, `entry` the channel's or the shard.
   case erasureBegun
   case erasureAssigned
@@ -50,10 +51,17 @@ enum ReplyShape: UInt8 {
   case unsettled
   case assignment
   case settlement
+  // What the ``EventHub`` asks for: `gather` is the user's place, the stream's with its generation in `entry`; `entry` is the frame's number.
+  case eventUser
+  case eventList
+  case eventFrame
+  case eventUserEnd
+  case eventFrameEnd
 
   /// Whether a reply is not the answer itself, but one of what makes it.
   var isPart: Bool { rawValue >= ReplyShape.entry.rawValue }
-  var isJob: Bool { (ReplyShape.jobMark.rawValue...ReplyShape.jobDetail.rawValue).contains(rawValue) }
+  var isJob: Bool { (ReplyShape.jobMark.rawValue...ReplyShape.jobAnnounce.rawValue).contains(rawValue) }
+  var isEvent: Bool { rawValue >= ReplyShape.eventUser.rawValue }
   var isErasure: Bool {
     (ReplyShape.erasureBegun.rawValue...ReplyShape.erasurePurged.rawValue).contains(rawValue)
   }

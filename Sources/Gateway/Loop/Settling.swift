@@ -23,13 +23,15 @@ struct Settling {
     case ask(ShardID)
     /// This value to every shard but its home; each answer is ``assigned(_:isDone:)``.
     case assign(Int, SharedValue, shardCount: Int)
+    /// announce_row of all channels of the user, whose rows others see otherwise now (R7); its end is ``announced(_:isDone:)``.
+    case announce(Int, SharedValue, shardCount: Int)
     /// settle at the value's home; its answer is ``settled(_:isDone:)``.
     case settle(Int, SharedValue, shardCount: Int)
     /// The user is being erased: all of ``Erasure`` that is left; its end is ``settled(_:isDone:)``.
     case erase(Int, UserSettings, shardCount: Int)
   }
 
-  /// In place of the shards that are waited for: only its home's answer is still to come.
+  /// In place of the shards that are waited for: only one answer, of its home or of the announcement, is still to come.
   private static let settling = -1
 
   /// A value on its way to the shards.
@@ -38,6 +40,8 @@ struct Settling {
     /// Shards that have not answered, or ``Settling/settling``.
     var waiting: Int
     var hasFailed = false
+    /// The user's channels have told, or there is nothing to tell.
+    var isAnnounced = false
   }
 
   private struct Round {
@@ -112,6 +116,15 @@ struct Settling {
     }
   }
 
+  /// The user's channels have told how their rows are seen now, or could not.
+  mutating func announced(_ spread: Int, isDone: Bool) -> [Step] {
+    answered { round in
+      round.spreads[spread]?.waiting = 0
+      round.spreads[spread]?.isAnnounced = true
+      if !isDone { round.spreads[spread]?.hasFailed = true }
+    }
+  }
+
   /// The home shard was told, or could not be: the next round will find out.
   mutating func settled(_ spread: Int, isDone: Bool) -> [Step] {
     if isDone { settledCount += 1 }
@@ -146,6 +159,9 @@ struct Settling {
     for (index, spread) in round.spreads.sorted(by: { $0.key < $1.key }) where spread.waiting == 0 {
       if spread.hasFailed {
         round.spreads[index] = nil
+      } else if spread.value.isUser, !spread.isAnnounced {
+        round.spreads[index]?.waiting = Self.settling
+        steps.append(.announce(index, spread.value, shardCount: round.shardCount))
       } else {
         round.spreads[index]?.waiting = Self.settling
         steps.append(.settle(index, spread.value, shardCount: round.shardCount))
@@ -157,6 +173,9 @@ struct Settling {
       if case .user(let settings) = value, settings.isErasing {
         round.spreads[index] = Spread(value: value, waiting: Self.settling)
         steps.append(.erase(index, settings, shardCount: round.shardCount))
+      } else if round.shardCount == 1, value.isUser {
+        round.spreads[index] = Spread(value: value, waiting: Self.settling)
+        steps.append(.announce(index, value, shardCount: 1))
       } else if round.shardCount == 1 {
         round.spreads[index] = Spread(value: value, waiting: Self.settling)
         steps.append(.settle(index, value, shardCount: 1))

@@ -11,6 +11,18 @@ final class UserJob {
     case ended
   }
 
+  /// What it is done for.
+  enum Purpose {
+    /// The answer to its request.
+    case answer
+    /// `notification.totals` of this user.
+    case totals(user: String)
+    /// A change of what a user hides, whose PUT this is the gather of.
+    case announcement(gather: UInt32)
+    /// Such a change that ``Settling`` finishes.
+    case settling(spread: Int)
+  }
+
   /// One of `user_ids`: the user's place in the walk, or why there is none.
   enum Entry {
     case user(Int)
@@ -18,6 +30,7 @@ final class UserJob {
     case refused(id: [UInt8]?, ProblemCode)
   }
 
+  let purpose: Purpose
   let connection: UInt32
   let stream: HTTP2StreamHandle
   let route: Route
@@ -34,6 +47,7 @@ final class UserJob {
   var inFlight = 0
 
   init(_ context: RequestContext, _ route: Route, _ walk: UserWalk, _ stage: Stage, entries: [Entry] = []) {
+    purpose = .answer
     connection = context.connection
     stream = context.stream
     isServer = context.caller.isServer
@@ -42,6 +56,19 @@ final class UserJob {
     self.walk = walk
     self.stage = stage
     self.entries = entries
+  }
+
+  /// One that no request of HTTP/2 waits for by itself.
+  init(_ purpose: Purpose, _ walk: UserWalk) {
+    self.purpose = purpose
+    connection = 0
+    stream = HTTP2StreamHandle(slot: 0, generation: 0)
+    isServer = true
+    issued = nil
+    route = .unreadOfUser
+    self.walk = walk
+    stage = .walking
+    entries = []
   }
 }
 

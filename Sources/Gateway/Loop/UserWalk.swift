@@ -6,13 +6,15 @@ internal import ReceiptWire
 /// each channel is counted (R14) or marked read (R13) as it becomes known. A pure state machine: what has to be asked
 /// comes out as steps, whose answers go in again, each exactly once.
 ///
-/// Memory does not grow with the number of channels: no page is asked for while enough channels wait, and what waits is
-/// kept as the bytes of its names.
+/// Memory does not grow with the number of channels: no page is asked for while enough channels wait, what waits is
+/// kept as the bytes of its names, and of those that failed so many are named.
 struct UserWalk {
   /// What is done with each channel.
   enum Work: Equatable {
     case count
     case markRead
+    /// Those who watch them are told how others see the user's row now (announce_row).
+    case announce
   }
 
   /// What has to be asked.
@@ -21,6 +23,8 @@ struct UserWalk {
     case list(user: Int)
     /// unread_counts of these channels, to ``shard(of:)``; its answer is ``counted(_:_:)`` or ``countFailed(_:_:)``.
     case count(frame: Int)
+    /// announce_row of these channels, to ``shard(of:)``; its answer is ``announced(_:)`` or ``countFailed(_:_:)``.
+    case announce(frame: Int)
     /// mark_read of ``channel(of:)``; its answer is ``marked(_:_:)``.
     case mark(Int)
     /// list_channels of the only user, for ``UnreadPage``; its answer is ``located(_:)`` or ``lookFailed(_:)``.
@@ -41,8 +45,14 @@ struct UserWalk {
   static let heldMax = 4_096
   /// mark_read under way at once.
   static let marksMax = 256
-  /// Channels of one walk; whoever has more is told so.
-  static let channelsMax = 100_000
+
+  /// What ends or shortens a walk.
+  struct Limits: Equatable {
+    /// Channels of one walk that counts; whoever has more is told so. Marking goes on to the end.
+    var countedMax = 100_000
+    /// Channels that are named as failed.
+    var failedMax = 1_000
+  }
 
   struct User {
     let id: [UInt8]
@@ -62,6 +72,7 @@ struct UserWalk {
   }
 
   let work: Work
+  private let limits: Limits
   private let shardCount: Int
   private(set) var users: [User]
   /// Whose next list frame may be asked for; the next one last.
@@ -89,20 +100,27 @@ struct UserWalk {
   private var nextMark = 0
   /// Channels marked read without an error.
   private(set) var markedCount = 0
-  /// Strings, one after the other: the channels that could not be.
+  /// Strings, one after the other: the channels that could not be, as many of them as are named.
   private(set) var failed = ByteBuffer()
   private(set) var failedCount = 0
 
   /// - Parameters:
   ///   - users: one to mark or to show a page of; at most 100 to count.
   ///   - shardCount: at least 1.
-  init(_ work: Work, users: [[UInt8]], shardCount: Int, page: UnreadPage? = nil) {
+  init(
+    _ work: Work,
+    users: [[UInt8]],
+    shardCount: Int,
+    page: UnreadPage? = nil,
+    limits: Limits = Limits()
+  ) {
     self.work = work
+    self.limits = limits
     self.shardCount = shardCount
     self.users = users.map { User(id: $0, cursor: page?.start) }
     self.page = page
     due = Array(users.indices.reversed())
-    if work == .count { filling = (0..<shardCount).map { Frame(shard: $0) } }
+    if work != .markRead { filling = (0..<shardCount).map { Frame(shard: $0) } }
   }
 
   /// Nothing is left to ask or to wait for.
@@ -115,6 +133,9 @@ struct UserWalk {
     listsInFlight == 0 && due.isEmpty && sent.isEmpty && ready.isEmpty && heldCount == 0 && marking.isEmpty
       && queue.isEmpty
   }
+
+  /// More failed than are named.
+  var hasMoreFailed: Bool { failedCount > limits.failedMax }
 
   /// Something was changed, or may have been.
   var hasMarked: Bool { work == .markRead && nextMark > 0 }
@@ -131,6 +152,25 @@ struct UserWalk {
     buffer.writeVarint(frame.count)
     do throws(WireError) { try write(frame, into: &buffer) } catch {
       preconditionFailure("a frame of our own does not parse: \(error)")
+    }
+  }
+
+  /// announce_row, behind the user.
+  func writeAnnouncement(_ frame: Int, into buffer: inout ByteBuffer) {
+    guard let frame = sent[frame] else { return }
+    buffer.writeVarint(frame.count)
+    do throws(WireError) { try Self.writeChannels(of: frame, into: &buffer) } catch {
+      preconditionFailure("a frame of our own does not parse: \(error)")
+    }
+  }
+
+  private static func writeChannels(of frame: Frame, into buffer: inout ByteBuffer) throws(WireError) {
+    var reader = FieldReader(frame.bytes.readableBytesSpan)
+    for _ in 0..<frame.count {
+      _ = try reader.varint()
+      _ = try reader.varint()
+      buffer.writeField(try reader.string())
+      _ = try reader.varint()
     }
   }
 
@@ -186,8 +226,8 @@ struct UserWalk {
     try reader.end()
     // A list that does not go on would be asked for without end.
     if let next, next <= (from ?? 0) { throw .badValue(.count) }
-    if channelCount > Self.channelsMax {
-      let detail = "a request goes over at most \(Self.channelsMax) channels"
+    if work == .count, channelCount > limits.countedMax {
+      let detail = "a request goes over at most \(limits.countedMax) channels"
       fail(user, Problem(.limitReached, detail))
     } else if let next, page?.goesOn(from: next) ?? true {
       users[user].cursor = next
@@ -233,6 +273,12 @@ struct UserWalk {
     return advance()
   }
 
+  /// Whoever watches the channels of a frame has been told.
+  mutating func announced(_ frame: Int) -> [Step] {
+    sent[frame] = nil
+    return advance()
+  }
+
   /// A shard did not say: a total without its channels would be a wrong one.
   mutating func countFailed(_ frame: Int, _ problem: Problem) -> [Step] {
     guard let frame = sent.removeValue(forKey: frame) else { return advance() }
@@ -253,7 +299,7 @@ struct UserWalk {
     case .channelNotFound, .notAMember, .memberNotFound: break
     case .tokenRevoked: problem = problem ?? Problem(.tokenRevoked)
     default:
-      failed.writeField(cid.span.bytes)
+      if failedCount < limits.failedMax { failed.writeField(cid.span.bytes) }
       failedCount += 1
     }
     return advance()
@@ -291,7 +337,7 @@ struct UserWalk {
   private mutating func take(_ cid: RawSpan, row: UInt32, _ user: Int, place: Int?) {
     switch work {
     case .markRead: queue.append(cid.withUnsafeBytes { Array($0) })
-    case .count:
+    case .count, .announce:
       let shard = Int(ShardID.owning(cid, count: shardCount).rawValue)
       filling[shard].count += 1
       heldCount += 1
@@ -337,7 +383,7 @@ struct UserWalk {
   private mutating func sendReady(_ steps: inout [Step]) {
     while sent.count < Self.framesMax, let frame = ready.popLast() {
       sent[nextFrame] = frame
-      steps.append(.count(frame: nextFrame))
+      steps.append(work == .announce ? .announce(frame: nextFrame) : .count(frame: nextFrame))
       nextFrame += 1
     }
   }
@@ -345,7 +391,7 @@ struct UserWalk {
   /// Whether more channels may be listed.
   private var hasRoom: Bool {
     switch work {
-    case .count: ready.isEmpty
+    case .count, .announce: ready.isEmpty
     case .markRead: queue.count < Self.marksMax
     }
   }

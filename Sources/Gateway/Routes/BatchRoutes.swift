@@ -131,7 +131,7 @@ extension GatewayLoop {
     _ context: borrowing RequestContext
   ) throws(Problem) -> RawSpan {
     if !parameters.user.isEmpty { try Self.check(parameters.user, context) }
-    if let user = try body.optionalString("user_id") {
+    if let user = try body.stringUnlessMissing("user_id") {
       try Self.check(user, context)
       return try Self.actingUser(user, context)
     }

@@ -37,7 +37,8 @@ extension GatewayLoop {
     case .unreadOfUser: try unreadOfUser(match, context)
     case .channelsOfUser: try channelsOfUser(match, context)
     case .unreadOfUsers: try unreadOfUsers(match, context, request)
-    case .events, .issueTickets, .acknowledgePushes, .receiveHook, .frames:
+    case .events: try openEvents(match, context, request)
+    case .issueTickets, .acknowledgePushes, .receiveHook, .frames:
       throw Problem(.notImplemented, "this route is not built yet")
     }
   }

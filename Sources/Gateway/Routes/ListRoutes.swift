@@ -97,7 +97,7 @@ extension GatewayLoop {
 
 /// The cursors of lists: the store's own, passed on as they are.
 enum ListCursor {
-  /// `t`, milliseconds, `-` and a user id are the longest.
+  /// A letter, milliseconds, `-` and a user id are the longest.
   static let byteCountMax = 1 + 20 + 1 + Identifier.userLengthMax
 
   /// Whether it is short enough and of characters that a cursor can have, which are those of user ids.

@@ -36,15 +36,15 @@ extension GatewayLoop {
     if !user.isEmpty { try Self.check(user, context) }
     if !request.body.isEmpty {
       let body = try object(request)
-      if let given = try body.optionalString("message_id") {
+      if let given = try body.stringUnlessMissing("message_id") {
         guard !given.isEmpty else { throw Problem(.invalidMessageID) }
         message = given
       }
-      if let given = try body.optionalString("user_id") {
+      if let given = try body.stringUnlessMissing("user_id") {
         try Self.check(given, context)
         user = given
       }
-      if let given = try body.optionalString("thread_id") {
+      if let given = try body.stringUnlessMissing("thread_id") {
         guard !given.isEmpty else { throw Problem(.invalidMessageID) }
         thread = given
       }

@@ -64,7 +64,7 @@ extension GatewayLoop {
     }
     var user = parameters.user
     if !user.isEmpty { try Self.check(user, context) }
-    if let named = try body.optionalString("user_id") {
+    if let named = try body.stringUnlessMissing("user_id") {
       try Self.check(named, context)
       user = named
     }

@@ -17,7 +17,7 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     var before = match.query.extracting(0..<0)
-    if let given = try object(request).optionalString("before") {
+    if let given = try object(request).stringUnlessMissing("before") {
       guard Identifier.isMessage(given) else { throw Problem(.invalidMessageID) }
       before = given
     }

@@ -6,6 +6,10 @@ internal import StoreClient
 
 /// A user's channels, and what is unread in them (R13, R14). Users ask for themselves.
 extension GatewayLoop {
+  private var walkLimits: UserWalk.Limits {
+    UserWalk.Limits(countedMax: limits.countedChannels, failedMax: limits.failedChannels)
+  }
+
   /// `GET /v1/users/{user}/channels?limit=&cursor=`: what the home shard lists.
   func channelsOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try Self.check(match.subject, context)
@@ -31,7 +35,7 @@ extension GatewayLoop {
     try checkJobs()
     let page = UnreadPage(start: parameters.place, limit: parameters.limit)
     let user = match.subject.withUnsafeBytes { Array($0) }
-    let walk = UserWalk(.count, users: [user], shardCount: store.shardCount, page: page)
+    let walk = UserWalk(.count, users: [user], shardCount: store.shardCount, page: page, limits: walkLimits)
     beginJob(UserJob(context, match.route, walk, .walking))
   }
 
@@ -60,7 +64,7 @@ extension GatewayLoop {
         entries.append(.refused(id: bytes, .invalidUserID))
       }
     }
-    let walk = UserWalk(.count, users: users, shardCount: store.shardCount)
+    let walk = UserWalk(.count, users: users, shardCount: store.shardCount, limits: walkLimits)
     beginJob(UserJob(context, match.route, walk, .walking, entries: entries))
   }
 
@@ -68,7 +72,7 @@ extension GatewayLoop {
   func markAllRead(_ match: borrowing RouteMatch, _ context: RequestContext, user: RawSpan) throws(Problem) {
     try checkJobs()
     let user = user.withUnsafeBytes { Array($0) }
-    let walk = UserWalk(.markRead, users: [user], shardCount: store.shardCount)
+    let walk = UserWalk(.markRead, users: [user], shardCount: store.shardCount, limits: walkLimits)
     beginJob(UserJob(context, match.route, walk, .walking))
   }
 
@@ -84,7 +88,12 @@ extension GatewayLoop {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     try checkJobs()
-    let walk = UserWalk(.count, users: [user.withUnsafeBytes { Array($0) }], shardCount: store.shardCount)
+    let walk = UserWalk(
+      .count,
+      users: [user.withUnsafeBytes { Array($0) }],
+      shardCount: store.shardCount,
+      limits: walkLimits
+    )
     let token = keepMark(UserJob(context, match.route, walk, .marking))
     let isSent = store.send(
       kind,

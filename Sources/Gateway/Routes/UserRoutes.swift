@@ -18,6 +18,7 @@ extension GatewayLoop {
     if patch.tokensRevokedBefore != nil && !context.caller.isServer { throw Problem(.serverTokenRequired) }
     let home = try homeShard(of: match.subject)
     let gather = beginGather(context, match.route, count: 1)
+    gathers[Int(gather)]?.changesPrivacy = patch.showsRead != nil || patch.showsDelivered != nil
     sendTyped(.patchUser, home, match.subject, context, match.route, gather, 0) { buffer in
       let given = (patch.showsRead, patch.showsDelivered, patch.tokensRevokedBefore)
       buffer.writeVarint(
@@ -27,6 +28,23 @@ extension GatewayLoop {
       buffer.writeTime(given.2 ?? .none)
     }
     finishSending(gather)
+  }
+
+  /// Has the user's channels tell how others see the user's rows now, as every shard has the change (R7). False: there is nothing to tell.
+  func announce(_ value: SharedValue, _ gather: Gather, _ index: UInt32) -> Bool {
+    guard gather.changesPrivacy, value.isUser, value.version > 0 else { return false }
+    gather.waiting += 1
+    let walk = UserWalk(.announce, users: [Array(value.name.utf8)], shardCount: store.shardCount)
+    beginJob(UserJob(.announcement(gather: index), walk))
+    return true
+  }
+
+  /// They have told, or why not: then the change is not settled, and ``Settling`` goes on with it.
+  func announced(_ index: UInt32, _ problem: Problem?) {
+    guard let gather = gathers[Int(index)] else { return }
+    if let problem { gather.results.append(Gather.Result(code: problem.code)) }
+    gather.waiting -= 1
+    answerIfComplete(gather, index)
   }
 
   /// `GET /v1/users/{user}`: what their home shard holds; a user who was never given any has the defaults.

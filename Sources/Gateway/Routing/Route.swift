@@ -31,8 +31,8 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case unreadOfUser
   case channelsOfUser
   case unreadOfUsers
-  // Those that are not built yet and answer 501.
   case events
+  // Those that are not built yet and answer 501.
   case issueTickets
   case acknowledgePushes
   case receiveHook
@@ -80,7 +80,7 @@ package enum Route: UInt8, CaseIterable, Sendable {
   }
 
   /// Whether this build answers it.
-  package var isBuilt: Bool { rawValue < Route.events.rawValue }
+  package var isBuilt: Bool { rawValue < Route.issueTickets.rawValue }
 
   /// Whether it is a question about the members of one message (R11).
   package var listsMembers: Bool {

@@ -15,6 +15,8 @@ package struct GatewayConfiguration: Sendable {
   package var storeSecrets: [[UInt8]]
   package var tokenKeys: TokenKeys
   package var admin: Endpoint?
+  /// Whose pages may call.
+  package var origins = CrossOrigins()
   /// Event loops, each with a thread, its own connections and its own way to the store.
   package var loopCount: Int
   package var logLevel: Logger.Level
@@ -65,9 +67,7 @@ package struct GatewayConfiguration: Sendable {
     if try settings.flag("proxy-protocol") {
       throw SettingsError("proxy-protocol", "is not built yet; leave it out")
     }
-    if try !settings.list("cors-origin").isEmpty {
-      throw SettingsError("cors-origin", "is not built yet; leave it out")
-    }
+    origins = try CrossOrigins(try settings.list("cors-origin"))
     if let path = try settings.string("ticket-secret-file") {
       // Tickets are not built yet; a file that will not do is better found now.
       _ = try SecretFile.load(path, key: "ticket-secret-file", warn: warn)

@@ -22,6 +22,12 @@ package struct GatewayLimits: Sendable {
   /// Requests of each event loop that go over all channels of a user (``UserWalk``); one more is answered 503. One takes some
   /// 30 bytes for each of the channels that it knows of and has no answer for yet, of which there are at most 21,000.
   package var userJobs = 256
+  /// Those of them that count what `notification.totals` say; other users wait their turn. The rest is for requests.
+  package var totalsJobs = 64
+  /// Channels that one such request counts; whoever has more is told so. Marking goes over all there are.
+  package var countedChannels = 100_000
+  /// Channels that the answer to marking all names as failed.
+  package var failedChannels = 1_000
   /// Users whom each event loop erases at once for its callers; one more is answered 503.
   package var erasures = 16
   /// How long the erasing of a user may take before its caller is told that it goes on.
@@ -29,6 +35,12 @@ package struct GatewayLimits: Sendable {
   /// How often a loop looks for changes that have not reached every shard (``Settling``); nil: it leaves that to
   /// others.
   package var settlingInterval: TimeAmount? = .seconds(2)
+  /// Streams of events, their openings and channels, on each event loop; what is beyond is answered 503.
+  var events = EventHub.Limits()
+  /// How often a stream that has nothing to tell says so (API.md, "Events").
+  package var heartbeat = TimeAmount.seconds(15)
+  /// Bytes that may wait in HTTP/2 for a client of events; what is beyond waits in the stream's own queue, where later events replace older ones.
+  package var eventStreamBytes = 8 * 1_024
   /// Bytes of an acknowledgement's note (R9).
   package var noteBytes = 1_024
   /// Between the GOAWAY that warns and the one that binds.

@@ -114,6 +114,7 @@ package final class GatewayServer: Service {
         verifier: verifier,
         limits: configuration.limits,
         http2: configuration.http2,
+        origins: configuration.origins,
         logger: logger,
         readinessChanged: { readiness.changed(by: $0 ? 1 : -1) }
       )
@@ -142,9 +143,10 @@ package final class GatewayServer: Service {
         .serverChannelOption(.backlog, value: 1_024)
         .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
         .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
+        // Kept by each connection: what is busy grows within a few reads, and what only waits for events takes 2 KiB.
         .childChannelOption(
           .recvAllocator,
-          value: AdaptiveRecvByteBufferAllocator(minimum: 2_048, initial: 16_384, maximum: 65_536)
+          value: AdaptiveRecvByteBufferAllocator(minimum: 2_048, initial: 2_048, maximum: 65_536)
         )
         .childChannelInitializer { channel in
           channel.eventLoop.makeCompletedFuture {

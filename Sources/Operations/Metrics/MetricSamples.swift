@@ -2,7 +2,7 @@ package import NIOCore
 
 /// What one scrape found, and its text form (Prometheus text exposition format 0.0.4).
 ///
-/// Values of the same name and labels are summed, so every event loop adds its own plain counters.
+/// Values of the same name and labels are summed, so every event loop adds its own plain counters; of ``highest(_:help:_:)`` the highest counts.
 package struct MetricSamples: Sendable {
   enum Kind: String, Sendable {
     case counter, gauge, histogram
@@ -11,6 +11,7 @@ package struct MetricSamples: Sendable {
   enum Value: Sendable, Equatable {
     case number(Double)
     case integer(Int64)
+    case highest(Double)
     case histogram(Histogram)
   }
 
@@ -43,6 +44,11 @@ package struct MetricSamples: Sendable {
     _ value: Double
   ) {
     add(name, .gauge, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .number(value))
+  }
+
+  /// A gauge of which the highest value of all counts.
+  package mutating func highest(_ name: String, help: String, _ value: Double) {
+    add(name, .gauge, help: help, labels: [], .highest(value))
   }
 
   /// Adds to a histogram; the name of one of durations should end in `_seconds`.
@@ -85,7 +91,9 @@ package struct MetricSamples: Sendable {
     case (.histogram(var a), .histogram(let b)):
       if a.bounds == b.bounds { a.add(b) }
       return .histogram(a)
-    case (.histogram, _), (_, .histogram): return a
+    case (.highest(let a), .highest(let b)): return .highest(max(a, b))
+    // A name is given one kind of value.
+    case (.histogram, _), (_, .histogram), (.highest, _), (_, .highest): return a
     }
   }
 
@@ -97,7 +105,8 @@ package struct MetricSamples: Sendable {
       for (labels, value) in family.series.sorted(by: { $0.key < $1.key }) {
         switch value {
         case .integer(let integer): buffer.writeString("\(name)\(labels) \(integer)\n")
-        case .number(let number): buffer.writeString("\(name)\(labels) \(Self.text(number))\n")
+        case .number(let number), .highest(let number):
+          buffer.writeString("\(name)\(labels) \(Self.text(number))\n")
         case .histogram(let histogram): Self.write(histogram, name, labels, into: &buffer)
         }
       }

@@ -1,0 +1,109 @@
+internal import ReceiptWire
+
+/// What one event is written as. A mark may be several: what others see of it, and what the user's own devices are told.
+enum EventForm: UInt8, CaseIterable, Sendable {
+  case read
+  case delivered
+  /// `read_state.changed` as others see the row, as the member does, as a server does.
+  case rowShown
+  case rowOwn
+  case rowServer
+  case markRead
+  case markUnread
+  case messageNew
+  case messageDeleted
+  case truncated
+  case updated
+  case channelDeleted
+  case memberAdded
+  case memberRemoved
+  case status
+  case receipt
+
+  /// The forms that one stream gets of one event, in the order in which they are written.
+  struct Forms: OptionSet, Hashable, Sendable {
+    let rawValue: UInt16
+    init(rawValue: UInt16) { self.rawValue = rawValue }
+    init(_ form: EventForm) { rawValue = 1 << UInt16(form.rawValue) }
+  }
+
+  /// `type`.
+  var name: StaticString {
+    switch self {
+    case .read: "message.read"
+    case .delivered: "message.delivered"
+    case .rowShown, .rowOwn, .rowServer: "read_state.changed"
+    case .markRead: "notification.mark_read"
+    case .markUnread: "notification.mark_unread"
+    case .messageNew: "message.new"
+    case .messageDeleted: "message.deleted"
+    case .truncated: "channel.truncated"
+    case .updated: "channel.updated"
+    case .channelDeleted: "channel.deleted"
+    case .memberAdded: "member.added"
+    case .memberRemoved: "member.removed"
+    case .status: "message.status"
+    case .receipt: "message.receipt"
+    }
+  }
+}
+
+/// Who a stream is for.
+enum EventViewer: Hashable, Sendable {
+  /// A server, for all members of the channels that it named.
+  case server
+  /// A user; `isSubject`: the event is about them, as ``EventFields/subject`` says.
+  case user(isSubject: Bool)
+}
+
+extension EventFields {
+  /// Whose event it is: the member whose row has changed, the sender whose message stands otherwise; empty: nobody's alone.
+  var subject: String {
+    switch self {
+    case .row(let event): event.ownRow.user
+    case .status(let event): event.sender
+    case .receipt(let event): event.sender
+    case .messageNew, .messageDeleted, .truncated, .channelUpdated, .channelDeleted, .memberAdded,
+      .memberRemoved:
+      ""
+    }
+  }
+
+  /// What a stream gets of it (API.md, "Events"): empty where it is not theirs to know.
+  func forms(for viewer: EventViewer) -> EventForm.Forms {
+    switch self {
+    case .row(let event): event.forms(for: viewer)
+    case .messageNew: EventForm.Forms(.messageNew)
+    case .messageDeleted: EventForm.Forms(.messageDeleted)
+    case .truncated: EventForm.Forms(.truncated)
+    case .channelUpdated: EventForm.Forms(.updated)
+    case .channelDeleted: EventForm.Forms(.channelDeleted)
+    case .memberAdded: EventForm.Forms(.memberAdded)
+    case .memberRemoved: EventForm.Forms(.memberRemoved)
+    case .status: viewer == .user(isSubject: false) ? [] : EventForm.Forms(.status)
+    case .receipt: viewer == .user(isSubject: false) ? [] : EventForm.Forms(.receipt)
+    }
+  }
+}
+
+extension RowEventFields {
+  fileprivate func forms(for viewer: EventViewer) -> EventForm.Forms {
+    var forms: EventForm.Forms = []
+    // R7, R10: what nobody is shown is in no form for others, and what only servers see is in none for members.
+    if shownRow != nil, viewer == .server || !shown.contains(.serversOnly) {
+      if shown.contains(.read) { forms.insert(EventForm.Forms(.read)) }
+      if shown.contains(.delivered) { forms.insert(EventForm.Forms(.delivered)) }
+      if shown.contains(.row) {
+        switch viewer {
+        case .server: forms.insert(EventForm.Forms(.rowServer))
+        case .user(let isSubject): forms.insert(EventForm.Forms(isSubject ? .rowOwn : .rowShown))
+        }
+      }
+    }
+    if viewer == .user(isSubject: true) {
+      if own.contains(.read) { forms.insert(EventForm.Forms(.markRead)) }
+      if own.contains(.unread) { forms.insert(EventForm.Forms(.markUnread)) }
+    }
+    return forms
+  }
+}

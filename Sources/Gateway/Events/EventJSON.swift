@@ -1,0 +1,235 @@
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Events as they are written (API.md, "Events"): for each form the block of an event stream without its id and its last empty line.
+enum EventJSON {
+  /// Writes one form of an event.
+  ///
+  /// - Parameter form: one of ``EventFields/forms(for:)``.
+  static func block(_ form: EventForm, of event: EventFields, cid: String) -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.reserveCapacity(byteCountUsual)
+    begin(form.name, cid: cid, into: &buffer)
+    switch event {
+    case .row(let row): write(row, form, into: &buffer)
+    case .messageNew(let message): write(message, into: &buffer)
+    case .messageDeleted(let thread, let sequence, let message, let time):
+      buffer.member("created_at", time)
+      buffer.member("message_id", message)
+      buffer.member("seq", UInt64(sequence.rawValue))
+      buffer.thread(thread)
+    case .truncated(let sequence, let time):
+      buffer.member("created_at", time)
+      buffer.member("seq", UInt64(sequence.rawValue))
+    case .channelUpdated(let time, let channel):
+      buffer.member("created_at", time)
+      buffer.name("channel")
+      ChannelJSON.write(channel, into: &buffer)
+    case .channelDeleted(let time): buffer.member("created_at", time)
+    case .memberAdded(let member):
+      buffer.user(member.user)
+      buffer.member("created_at", member.at)
+      buffer.memberIfAny("role", member.role)
+      buffer.member("member_count", UInt64(member.memberCount))
+      buffer.memberIfAny("last_read_message_id", member.readMessage)
+      buffer.member("last_read_seq", UInt64(member.readSequence.rawValue))
+    case .memberRemoved(let user, let time, let count):
+      buffer.user(user)
+      buffer.member("created_at", time)
+      buffer.member("member_count", UInt64(count))
+    case .status(let status): write(status, into: &buffer)
+    case .receipt(let receipt): write(receipt, into: &buffer)
+    }
+    end(&buffer)
+    return buffer
+  }
+
+  /// `notification.totals`.
+  static func totals(_ totals: UnreadTotals, user: RawSpan, at time: Timestamp) -> ByteBuffer {
+    var buffer = ByteBuffer()
+    begin("notification.totals", cid: "", into: &buffer)
+    buffer.user(user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) })
+    buffer.member("created_at", time)
+    buffer.member("total_unread_count", totals.messages)
+    buffer.member("unread_channels", totals.channels)
+    buffer.member("unread_threads", totals.threads)
+    end(&buffer)
+    return buffer
+  }
+
+  /// `stream.reset`: the client has to ask anew.
+  static func reset(at time: Timestamp) -> ByteBuffer {
+    var buffer = ByteBuffer()
+    begin("stream.reset", cid: "", into: &buffer)
+    buffer.member("created_at", time)
+    end(&buffer)
+    return buffer
+  }
+
+  /// `member.removed` by the word of the user's index, where the channel's own did not come.
+  static func left(cid: String, user: String, at time: Timestamp) -> ByteBuffer {
+    var buffer = ByteBuffer()
+    begin(EventForm.memberRemoved.name, cid: cid, into: &buffer)
+    buffer.user(user)
+    buffer.member("created_at", time)
+    end(&buffer)
+    return buffer
+  }
+
+  private static let byteCountUsual = 384
+
+  private static func begin(_ name: StaticString, cid: String, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("event: ")
+    buffer.writeStaticString(name)
+    buffer.writeStaticString("\ndata: {\"type\":\"")
+    buffer.writeStaticString(name)
+    buffer.writeStaticString("\"")
+    guard !cid.isEmpty else { return }
+    buffer.member("cid", cid)
+    let parts = cid.split(separator: ":", maxSplits: 1)
+    buffer.member("channel_type", String(parts.first ?? ""))
+    buffer.member("channel_id", String(parts.last ?? ""))
+  }
+
+  private static func end(_ buffer: inout ByteBuffer) { buffer.writeStaticString("}\n") }
+
+  private static func write(_ event: RowEventFields, _ form: EventForm, into buffer: inout ByteBuffer) {
+    let shown = event.shownRow ?? event.ownRow
+    buffer.user(event.ownRow.user)
+    buffer.member("created_at", event.at)
+    switch form {
+    case .read:
+      buffer.memberIfAny("last_read_message_id", shown.lastReadMessage)
+      buffer.member("last_read_seq", UInt64(shown.lastReadSequence.rawValue))
+    case .delivered:
+      if shown.lastDelivered != .none { buffer.member("last_delivered_at", shown.lastDelivered) }
+      buffer.memberIfAny("last_delivered_message_id", shown.lastDeliveredMessage)
+      buffer.member("last_delivered_seq", UInt64(shown.lastDeliveredSequence.rawValue))
+    case .markRead:
+      buffer.memberIfAny("last_read_message_id", event.ownRow.lastReadMessage)
+      buffer.member("unread_messages", UInt64(event.ownRow.own?.unreadMessages ?? 0))
+      buffer.member("unread_epoch", UInt64(event.ownRow.own?.unreadEpoch ?? 0))
+    case .markUnread:
+      let own = event.ownRow.own
+      buffer.memberIfAny("first_unread_message_id", own?.firstUnreadMessage ?? "")
+      buffer.memberIfAny("last_read_message_id", event.ownRow.lastReadMessage)
+      buffer.member("last_read_at", event.ownRow.lastRead)
+      buffer.member("unread_messages", UInt64(own?.unreadMessages ?? 0))
+      buffer.member("unread_epoch", UInt64(own?.unreadEpoch ?? 0))
+    case .rowOwn: buffer.members(of: event.ownRow)
+    case .rowServer:
+      // A server sees what the members see, and own details beside it (R7).
+      var row = shown
+      row.own = event.ownRow.own
+      buffer.members(of: row)
+    default: buffer.members(of: shown)
+    }
+    buffer.thread(event.thread)
+  }
+
+  private static func write(_ event: MessageEventFields, into buffer: inout ByteBuffer) {
+    if !event.sender.isEmpty { buffer.user(event.sender) }
+    buffer.member("created_at", event.registered)
+    buffer.name("message")
+    buffer.writeStaticString("{\"id\":")
+    buffer.string(event.message)
+    buffer.member("seq", UInt64(event.sequence.rawValue))
+    buffer.member("created_at", event.created)
+    buffer.member("silent", event.isSilent)
+    buffer.member("receipt", event.hasReceipt)
+    buffer.memberIfAny("parent_id", event.thread)
+    buffer.writeStaticString("}")
+    buffer.thread(event.thread)
+  }
+
+  private static func write(_ event: StatusEventFields, into buffer: inout ByteBuffer) {
+    buffer.user(event.sender)
+    buffer.member("created_at", event.at)
+    buffer.member("from_seq", UInt64(event.from.rawValue))
+    buffer.member("to_seq", UInt64(event.to.rawValue))
+    buffer.member("last_message_id", event.lastMessage)
+    buffer.name("status")
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 16) { $0.status(event.status) }
+    buffer.thread(event.thread)
+  }
+
+  private static func write(_ event: ReceiptEventFields, into buffer: inout ByteBuffer) {
+    if !event.user.isEmpty { buffer.user(event.user) }
+    buffer.member("created_at", event.at)
+    buffer.member("message_id", event.message)
+    buffer.member("seq", UInt64(event.sequence.rawValue))
+    buffer.name("receipt_status")
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 16) { $0.receiptStatus(event.status) }
+    buffer.member("read_count", UInt64(event.readCount))
+    buffer.member("unread_count", UInt64(event.unreadCount))
+    buffer.memberIfAny("note", event.note)
+  }
+}
+
+/// Members of an object, each with the comma before it.
+extension ByteBuffer {
+  fileprivate mutating func name(_ name: StaticString) {
+    writeStaticString(",\"")
+    writeStaticString(name)
+    writeStaticString("\":")
+  }
+
+  fileprivate mutating func string(_ text: String) {
+    var text = text
+    text.withUTF8 { bytes in
+      writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(bytes.count)) { out in
+        out.jsonString(RawSpan(_unsafeBytes: UnsafeRawBufferPointer(bytes)))
+      }
+    }
+  }
+
+  fileprivate mutating func member(_ name: StaticString, _ text: String) {
+    self.name(name)
+    string(text)
+  }
+
+  fileprivate mutating func memberIfAny(_ name: StaticString, _ text: String) {
+    if !text.isEmpty { member(name, text) }
+  }
+
+  fileprivate mutating func member(_ name: StaticString, _ number: UInt64) {
+    self.name(name)
+    writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.decimalByteMax) { $0.decimal(number) }
+  }
+
+  fileprivate mutating func member(_ name: StaticString, _ time: Timestamp) {
+    self.name(name)
+    writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.timestampByteCount) {
+      $0.timestamp(milliseconds: time.milliseconds)
+    }
+  }
+
+  fileprivate mutating func member(_ name: StaticString, _ value: Bool) {
+    self.name(name)
+    writeStaticString(value ? "true" : "false")
+  }
+
+  fileprivate mutating func user(_ id: String) {
+    writeStaticString(",\"user\":{\"id\":")
+    string(id)
+    writeStaticString("}")
+  }
+
+  fileprivate mutating func thread(_ thread: String) { memberIfAny("thread_id", thread) }
+
+  /// A row of a read state (API.md, "Queries"), but for its user.
+  fileprivate mutating func members(of row: RowEventRow) {
+    member("last_read", row.lastRead)
+    memberIfAny("last_read_message_id", row.lastReadMessage)
+    member("last_read_seq", UInt64(row.lastReadSequence.rawValue))
+    if let own = row.own { member("unread_messages", UInt64(own.unreadMessages)) }
+    if row.lastDelivered != .none { member("last_delivered_at", row.lastDelivered) }
+    memberIfAny("last_delivered_message_id", row.lastDeliveredMessage)
+    member("last_delivered_seq", UInt64(row.lastDeliveredSequence.rawValue))
+    if let own = row.own {
+      memberIfAny("first_unread_message_id", own.firstUnreadMessage)
+      member("unread_epoch", UInt64(own.unreadEpoch))
+    }
+  }
+}

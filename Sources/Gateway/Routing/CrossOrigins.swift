@@ -1,0 +1,79 @@
+internal import HTTP2Session
+package import Operations
+
+/// Which pages may call: the origins of `--cors-origin` (the Fetch standard, "HTTP CORS protocol"). Tokens come in headers or the query, so no page gets
+/// more than it holds a token for.
+package struct CrossOrigins: Sendable, Equatable {
+  /// As browsers send them: scheme, host and a port that is not the scheme's own.
+  private var origins: [[UInt8]] = []
+  private var isAnybody = false
+
+  /// None.
+  package init() {}
+
+  /// - Throws: where one is no origin.
+  package init(_ texts: [String]) throws(SettingsError) {
+    for text in texts {
+      if text == "*" {
+        isAnybody = true
+        continue
+      }
+      guard let origin = Self.origin(text) else {
+        throw SettingsError(
+          "cors-origin",
+          "\"\(text)\": give origins such as https://chat.example.org, without a path, or *"
+        )
+      }
+      origins.append(Array(origin.utf8))
+    }
+  }
+
+  package var isEmpty: Bool { origins.isEmpty && !isAnybody }
+
+  /// The form in which browsers send it; nil where it is none.
+  private static func origin(_ text: String) -> String? {
+    let text = text.lowercased()
+    guard let scheme = ["https://", "http://"].first(where: { text.hasPrefix($0) }) else { return nil }
+    var host = text.dropFirst(scheme.utf8.count)
+    let own = scheme == "https://" ? ":443" : ":80"
+    if host.hasSuffix(own) { host = host.dropLast(own.utf8.count) }
+    let isClean = host.utf8.allSatisfy { byte in
+      switch byte {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."),
+        UInt8(ascii: "-"), UInt8(ascii: ":"), UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: "_"):
+        true
+      default: false
+      }
+    }
+    return isClean && !host.isEmpty ? scheme + host : nil
+  }
+
+  func allow(_ origin: RawSpan) -> Bool {
+    guard !origin.isEmpty else { return false }
+    return isAnybody || origins.contains { origin.equals($0.span.bytes) }
+  }
+
+  /// What every answer carries: caches have to know that it depends on the origin, whoever asked.
+  func headers(_ request: borrowing HTTP2Request) -> [HTTP2Header] {
+    let vary = HTTP2Header("vary", "origin")
+    guard allow(request.origin) else { return [vary] }
+    let origin = request.origin.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+    return [
+      vary, HTTP2Header("access-control-allow-origin", origin),
+      HTTP2Header("access-control-expose-headers", "x-request-id, retry-after, etag"),
+    ]
+  }
+
+  /// Whether a page asks if it may ask.
+  func isPreflight(_ request: borrowing HTTP2Request) -> Bool {
+    request.method == .options && request.header("access-control-request-method") != nil
+      && allow(request.origin)
+  }
+
+  /// The answer's own headers: all routes take the same. A browser keeps it for ten minutes.
+  static let preflightHeaders = [
+    HTTP2Header("access-control-allow-methods", "GET, HEAD, POST, PUT, DELETE"),
+    HTTP2Header("access-control-allow-headers", "authorization, content-type, last-event-id"),
+    HTTP2Header("access-control-max-age", "600"),
+  ]
+}

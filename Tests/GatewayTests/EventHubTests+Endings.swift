@@ -1,0 +1,83 @@
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import Gateway
+
+/// What is given up, and what is asked for with more than was missed.
+extension EventHubTests {
+  @Test func whateverWasAskedForIsGivenUp() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 2)
+    // Neither answer comes in time: the store may have subscribed to both.
+    _ = try hub.open(EventHub.Request(user: "alice"))
+    _ = hub.takeSteps()
+    hub.userFailed(0, Problem(.storeUnavailable))
+    let server = try hub.open(EventHub.Request(user: nil, isServer: true, channels: cids))
+    _ = hub.takeSteps()
+    hub.subscribeFailed(0, Problem(.storeUnavailable))
+    #expect(hub[server] == nil)
+    _ = hub.takeSteps()
+    hub.tick()
+    #expect(text(&hub) == ["unsubscribe 2", "unsubscribe_user alice"])
+    // What is refused is tried again, as long as it takes.
+    for frame in 1...2 {
+      hub.unsubscribeFailed(frame)
+      hub.userUnsubscribeFailed(0)
+      hub.tick()
+      #expect(text(&hub) == ["unsubscribe 2", "unsubscribe_user alice"])
+    }
+    #expect(hub.channelCount == 2 && hub.userCount == 1)
+    hub.unsubscribed(3)
+    hub.userUnsubscribed(0)
+    #expect(hub.channelCount == 0 && hub.userCount == 0)
+    #expect(ended(&hub) == [])
+  }
+
+  @Test func whatIsTakenAgainWhileItIsGivenUpIsSubscribedTo() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 1)
+    hub.close(try open("alice", cids, &hub))
+    hub.tick()
+    #expect(text(&hub) == ["unsubscribe 1", "unsubscribe_user alice"] && hub.time == nil)
+    let again = try hub.open(EventHub.Request(user: "alice"))
+    #expect(text(&hub) == ["subscribe_user alice"])
+    hub.userUnsubscribed(0)
+    hub.userSubscribed(0, through: Self.time(100))
+    hub.listed(again, entries(cids), next: nil)
+    #expect(text(&hub) == ["list 0 alice", "subscribe 2: 1"])
+    // Late, and of no meaning any more.
+    hub.unsubscribeFailed(1)
+    hub.subscribed(2, through: Self.time(100), isComplete: true)
+    #expect(text(&hub) == ["begin 0", "live 0"] && hub.hasID(again))
+    hub.close(again)
+    #expect(ended(&hub) == ["unsubscribe 1", "unsubscribe_user alice"])
+    #expect(hub.channelCount == 0 && hub.userCount == 0)
+  }
+
+  @Test func anotherConnectionKnowsOfNothingToGiveUp() throws {
+    var hub = hub()
+    hub.close(try open("alice", Self.cids(1, 1), &hub))
+    hub.connected(shardCount: Self.shardCount, isSame: true)
+    #expect(ended(&hub) == [] && hub.channelCount == 0 && hub.userCount == 0)
+  }
+
+  /// The index learns of a joining after the id has passed it.
+  @Test func membershipsAreAskedForFromBeforeTheID() throws {
+    var hub = hub(EventHub.Limits())
+    let cids = Self.cids(1, 3)
+    let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(100_000))))
+    hub.userSubscribed(0, through: Self.time(200_000))
+    let listed =
+      entries([cids[0]], joined: 40_000) + entries([cids[1]], joined: 99_000)
+      + entries([cids[2]], isMember: false)
+    hub.listed(ref, listed, next: nil)
+    #expect(
+      text(&hub) == [
+        "subscribe_user alice", "list 0 alice gone since 40000", "begin 0", "subscribe 0: 1 since 100000",
+        "subscribe 1: 1 since 99000", "subscribe 2: 1 since 40000",
+      ]
+    )
+    #expect(hub.told(of: 1) == .newMembers([ref]) && hub.told(of: 2) == .formerMember(ref))
+  }
+}

@@ -1,0 +1,101 @@
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import Gateway
+
+/// Up to when everything was told, and what is made of losses.
+extension EventHubTests {
+  @Test func timeIsTheLeastOfAllShards() throws {
+    var hub = hub()
+    let ref = try open(Self.user(0), Self.cids(1, 1) + Self.cids(2, 1) + Self.cids(3, 1), &hub)
+    hub.passed(ShardID(0), through: Self.time(900))
+    for (shard, through, expected) in [
+      (1, 300, 100), (2, 200, 100), (3, 400, 200), (2, 150, 200), (2, 500, 300),
+    ] {
+      hub.passed(ShardID(UInt16(shard)), through: Self.time(Int64(through)))
+      #expect(hub.time == Self.time(Int64(expected)), "\(shard) \(through)")
+    }
+    #expect(hub.hasID(ref))
+  }
+
+  @Test func anotherConnectionIsToldWhatWasHad() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 2)
+    let ref = try open("alice", cids, &hub)
+    hub.passed(ShardID(1), through: Self.time(200))
+    hub.connected(shardCount: Self.shardCount, isSame: true)
+    #expect(text(&hub) == ["subscribe 1: 2 since 200", "subscribe_user alice"])
+    #expect(hub.told(of: 1) == .everybody && !hub.hasID(ref))
+    // What comes before the answer does not say that all was told.
+    hub.passed(ShardID(1), through: Self.time(400))
+    #expect(hub.shards[1].through == Self.time(200))
+    hub.subscribed(1, through: Self.time(390), isComplete: true)
+    #expect(hub.shards[1].through == Self.time(390))
+    hub.userSubscribed(0, through: Self.time(395))
+    #expect(text(&hub) == ["list 0 alice"])
+    let other = Self.cids(2, 1)[0]
+    hub.listed(ref, entries([cids[0], other]), next: nil)
+    // Joined meanwhile; and what is not listed any more was left.
+    #expect(text(&hub) == ["subscribe 2: 1 since 5"])
+    hub.subscribed(2, through: Self.time(399), isComplete: true)
+    #expect(hub.hasID(ref) && hub.openings == 0)
+    let place = try #require(hub.place(ofChannel: cids[1]))
+    #expect(!hub.hears(.truncated(through: .zero, at: Self.time(1)), ref, channel: place))
+  }
+
+  @Test func whatWasLostIsAskedForAgain() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 3)
+    let user = Self.user(0)
+    let ref = try open(user, cids, &hub)
+    hub.lost(ShardID(1))
+    #expect(text(&hub) == ["subscribe 1: 3 since 100"])
+    // A failure is no end: it is asked again.
+    hub.subscribeFailed(1, Problem(.storeUnavailable))
+    hub.tick()
+    #expect(text(&hub) == ["subscribe 2: 3 since 100"])
+    // Too much for one answer.
+    hub.subscribed(2, through: Self.time(500), isComplete: false)
+    #expect(text(&hub) == ["subscribe 3: 1 since 100", "subscribe 4: 2 since 100"])
+    hub.subscribed(4, through: Self.time(500), isComplete: true)
+    hub.subscribed(3, through: Self.time(510), isComplete: false)
+    #expect(text(&hub) == ["reset 0", "list 0 \(user)"])
+    #expect(hub.shards[1].through == Self.time(500))
+    hub.listed(ref, entries(cids), next: nil)
+    #expect(hub.hasID(ref))
+  }
+
+  @Test func anotherStoreEndsAll() throws {
+    var hub = hub()
+    try open("alice", Self.cids(1, 3), &hub)
+    _ = try hub.open(EventHub.Request(user: "bob"))
+    _ = hub.takeSteps()
+    hub.connected(shardCount: 2, isSame: false)
+    #expect(text(&hub) == ["end 0", "refuse 1 store_unavailable"])
+    #expect(hub.streamCount == 0 && hub.channelCount == 0 && hub.time == nil && hub.shardCount == 2)
+    // Answers of before are nobody's.
+    hub.userSubscribed(1, through: Self.time(1))
+    hub.subscribed(0, through: Self.time(1), isComplete: true)
+    #expect(text(&hub) == [])
+  }
+
+  @Test func aStreamMayHaveSoManyChannels() throws {
+    var limits = EventHub.Limits()
+    limits.channelsPerStream = 2
+    limits.channels = 3
+    var hub = hub(limits)
+    let ref = try hub.open(EventHub.Request(user: "alice"))
+    _ = hub.takeSteps()
+    hub.userSubscribed(0, through: Self.time(1))
+    hub.listed(ref, entries(Self.cids(1, 3)), next: nil)
+    #expect(text(&hub).last == "refuse 0 limit_reached")
+    try open("bob", Self.cids(1, 2), &hub)
+    let third = try hub.open(EventHub.Request(user: "carol"))
+    _ = hub.takeSteps()
+    hub.userSubscribed(2, through: Self.time(1))
+    hub.listed(third, entries(Self.cids(2, 2)), next: nil)
+    #expect(text(&hub).last == "refuse 1 store_busy")
+    #expect(hub.channelCount <= 3)
+  }
+}

@@ -1,0 +1,537 @@
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import Gateway
+
+/// ``EventHub`` without a store and without streams: each line of a story is what happens, and what has to be done for it.
+@Suite struct EventHubTests {
+  /// Cids by shard, and the users whose home is shard 0 (of four).
+  static let shardCount = 4
+
+  static func shard(_ name: String) -> Int {
+    let bytes = Array(name.utf8)
+    return Int(ShardID.owning(bytes.span.bytes, count: shardCount).rawValue)
+  }
+
+  /// A user whose home is this shard.
+  static func user(_ shard: Int) -> String {
+    var number = 0
+    while Self.shard("user\(number)") != shard { number += 1 }
+    return "user\(number)"
+  }
+
+  /// So many channels of one shard.
+  static func cids(_ shard: Int, _ count: Int) -> [String] {
+    var cids: [String] = []
+    var number = 0
+    while cids.count < count {
+      let cid = "messaging:c\(number)"
+      if Self.shard(cid) == shard { cids.append(cid) }
+      number += 1
+    }
+    return cids
+  }
+
+  static func time(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
+
+  static func added(_ user: String, at time: Timestamp) -> EventFields {
+    .memberAdded(
+      MemberEventFields(
+        user: user,
+        role: "",
+        at: time,
+        memberCount: 2,
+        readSequence: .zero,
+        readMessage: ""
+      )
+    )
+  }
+
+  /// With memberships asked for from the very id on.
+  static var limits: EventHub.Limits {
+    var limits = EventHub.Limits()
+    limits.membershipMargin = 0
+    return limits
+  }
+
+  func hub(_ limits: EventHub.Limits = Self.limits) -> EventHub {
+    var hub = EventHub(limits: limits)
+    hub.connected(shardCount: Self.shardCount, isSame: true)
+    return hub
+  }
+
+  func text(_ hub: inout EventHub) -> [String] { text(hub.takeSteps(), hub) }
+
+  /// What a tick has done, once the store has answered what was given up.
+  func ended(_ hub: inout EventHub) -> [String] {
+    hub.tick()
+    let steps = hub.takeSteps()
+    let text = text(steps, hub)
+    for step in steps {
+      switch step {
+      case .unsubscribe(let frame): hub.unsubscribed(frame)
+      case .unsubscribeUser(let place, _): hub.userUnsubscribed(place)
+      default: break
+      }
+    }
+    return text
+  }
+
+  func text(_ steps: [EventHub.Step], _ hub: EventHub) -> [String] {
+    steps.map { step in
+      switch step {
+      case .subscribeUser(_, let name): "subscribe_user \(name)"
+      case .unsubscribeUser(_, let name): "unsubscribe_user \(name)"
+      case .list(let ref, let user, _, let cursor, let since):
+        "list \(ref.place) \(user)\(cursor.map { " from \($0)" } ?? "")\(since.map { " gone since \($0.milliseconds)" } ?? "")"
+      case .subscribe(let frame, let since):
+        "subscribe \(frame): \(hub.cids(of: frame).count)\(since.map { " since \($0.milliseconds)" } ?? "")"
+      case .unsubscribe(let frame): "unsubscribe \(hub.cids(of: frame).count)"
+      case .begin(let ref): "begin \(ref.place)"
+      case .live(let ref): "live \(ref.place)"
+      case .reset(let ref): "reset \(ref.place)"
+      case .refuse(let ref, let code, _): "refuse \(ref.place) \(code.rawValue)"
+      case .end(let ref): "end \(ref.place)"
+      case .left(let ref, let cid, _): "left \(ref.place) \(cid)"
+      case .deleted(let ref, let cid, let time): "deleted \(ref.place) \(cid) at \(time.milliseconds)"
+      }
+    }
+  }
+
+  func entries(_ cids: [String], isMember: Bool = true, joined: Int64 = 5, deleted: Int64 = 0)
+    -> [ChannelEntryFields]
+  {
+    cids.map { cid in
+      ChannelEntryFields(
+        cid: cid,
+        row: deleted > 0 && !isMember ? nil : 3,
+        isMember: isMember,
+        joinedAt: Self.time(joined),
+        deletedAt: Self.time(deleted)
+      )
+    }
+  }
+
+  /// Opens a stream of a user who is subscribed to and has these channels, all of one shard, and answers what it asks for.
+  @discardableResult
+  func open(_ user: String, _ cids: [String], _ hub: inout EventHub, through: Int64 = 100) throws
+    -> EventHub.Ref
+  {
+    let ref = try hub.open(EventHub.Request(user: user))
+    for _ in 0..<5 {
+      for step in hub.takeSteps() {
+        switch step {
+        case .subscribeUser(let place, _): hub.userSubscribed(place, through: Self.time(through))
+        case .list(let ref, _, _, _, _): hub.listed(ref, entries(cids), next: nil)
+        case .subscribe(let frame, _): hub.subscribed(frame, through: Self.time(through), isComplete: true)
+        default: break
+        }
+      }
+    }
+    #expect(hub.hasID(ref))
+    return ref
+  }
+
+  @Test func aStreamIsOpenedInSteps() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 2) + Self.cids(2, 1)
+    let ref = try hub.open(EventHub.Request(user: "alice"))
+    #expect(text(&hub) == ["subscribe_user alice"])
+    hub.userSubscribed(0, through: Self.time(90))
+    #expect(text(&hub) == ["list 0 alice"])
+    hub.listed(ref, entries(Array(cids.prefix(1))), next: 7)
+    #expect(text(&hub) == ["list 0 alice from 7"])
+    hub.listed(ref, entries(Array(cids.suffix(2))), next: nil)
+    #expect(text(&hub) == ["subscribe 0: 2", "subscribe 1: 1"])
+    #expect(!hub.hasID(ref))
+    hub.subscribed(0, through: Self.time(120), isComplete: true)
+    #expect(text(&hub) == [] && !hub.hasID(ref))
+    hub.subscribed(1, through: Self.time(110), isComplete: true)
+    #expect(text(&hub) == ["begin 0", "live 0"])
+    // The least of what three shards have told.
+    #expect(hub.hasID(ref) && hub.time == Self.time(90))
+    #expect(hub.channelCount == 3 && hub.userCount == 1)
+  }
+
+  @Test func aUserWithoutChannelsIsLiveAtOnce() throws {
+    var hub = hub()
+    let ref = try hub.open(EventHub.Request(user: "alice"))
+    _ = hub.takeSteps()
+    hub.userSubscribed(0, through: Self.time(90))
+    _ = hub.takeSteps()
+    hub.listed(ref, [], next: nil)
+    #expect(text(&hub) == ["begin 0", "live 0"])
+    #expect(hub.hasID(ref) && hub.time == Self.time(90))
+  }
+
+  @Test func twoStreamsShareWhatIsSubscribedTo() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 3)
+    try open("alice", cids, &hub)
+    let bob = try hub.open(EventHub.Request(user: "bob"))
+    #expect(text(&hub) == ["subscribe_user bob"])
+    hub.userSubscribed(1, through: Self.time(100))
+    #expect(text(&hub) == ["list 1 bob"])
+    hub.listed(bob, entries(Self.cids(1, 4)), next: nil)
+    #expect(text(&hub) == ["subscribe 1: 1"])
+    hub.subscribed(1, through: Self.time(100), isComplete: true)
+    #expect(text(&hub) == ["begin 1", "live 1"])
+    // The same user once more: nothing has to be asked for but the list, which says that the token is good.
+    let second = try hub.open(EventHub.Request(user: "alice"))
+    #expect(text(&hub) == ["list 2 alice"])
+    hub.listed(second, entries(cids), next: nil)
+    #expect(text(&hub) == ["begin 2", "live 2"])
+    let place = hub.place(ofChannel: cids[0])!
+    #expect(hub.refs(ofChannel: place).map(\.place) == [0, 1, 2])
+    // Who has gone leaves no channel to others; the last one's is given up with the next tick.
+    hub.close(bob)
+    #expect(hub.refs(ofChannel: place).map(\.place) == [0, 2])
+    #expect(Set(ended(&hub)) == ["unsubscribe 1", "unsubscribe_user bob"])
+    #expect(hub.channelCount == 3 && hub.userCount == 1)
+    hub.close(second)
+    hub.tick()
+    #expect(text(&hub) == [])
+  }
+
+  @Test func whoComesBackBeforeTheTickFindsAllAsItWas() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 3)
+    let first = try open("alice", cids, &hub)
+    hub.close(first)
+    let again = try hub.open(EventHub.Request(user: "alice"))
+    #expect(again != first && hub[first] == nil)
+    #expect(text(&hub) == ["list 0 alice"])
+    hub.listed(first, entries([]), next: nil)
+    hub.listed(again, entries(cids), next: nil)
+    #expect(text(&hub) == ["begin 0", "live 0"])
+    hub.tick()
+    #expect(text(&hub) == [])
+    hub.close(again)
+    #expect(ended(&hub) == ["unsubscribe 3", "unsubscribe_user alice"])
+    #expect(hub.time == nil && hub.channelCount == 0 && hub.userCount == 0)
+  }
+
+  @Test func aStreamGoesOnFromItsCursor() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 3)
+    let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(50))))
+    _ = hub.takeSteps()
+    hub.userSubscribed(0, through: Self.time(100))
+    #expect(text(&hub) == ["list 0 alice gone since 50"])
+    hub.listed(ref, entries(Array(cids.prefix(2))) + entries([cids[2]], isMember: false), next: nil)
+    // It has begun, as what has changed is told as it comes.
+    #expect(text(&hub) == ["begin 0", "subscribe 0: 2 since 50", "subscribe 1: 1 since 50"])
+    #expect(hub.told(of: 0) == .streams([ref]) && hub.told(of: 1) == .formerMember(ref))
+    let gone = hub.place(ofChannel: cids[2])!
+    let others = Self.added("bob", at: Self.time(60))
+    #expect(!hub.hears(others, ref, channel: gone, isFormer: true))
+    let own = EventFields.memberRemoved(user: "alice", at: Self.time(60), memberCount: 1)
+    #expect(hub.hears(own, ref, channel: gone, isFormer: true))
+    #expect(hub.hears(.channelDeleted(at: Self.time(60)), ref, channel: gone, isFormer: true))
+    hub.subscribed(0, through: Self.time(100), isComplete: true)
+    hub.subscribed(1, through: Self.time(100), isComplete: true)
+    #expect(text(&hub) == ["live 0"])
+    // The channel that was left is nobody's.
+    hub.tick()
+    #expect(text(&hub) == ["unsubscribe 1"])
+  }
+
+  /// R6: nobody is told of what was before they were a member.
+  @Test func whoJoinedSinceIsToldFromThenOn() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 2)
+    let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(3))))
+    _ = hub.takeSteps()
+    hub.userSubscribed(0, through: Self.time(100))
+    hub.listed(ref, entries([cids[0]], joined: 2) + entries([cids[1]]), next: nil)
+    #expect(
+      text(&hub) == [
+        "list 0 alice gone since 3", "begin 0", "subscribe 0: 1 since 3", "subscribe 1: 1 since 5",
+      ]
+    )
+    hub.subscribed(1, through: Self.time(100), isComplete: true)
+    #expect(text(&hub) == [])
+    hub.subscribed(0, through: Self.time(100), isComplete: true)
+    #expect(text(&hub) == ["live 0"])
+  }
+
+  @Test func whatWasDeletedSinceIsToldFirst() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 4)
+    let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(50))))
+    _ = hub.takeSteps()
+    hub.userSubscribed(0, through: Self.time(100))
+    _ = hub.takeSteps()
+    // One is there no more, one was made anew with them, one without, or they have left that too.
+    hub.listed(
+      ref,
+      entries([cids[0]], isMember: false, deleted: 60) + entries([cids[1]], joined: 71, deleted: 70),
+      next: 9
+    )
+    #expect(text(&hub) == ["list 0 alice from 9 gone since 50"])
+    hub.listed(ref, entries([cids[2]], isMember: false, deleted: 80) + entries([cids[3]]), next: nil)
+    #expect(
+      text(&hub) == [
+        "begin 0", "deleted 0 \(cids[0]) at 60", "deleted 0 \(cids[1]) at 70", "deleted 0 \(cids[2]) at 80",
+        "subscribe 0: 1 since 50", "subscribe 1: 1 since 71",
+      ]
+    )
+    // Nobody tells a new member once more that something else had the name.
+    let deleted = EventFields.channelDeleted(at: Self.time(71))
+    let added = Self.added("alice", at: Self.time(71))
+    #expect(hub.told(of: 1) == .newMembers([ref]))
+    #expect(hub.heard([deleted, added], by: hub.told(of: 1)).count == 1)
+    #expect(hub.heard([deleted], by: hub.told(of: 1)).count == 1)
+    #expect(hub.heard([deleted, added], by: hub.told(of: 0)).count == 2)
+    hub.subscribed(0, through: Self.time(100), isComplete: true)
+    hub.subscribed(1, through: Self.time(100), isComplete: true)
+    #expect(text(&hub) == ["live 0"] && hub.hasID(ref))
+  }
+
+  @Test func whereNobodyKnowsWhatWasDeletedAllIsAskedAnew() throws {
+    var hub = hub()
+    let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(50))))
+    _ = hub.takeSteps()
+    hub.userSubscribed(0, through: Self.time(100))
+    hub.listed(ref, entries(Self.cids(1, 2), joined: 60), next: 4)
+    _ = hub.takeSteps()
+    hub.listFailed(ref, Problem(.limitReached))
+    #expect(text(&hub) == ["list 0 alice"])
+    hub.listed(ref, entries(Self.cids(1, 1)), next: nil)
+    #expect(text(&hub) == ["subscribe 0: 1"])
+    hub.subscribed(0, through: Self.time(100), isComplete: true)
+    #expect(text(&hub) == ["begin 0", "reset 0", "live 0"] && hub.hasID(ref))
+    // Where nothing is gone on from it is a problem like any other.
+    let other = try hub.open(EventHub.Request(user: "alice"))
+    _ = hub.takeSteps()
+    hub.listFailed(other, Problem(.limitReached))
+    #expect(text(&hub) == ["refuse 1 limit_reached"])
+  }
+
+  @Test func whatIsMadeAnewWhileTheStoreWasAwayIsListed() throws {
+    var hub = hub()
+    let cid = Self.cids(1, 1)[0]
+    let ref = try open("alice", [cid], &hub)
+    let server = try hub.open(EventHub.Request(user: nil, isServer: true, channels: [cid]))
+    _ = hub.takeSteps()
+    hub.connected(shardCount: Self.shardCount, isSame: true)
+    #expect(text(&hub) == ["subscribe 1: 1 since 100", "subscribe_user alice"])
+    // Their list comes first: it does not say that this is another channel.
+    hub.userSubscribed(0, through: Self.time(200))
+    hub.listed(ref, entries([cid], joined: 150), next: nil)
+    _ = hub.takeSteps()
+    let place = try #require(hub.place(ofChannel: cid))
+    let deleted = EventFields.channelDeleted(at: Self.time(150))
+    let added = Self.added("alice", at: Self.time(150))
+    #expect(hub.heard([deleted, added], by: hub.told(of: 1)).count == 2)
+    hub.passedOn(deleted, channel: place, to: [ref, server], later: [added])
+    #expect(hub.refs(ofChannel: place) == [server] && !hub.hasID(ref))
+    hub.subscribed(1, through: Self.time(200), isComplete: true)
+    #expect(text(&hub) == ["list 0 alice"])
+    hub.listed(ref, entries([cid], joined: 150), next: nil)
+    #expect(text(&hub) == ["subscribe 2: 1 since 150"])
+    hub.subscribed(2, through: Self.time(200), isComplete: true)
+    #expect(Set(hub.refs(ofChannel: place)) == [ref, server] && hub.hasID(ref))
+  }
+
+  @Test func tooMuchToTellIsAReset() throws {
+    var hub = hub()
+    let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(50))))
+    _ = hub.takeSteps()
+    hub.userSubscribed(0, through: Self.time(100))
+    hub.listed(ref, entries(Self.cids(1, 1)), next: nil)
+    _ = hub.takeSteps()
+    hub.subscribed(0, through: Self.time(100), isComplete: false)
+    #expect(text(&hub) == ["reset 0", "live 0"])
+    // A cursor that says nothing: all is subscribed to first, so that nothing is missed by who asks anew.
+    let anew = try hub.open(EventHub.Request(user: "alice", start: .anew))
+    _ = hub.takeSteps()
+    hub.listed(anew, entries(Self.cids(1, 1)), next: nil)
+    #expect(text(&hub) == ["begin 1", "reset 1", "live 1"])
+  }
+
+  @Test func namedChannelsHaveToBeTheirs() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 2)
+    for (isServer, code) in [(false, "not_a_member"), (true, "member_not_found")] {
+      let request = EventHub.Request(user: "alice", isServer: isServer, channels: cids)
+      let ref = try hub.open(request)
+      _ = hub.takeSteps()
+      hub.userSubscribed(0, through: Self.time(100))
+      hub.listed(ref, entries([cids[0], Self.cids(2, 1)[0]]), next: nil)
+      #expect(text(&hub).last == "refuse 0 \(code)")
+      #expect(hub.streamCount == 0)
+    }
+    let ref = try hub.open(EventHub.Request(user: "alice", channels: [cids[0]]))
+    hub.listed(ref, entries(cids), next: nil)
+    #expect(text(&hub) == ["list 0 alice", "subscribe 0: 1"])
+  }
+
+  @Test func aServerNamesItsChannels() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 2)
+    let ref = try hub.open(EventHub.Request(user: nil, isServer: true, channels: cids))
+    #expect(text(&hub) == ["subscribe 0: 2"])
+    hub.subscribed(0, through: Self.time(100), isComplete: true)
+    #expect(text(&hub) == ["begin 0", "live 0"])
+    #expect(hub.viewer(ref, subject: nil) == .server)
+    // It may be made anew.
+    let place = hub.place(ofChannel: cids[0])!
+    hub.passedOn(.channelDeleted(at: Self.time(3)), channel: place, to: [ref], later: [])
+    #expect(hub.refs(ofChannel: place) == [ref])
+  }
+
+  @Test func framesAreBoundedAndSentInTurn() throws {
+    var limits = EventHub.Limits()
+    limits.frames = 2
+    var hub = hub(limits)
+    let cids = Self.cids(1, 2_500)
+    let ref = try hub.open(EventHub.Request(user: nil, isServer: true, channels: cids))
+    #expect(text(&hub) == ["subscribe 0: 1024", "subscribe 1: 1024"])
+    hub.subscribed(0, through: Self.time(1), isComplete: true)
+    #expect(text(&hub) == ["subscribe 2: 452"])
+    hub.subscribed(1, through: Self.time(1), isComplete: true)
+    hub.subscribed(2, through: Self.time(1), isComplete: true)
+    #expect(text(&hub) == ["begin 0", "live 0"] && hub.hasID(ref))
+  }
+
+  @Test func openingsTakeTheirTurn() throws {
+    var limits = EventHub.Limits()
+    limits.openings = 1
+    limits.waiting = 2
+    limits.streams = 4
+    var hub = hub(limits)
+    let first = try hub.open(EventHub.Request(user: "alice"))
+    let second = try hub.open(EventHub.Request(user: "bob"))
+    _ = try hub.open(EventHub.Request(user: "carol"))
+    #expect(text(&hub) == ["subscribe_user alice"] && hub.waitingCount == 2)
+    #expect(throws: Problem.self) { _ = try hub.open(EventHub.Request(user: "dave")) }
+    #expect(hub.streamCount == 3)
+    hub.userSubscribed(0, through: Self.time(1))
+    hub.listed(first, [], next: nil)
+    #expect(text(&hub) == ["list 0 alice", "begin 0", "live 0", "subscribe_user bob"])
+    // One that has its turn and goes gives it to the next.
+    hub.close(second)
+    #expect(text(&hub) == ["subscribe_user carol"] && hub.waitingCount == 0)
+    _ = try hub.open(EventHub.Request(user: "dave"))
+    _ = try hub.open(EventHub.Request(user: "dave"))
+    #expect(throws: Problem.self) { _ = try hub.open(EventHub.Request(user: "dave")) }
+  }
+
+  @Test func whatFailsEndsAnOpening() throws {
+    var hub = hub()
+    let busy = Problem(.storeBusy)
+    _ = try hub.open(EventHub.Request(user: "alice"))
+    _ = hub.takeSteps()
+    hub.userFailed(0, busy)
+    #expect(text(&hub) == ["refuse 0 store_busy"])
+    var ref = try hub.open(EventHub.Request(user: "alice"))
+    #expect(text(&hub) == ["subscribe_user alice"])
+    hub.userSubscribed(0, through: Self.time(1))
+    hub.listFailed(ref, Problem(.tokenRevoked))
+    #expect(text(&hub) == ["list 0 alice", "refuse 0 token_revoked"])
+    ref = try hub.open(EventHub.Request(user: "alice"))
+    hub.listed(ref, entries(Self.cids(1, 1)), next: nil)
+    _ = hub.takeSteps()
+    hub.subscribeFailed(0, busy)
+    #expect(text(&hub) == ["refuse 0 store_busy"])
+    // One that has begun is ended: its client has an id to come back with.
+    ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(1))))
+    hub.listed(ref, entries(Self.cids(1, 1)), next: nil)
+    _ = hub.takeSteps()
+    hub.subscribeFailed(1, busy)
+    #expect(text(&hub) == ["end 0"])
+    // What was refused may have been subscribed to all the same.
+    #expect(ended(&hub) == ["unsubscribe 1", "unsubscribe_user alice"])
+    #expect(hub.channelCount == 0 && hub.openings == 0)
+  }
+
+  // MARK: Memberships
+
+  func membership(_ cid: String, isMember: Bool) -> ChannelEntryFields {
+    ChannelEntryFields(cid: cid, row: 3, isMember: isMember, joinedAt: Self.time(70))
+  }
+
+  @Test func aNewMemberIsToldFromTheirJoining() throws {
+    var hub = hub()
+    let cids = Self.cids(1, 3)
+    let first = try open("alice", [cids[0]], &hub)
+    let second = try open("alice", [cids[0]], &hub)
+    let place = try #require(hub.place(ofUser: "alice"))
+    hub.membership(user: place, membership(cids[1], isMember: true), at: Self.time(71), isGone: false)
+    #expect(text(&hub) == ["subscribe 1: 1 since 70"])
+    #expect(hub.told(of: 1) == .newMembers([first, second]))
+    #expect(!hub.hasID(first) && !hub.hasID(second))
+    hub.subscribed(1, through: Self.time(100), isComplete: true)
+    #expect(text(&hub) == [] && hub.hasID(first) && hub.hasID(second))
+    // What is known already is nothing new.
+    hub.membership(user: place, membership(cids[1], isMember: true), at: Self.time(71), isGone: false)
+    #expect(text(&hub) == [])
+  }
+
+  @Test func whoIsRemovedHearsThatLast() throws {
+    var hub = hub()
+    let cid = Self.cids(1, 1)[0]
+    let alice = try open("alice", [cid], &hub)
+    let bob = try open("bob", [cid], &hub)
+    let place = try #require(hub.place(ofChannel: cid))
+    let removed = EventFields.memberRemoved(user: "alice", at: Self.time(80), memberCount: 1)
+    #expect(hub.hears(removed, alice, channel: place))
+    hub.passedOn(removed, channel: place, to: [alice, bob], later: [])
+    #expect(hub.refs(ofChannel: place) == [bob])
+    // The index says so later.
+    hub.membership(user: 0, membership(cid, isMember: false), at: Self.time(80), isGone: true)
+    #expect(text(&hub) == [])
+    // Removed and added again, told together.
+    let added = Self.added("bob", at: Self.time(81))
+    let bobRemoved = EventFields.memberRemoved(user: "bob", at: Self.time(81), memberCount: 0)
+    hub.passedOn(bobRemoved, channel: place, to: [bob], later: [added])
+    #expect(hub.refs(ofChannel: place) == [bob])
+    hub.passedOn(.channelDeleted(at: Self.time(90)), channel: place, to: [bob], later: [])
+    #expect(hub.refs(ofChannel: place) == [])
+  }
+
+  @Test func whoIsLeavingByTheIndexHearsNothingElse() throws {
+    var hub = hub()
+    let cid = Self.cids(1, 1)[0]
+    let alice = try open("alice", [cid], &hub)
+    let place = try #require(hub.place(ofChannel: cid))
+    hub.membership(user: 0, membership(cid, isMember: false), at: Self.time(80), isGone: false)
+    let message = EventFields.messageDeleted(thread: "", SequenceNumber(1), message: "m1", at: Self.time(81))
+    #expect(!hub.hears(message, alice, channel: place))
+    #expect(
+      hub.hears(.memberRemoved(user: "alice", at: Self.time(80), memberCount: 1), alice, channel: place)
+    )
+    #expect(!hub.hears(.memberRemoved(user: "bob", at: Self.time(80), memberCount: 1), alice, channel: place))
+    // The channel's own word does not come.
+    for _ in 1..<EventHub.leavingTicks {
+      hub.tick()
+      #expect(text(&hub) == [])
+    }
+    hub.tick()
+    #expect(text(&hub) == ["left 0 \(cid)", "unsubscribe 1"])
+    // Left and back within that time.
+    hub.membership(user: 0, membership(cid, isMember: true), at: Self.time(90), isGone: false)
+    let frame = hub.nextFrame - 1
+    hub.subscribed(frame, through: Self.time(100), isComplete: true)
+    hub.membership(user: 0, membership(cid, isMember: false), at: Self.time(91), isGone: false)
+    _ = hub.takeSteps()
+    hub.membership(user: 0, membership(cid, isMember: true), at: Self.time(92), isGone: false)
+    #expect(text(&hub) == ["subscribe \(frame + 1): 1 since 70"])
+    let again = try #require(hub.place(ofChannel: cid))
+    #expect(hub.hears(message, alice, channel: again))
+  }
+
+  @Test func revokedTokensEndStreams() throws {
+    var hub = hub()
+    for issued: UInt32? in [100, 200, nil] {
+      let ref = try hub.open(EventHub.Request(user: "alice", isServer: issued == nil, issued: issued))
+      hub.userSubscribed(0, through: Self.time(1))
+      hub.listed(ref, [], next: nil)
+    }
+    _ = hub.takeSteps()
+    hub.tokensRevoked(user: 0, before: Self.time(200_000))
+    #expect(text(&hub) == ["end 0"] && hub.streamCount == 2)
+  }
+}

@@ -1,0 +1,246 @@
+import Foundation
+import NIOCore
+import ReceiptModel
+import Testing
+
+@testable import Gateway
+
+/// What waits in a stream, without a stream: entries are put and taken as `what@id`.
+@Suite struct StreamQueueTests {
+  private func key(_ text: String) -> StreamQueue.Key {
+    let parts = text.split(separator: " ").map(String.init)
+    let kinds: [String: StreamQueue.Key.Kind] = [
+      "read": .read, "delivered": .delivered, "row": .row, "mark_read": .markRead, "mark_unread": .markUnread,
+      "new": .messageNew, "status": .status, "truncated": .truncated, "member": .member, "updated": .updated,
+      "deleted": .channelDeleted, "totals": .totals, "receipt": .receipt,
+    ]
+    let subject = parts.count > 1 ? parts[1] : ""
+    return StreamQueue.Key(
+      kinds[parts[0]]!,
+      cid: parts.count > 2 ? parts[2] : "messaging:general",
+      subject: subject
+    )
+  }
+
+  /// Puts `kind subject [cid] = bytes @id` lines, and says what is left, in order.
+  private func run(_ lines: [String]) -> [String] {
+    var queue = StreamQueue()
+    for line in lines {
+      let sides = line.split(separator: "=").map { $0.trimmingCharacters(in: .whitespaces) }
+      let right = sides[1].split(separator: "@")
+      let id = right.count > 1 ? Int64(right[1]).map { Timestamp(milliseconds: $0) } : nil
+      let bytes = ByteBuffer(string: right[0].trimmingCharacters(in: .whitespaces))
+      _ = queue.put(StreamQueue.Entry(key: key(sides[0]), bytes: bytes, id: id)) {
+        ByteBuffer(string: "reset")
+      }
+    }
+    return drain(&queue)
+  }
+
+  private func drain(_ queue: inout StreamQueue) -> [String] {
+    var left: [String] = []
+    while let entry = queue.pop() {
+      left.append(String(buffer: entry.bytes) + (entry.id.map { "@\($0.milliseconds)" } ?? ""))
+    }
+    #expect(queue.isEmpty && queue.count == 0)
+    return left
+  }
+
+  static let stories: [(String, [String], [String])] = [
+    (
+      "a position that rises is replaced where it stands, and keeps the id that is true there",
+      ["read bob = b1 @1", "read carol = c1 @2", "read bob = b2 @3", "new m1 = m1 @3"],
+      ["b2@1", "c1@2", "m1@3"]
+    ),
+    (
+      "read and delivered are two states", ["delivered bob = d1", "read bob = r1", "delivered bob = d2"],
+      ["d2", "r1"]
+    ),
+    (
+      "reading is delivery too: an older delivery is not told after it",
+      ["read bob = 75", "delivered bob = 78", "read bob = 82"], ["78", "82"]
+    ),
+    (
+      "a mark at a message stands behind the message",
+      [
+        "read bob = r1 @1", "mark_read a = o1 @1", "new m2 = m2 @2", "read bob = at m2 @3",
+        "mark_read a = own at m2 @3",
+      ],
+      ["m2@2", "at m2@3", "own at m2@3"]
+    ),
+    (
+      "messages of another channel hold nothing back",
+      ["read bob = r1", "new m2 other:c = m2", "read bob = r2"], ["r2", "m2"]
+    ),
+    (
+      "a row says all that its positions said", ["read bob = r1", "delivered bob = d1", "row bob = row"],
+      ["row"]
+    ),
+    (
+      "what rises after a row stands behind it",
+      ["row bob = row1 @1", "read bob = r1 @2", "read bob = r2 @3"], ["row1@1", "r2@2"]
+    ),
+    (
+      "rows of others are theirs", ["read bob = r1", "row carol = row", "read bob = r2"], ["r2", "row"]
+    ),
+    (
+      "the newer of two rows moves behind all", ["row bob = a @1", "new m1 = m1 @2", "row bob = b @3"],
+      ["m1@2", "b@3"]
+    ),
+    (
+      "of read and unread the last is last",
+      ["mark_read a = r1 @1", "mark_unread a = u1 @2", "mark_read a = r2 @3"], ["u1@2", "r2@3"]
+    ),
+    (
+      "a mark replaces the one before it where nothing came between",
+      ["mark_unread a = u1 @1", "mark_read a = r1 @2", "mark_read a = r2 @3"], ["u1@1", "r2@2"]
+    ),
+    (
+      "added, removed, added: a member", ["member bob = added", "new m1 = m1", "member bob = removed"],
+      ["m1", "removed"]
+    ),
+    ("messages are all kept", ["new m1 = a", "new m2 = b", "new m3 = c"], ["a", "b", "c"]),
+    ("a message told twice is one", ["new m1 = a", "new m2 = b", "new m1 = a2"], ["a2", "b"]),
+    (
+      "a truncation stands behind the messages before it",
+      ["truncated x = t1", "new m1 = m1", "truncated x = t2"], ["m1", "t2"]
+    ),
+    (
+      "nothing counts of a channel that is deleted",
+      ["new m1 = m1", "read bob = r1", "new m2 other:c = m2", "deleted x = gone"], ["m2", "gone"]
+    ),
+    (
+      "deleted, made anew and deleted again",
+      ["deleted x = gone", "new m1 = m1", "deleted x = gone again"], ["gone again"]
+    ),
+    (
+      "what moves after somebody has left and joined again stands behind that",
+      [
+        "read bob = r1 @1", "delivered bob = d1 @1", "member bob = added @2", "read bob = r2 @3",
+        "delivered bob = d2 @3",
+      ],
+      ["added@2", "r2@3", "d2@3"]
+    ),
+    (
+      "likewise of own marks",
+      [
+        "mark_read bob = r1", "mark_unread bob = u1", "member bob = added", "mark_unread bob = u2",
+        "mark_read bob = r2",
+      ],
+      ["added", "u2", "r2"]
+    ),
+    (
+      "the membership of others changes nothing for it",
+      ["read bob = r1", "member carol = added", "read bob = r2"], ["r2", "added"]
+    ),
+    (
+      "runs of statuses may overlap: the newest is last",
+      ["status 1-5 = all read @1", "status 3-3 = delivered @2", "status 1-5 = all read again @3"],
+      ["delivered@2", "all read again@3"]
+    ),
+    (
+      "each user's acknowledgement counts, the newest state is last",
+      ["receipt m1_bob = bob's @1", "receipt m1_carol = carol's @2", "receipt m1_bob = bob's again @3"],
+      ["carol's@2", "bob's again@3"]
+    ),
+    ("totals are the latest", ["totals a = 1", "read bob = r", "totals a = 2"], ["2", "r"]),
+  ]
+
+  @Test(arguments: stories) func conflates(story: (String, [String], [String])) {
+    #expect(run(story.1) == story.2, "\(story.0)")
+  }
+
+  private func put(_ number: Int, _ queue: inout StreamQueue) -> StreamQueue.Outcome {
+    let entry = StreamQueue.Entry(
+      key: StreamQueue.Key(.messageNew, subject: "m\(number)"),
+      bytes: ByteBuffer(string: "m\(number)"),
+      id: nil
+    )
+    return queue.put(entry) { ByteBuffer(string: "reset") }
+  }
+
+  @Test func holdsSoManyAndThenResetsOnce() {
+    var queue = StreamQueue()
+    for number in 0..<StreamQueue.entriesMax { #expect(put(number, &queue) == .kept) }
+    #expect(put(7, &queue) == .conflated && queue.count == StreamQueue.entriesMax)
+    #expect(!queue.isReset)
+    #expect(put(5_000, &queue) == .overflowed)
+    #expect(queue.isReset && queue.count == 1)
+    // Live from there.
+    #expect(put(5_001, &queue) == .kept)
+    #expect(drain(&queue) == ["reset", "m5001"])
+    #expect(!queue.isReset)
+    #expect(put(5_002, &queue) == .kept)
+  }
+
+  /// What moves leaves holes; they do not gather.
+  @Test func holesAreNotKept() {
+    var queue = StreamQueue()
+    #expect(put(0, &queue) == .kept)
+    for number in 0..<10_000 {
+      let key = StreamQueue.Key(.updated, cid: "messaging:c\(number % 3)")
+      _ = queue.put(StreamQueue.Entry(key: key, bytes: ByteBuffer(string: "\(number)"), id: nil)) {
+        ByteBuffer()
+      }
+    }
+    #expect(queue.count == 4)
+    #expect(drain(&queue) == ["m0", "9997", "9998", "9999"])
+  }
+
+  @Test func whatWasTakenCanBePutBack() {
+    var queue = StreamQueue()
+    for number in 0..<3 { _ = put(number, &queue) }
+    let first = queue.pop()!
+    queue.putBack(first)
+    #expect(put(0, &queue) == .conflated)
+    #expect(drain(&queue) == ["m0", "m1", "m2"])
+    _ = put(9, &queue)
+    queue.putBack(queue.pop()!)
+    #expect(drain(&queue) == ["m9"])
+  }
+}
+
+@Suite struct EventCursorTests {
+  private let store = SessionID(high: 0x0123_4567_89AB_CDEF, low: 2)
+  private let text = "0123456789abcdef0000000000000002-1767225600000"
+
+  private func read(_ text: String) -> EventCursor? {
+    let bytes = Array(text.utf8)
+    return EventCursor(bytes.span.bytes)
+  }
+
+  @Test func isWrittenAndRead() {
+    let cursor = EventCursor(store: store, time: Timestamp(milliseconds: 1_767_225_600_000))
+    var buffer = ByteBuffer()
+    cursor.write(into: &buffer)
+    #expect(String(buffer: buffer) == text)
+    #expect(read(text) == cursor)
+    #expect(read("0123456789abcdef0000000000000002-0")?.time == Timestamp.none)
+  }
+
+  @Test(arguments: [
+    "", "-", "1767225600000", "0123456789abcdef0000000000000002", "0123456789abcdef0000000000000002-",
+    "0123456789abcdef0000000000000002-x", "0123456789abcdef0000000000000002--1",
+    "0123456789ABCDEF0000000000000002-1", "0123456789abcdef000000000000000-21",
+    "0123456789abcdef0000000000000002-1 ", "0123456789abcdef0000000000000002-1234567890123456",
+  ])
+  func refusesWhatIsNone(text: String) {
+    #expect(read(text) == nil)
+  }
+
+  @Test func saysWhereAStreamGoesOn() {
+    let now: Int64 = 1_767_225_600_000
+    let day: Int64 = 24 * 3_600_000
+    let other = SessionID(high: 1, low: 2)
+    let table: [(Int64, SessionID, EventCursor.Start)] = [
+      (now, store, .since(Timestamp(milliseconds: now))),
+      (now - 7 * day, store, .since(Timestamp(milliseconds: now - 7 * day))),
+      (now - 7 * day - 1, store, .anew),
+      (now, other, .anew),
+    ]
+    for (time, asked, start) in table {
+      let cursor = EventCursor(store: store, time: Timestamp(milliseconds: time))
+      #expect(cursor.start(store: asked, now: now) == start)
+    }
+  }
+}
