@@ -15,6 +15,7 @@ let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio
 let nioEmbedded: Target.Dependency = .product(name: "NIOEmbedded", package: "swift-nio")
 let nioTestUtils: Target.Dependency = .product(name: "NIOTestUtils", package: "swift-nio")
 let crypto: Target.Dependency = .product(name: "Crypto", package: "swift-crypto")
+let heap: Target.Dependency = .product(name: "HeapModule", package: "swift-collections")
 let deque: Target.Dependency = .product(name: "DequeModule", package: "swift-collections")
 let nioHTTP1: Target.Dependency = .product(name: "NIOHTTP1", package: "swift-nio")
 let metrics: Target.Dependency = .product(name: "CoreMetrics", package: "swift-metrics")
@@ -70,7 +71,7 @@ let package = Package(
     .target(name: "ReceiptWire", dependencies: ["ReceiptModel", nioCore], swiftSettings: strict),
     .target(
       name: "StoreEngine",
-      dependencies: ["ReceiptModel", "ReceiptWire", nioCore, deque],
+      dependencies: ["ReceiptModel", "ReceiptWire", nioCore, deque, heap],
       swiftSettings: strict
     ),
     .target(
@@ -84,7 +85,7 @@ let package = Package(
     .target(
       name: "StoreServer",
       dependencies: [
-        "StoreEngine", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging,
+        "StoreEngine", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging, deque,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
@@ -112,7 +113,7 @@ let package = Package(
         "CAPIDocument", "CRapidJSON", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel",
         "ReceiptWire",
         "StoreClient",
-        nioCore, nioPosix, logging, jwt, lifecycle,
+        nioCore, nioPosix, logging, jwt, lifecycle, deque,
       ],
       swiftSettings: strict
     ),
@@ -136,13 +137,18 @@ let package = Package(
       name: "LoadGenerator",
       dependencies: [
         "LocalStack", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel", "ReceiptWire",
-        "StoreClient", nioCore, nioPosix, logging, histogram,
+        "StoreClient", "IndexRebuild", nioCore, nioPosix, logging, histogram,
       ],
       swiftSettings: strict
     ),
     .target(
       name: "Demo",
-      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations"],
+      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", "Watch"],
+      swiftSettings: strict
+    ),
+    .target(
+      name: "Watch",
+      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix],
       swiftSettings: strict
     ),
     .target(
@@ -165,8 +171,8 @@ let package = Package(
     .executableTarget(
       name: "tidemark",
       dependencies: [
-        "LocalStack", "LoadGenerator", "Demo", "Probe", "IndexRebuild", "Operations", "TLSSession", arguments,
-        signals,
+        "LocalStack", "LoadGenerator", "Demo", "Watch", "Probe", "IndexRebuild", "Operations", "TLSSession",
+        arguments, signals,
       ],
       swiftSettings: strict
     ),
@@ -224,12 +230,20 @@ let package = Package(
     ),
     .testTarget(
       name: "LoadGeneratorTests",
-      dependencies: ["LoadGenerator", "LocalStack", "HTTP2Session", "Operations", nioCore, nioPosix],
+      dependencies: [
+        "LoadGenerator", "LocalStack", "HTTP2Session", "Operations", nioCore, nioEmbedded,
+        nioPosix,
+      ],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "WatchTests",
+      dependencies: ["Watch", "HTTP2Session", "Operations", nioCore, nioPosix],
       swiftSettings: strict
     ),
     .testTarget(
       name: "DemoTests",
-      dependencies: ["Demo", "LocalStack", "Operations"],
+      dependencies: ["Demo", "LocalStack", "Operations", "Watch"],
       swiftSettings: strict
     ),
     .testTarget(

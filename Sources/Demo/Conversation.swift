@@ -1,7 +1,7 @@
 internal import LocalStack
 
-/// The conversation as the store tells it: asked anew after every step, drawn where it changed, and compared with what
-/// the step should have done.
+/// The conversation as its senders see it: drawn after every step where it changed, and compared with what the step should have done. One
+/// of them is told by a live stream; for the others it is asked anew.
 final class Conversation {
   struct Message {
     var id: String
@@ -16,13 +16,15 @@ final class Conversation {
   /// What was compared so far.
   private(set) var checks = Checks()
 
+  private let live: LiveTicks
   private let ink: Ink
   private let textWidth: Int
   private let pause: Duration
   private var drawn: [String: MessageView] = [:]
 
-  init(client: DemoClient, people: [String], ink: Ink, textWidth: Int, pause: Duration) {
+  init(client: DemoClient, live: LiveTicks, people: [String], ink: Ink, textWidth: Int, pause: Duration) {
     self.client = client
+    self.live = live
     self.people = people
     self.ink = ink
     self.textWidth = textWidth
@@ -50,19 +52,46 @@ final class Conversation {
     expect("the sequence number of “\(text)”", messages.count, seq)
   }
 
-  /// Asks for every message's state and draws those whose ticks or names changed.
-  func draw() async throws {
-    let views = try await views()
-    for (message, view) in zip(messages, views) where drawn[message.id] != view {
-      Terminal.print(ink.line(view, textWidth: textWidth, nameWidth: people.map(\.count).max() ?? 0))
-      drawn[message.id] = view
+  /// Draws the messages whose ticks or names have changed, and compares all with what their senders should see, in words: what the stream tells as soon as it
+  /// has told it.
+  ///
+  /// - Parameters:
+  ///   - all: draws them, changed or not.
+  ///   - expected: of each message, in order.
+  func show(all: Bool = false, _ expected: String...) async throws {
+    expect("the number of messages", expected.count, messages.count)
+    let pairs = Array(zip(messages, expected))
+    try await live.wait { picture in
+      pairs.allSatisfy { message, words in
+        message.sender != picture.sender || picture.view(message.id)?.words == words
+      }
+    }
+    let picture = live.picture
+    for ((message, words), asked) in zip(pairs, try await views()) {
+      var view = asked
+      if message.sender == picture.sender {
+        view = told(message, picture)
+        // Two ways to the same: what has been told one by one, and what there is.
+        expect(
+          "what \(message.sender)'s stream and a query say of “\(message.text)”",
+          asked.words,
+          view.words
+        )
+      }
+      if all || drawn[message.id] != view {
+        Terminal.print(ink.line(view, textWidth: textWidth, nameWidth: people.map(\.count).max() ?? 0))
+        drawn[message.id] = view
+      }
+      expect("the ticks of “\(message.text)”", words, view.words)
     }
   }
 
-  /// Draws every message, changed or not.
-  func drawAll() async throws {
-    drawn = [:]
-    try await draw()
+  private func told(_ message: Message, _ picture: LivePicture) -> MessageView {
+    var view =
+      picture.view(message.id)
+      ?? MessageView(sender: message.sender, text: "", status: .sent, deliveredTo: [], readBy: [])
+    view.text = message.text
+    return view
   }
 
   // MARK: Checking
@@ -74,21 +103,13 @@ final class Conversation {
     }
   }
 
-  /// Compares the words of the ticks of all messages, in order.
-  func expectTicks(_ expected: String...) async throws {
-    for (message, (expected, view)) in zip(messages, zip(expected, try await views())) {
-      expect("the ticks of “\(message.text)”", expected, view.words)
-    }
-    expect("the number of messages", expected.count, messages.count)
-  }
-
   /// Compares a person's own unread count.
   func expectUnread(_ expected: Int, of person: String) async throws {
     let row = try await client.readState(seenBy: person).first { $0.user.id == person }
     expect("the unread count of \(person)", expected, row?.unread_messages ?? -1)
   }
 
-  /// What the sender of each message sees of it.
+  /// What the sender of each message sees of it, asked.
   func views() async throws -> [MessageView] {
     var views: [String: MessageView] = [:]
     for sender in people {

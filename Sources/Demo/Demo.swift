@@ -1,6 +1,8 @@
 internal import Foundation
 package import LocalStack
+internal import Operations
 internal import TLSSession
+internal import Watch
 
 /// `tidemark demo`: a conversation through the real store and gateway, drawn as its ticks change.
 package struct Demo: Sendable {
@@ -15,6 +17,8 @@ package struct Demo: Sendable {
   }
 
   private static let people = ["alice", "bob", "carol"]
+  /// Whose ticks come from a stream of events.
+  private static let follower = "alice"
   private static let cid = "messaging:team"
   private static let texts = [
     "Shall we ship on Friday?", "Friday is good for me.", "I'll write the release notes.",
@@ -54,8 +58,12 @@ package struct Demo: Sendable {
       tokens: tokens,
       serverToken: try await mint.server(lifetime: .seconds(3600))
     )
+    let live = LiveTicks(sender: Self.follower, ink: ink)
+    let following = try follow(live, endpoint, tls, mint)
+    defer { following.cancel() }
     let conversation = Conversation(
       client: client,
+      live: live,
       people: Self.people,
       ink: ink,
       textWidth: Self.texts.map(\.count).max() ?? 0,
@@ -74,11 +82,23 @@ package struct Demo: Sendable {
           + "\(ink.ticks(.read))\(ink.blue("read"))"
       )
     }
+    Terminal.print(
+      ink.grey(
+        """
+        lines with a time (UTC) are events of \(Self.follower)'s live stream, GET /v1/events, as they come: her ticks are made of them alone;
+        those of the others are asked for after each step
+        """
+      )
+    )
     Terminal.print("")
+    try await live.waitUntilOpen()
     try await talk(conversation)
     try await turnBack(conversation, ink)
     try await survive(conversation, stack, ink)
     try await finish(conversation)
+    live.end()
+    following.cancel()
+    await following.value
     await client.caller.close()
 
     Terminal.print("")
@@ -91,6 +111,22 @@ package struct Demo: Sendable {
     return checks.mismatches.isEmpty
   }
 
+  /// Opens the follower's stream, as `tidemark watch` does. Whoever calls this cancels it.
+  private func follow(
+    _ live: LiveTicks,
+    _ endpoint: Endpoint,
+    _ tls: TLSContext,
+    _ mint: TokenMint
+  ) throws -> Task<Void, Never> {
+    guard let gateway = GatewayURL("https://\(endpoint)") else {
+      throw StackError("\(endpoint): no place of a gateway")
+    }
+    let watch = EventWatch(gateway: gateway, tls: tls, request: WatchRequest()) {
+      try await mint.user(Self.follower, lifetime: .seconds(3600))
+    }
+    return Task { await live.follow(watch) }
+  }
+
   // MARK: Acts
 
   /// Sent, delivered, read.
@@ -99,40 +135,33 @@ package struct Demo: Sendable {
     try await conversation.tell("alice, bob and carol are in \(Self.cid); alice writes")
     try await client.createChannel(members: Self.people)
     try await conversation.write(Self.texts[0], by: "alice")
-    try await conversation.draw()
-    try await conversation.expectTicks("sent")
+    try await conversation.show("sent")
 
     try await conversation.tell("bob's phone gets it")
     try await client.delivered("alice-1", by: "bob")
-    try await conversation.draw()
-    try await conversation.expectTicks("delivered to bob")
+    try await conversation.show("delivered to bob")
 
     try await conversation.tell("carol's phone too")
     try await client.delivered("alice-1", by: "carol")
-    try await conversation.draw()
-    try await conversation.expectTicks("delivered to bob and carol")
+    try await conversation.show("delivered to bob and carol")
 
     try await conversation.tell("bob reads it")
     _ = try await client.read("alice-1", by: "bob")
-    try await conversation.draw()
-    try await conversation.expectTicks("read by bob, delivered to carol")
+    try await conversation.show("read by bob, delivered to carol")
 
     try await conversation.tell("bob answers")
     try await conversation.write(Self.texts[1], by: "bob")
-    try await conversation.draw()
-    try await conversation.expectTicks("read by bob, delivered to carol", "sent")
+    try await conversation.show("read by bob, delivered to carol", "sent")
 
     try await conversation.tell("carol opens the channel: reading the newest reads all before it")
     _ = try await client.read("bob-2", by: "carol")
-    try await conversation.draw()
-    try await conversation.expectTicks("read by bob and carol", "read by carol")
+    try await conversation.show("read by bob and carol", "read by carol")
 
     try await conversation.tell("carol writes, and the others read")
     try await conversation.write(Self.texts[2], by: "carol")
     _ = try await client.read("carol-3", by: "alice")
     _ = try await client.read("carol-3", by: "bob")
-    try await conversation.draw()
-    try await conversation.expectTicks(
+    try await conversation.show(
       "read by bob and carol",
       "read by alice and carol",
       "read by alice and bob"
@@ -152,7 +181,7 @@ package struct Demo: Sendable {
     )
     let before = try await conversation.views()
     conversation.note("the others go on seeing that he has read")
-    try await conversation.expectTicks(
+    try await conversation.show(
       "read by bob and carol",
       "read by alice and carol",
       "read by alice and bob"
@@ -161,8 +190,19 @@ package struct Demo: Sendable {
 
     try await conversation.tell("alice writes again, and bob's phone gets it")
     try await conversation.write(Self.texts[3], by: "alice")
+    try await conversation.show(
+      "read by bob and carol",
+      "read by alice and carol",
+      "read by alice and bob",
+      "sent"
+    )
     try await client.delivered("alice-4", by: "bob")
-    try await conversation.draw()
+    try await conversation.show(
+      "read by bob and carol",
+      "read by alice and carol",
+      "read by alice and bob",
+      "delivered to bob"
+    )
     let own = try await client.readState(seenBy: "bob").first { $0.user.id == "bob" }
     conversation.note(ink.yellow("bob's unread count: \(own?.unread_messages ?? -1)"))
     conversation.expect("bob's unread count", 3, own?.unread_messages ?? -1)
@@ -185,15 +225,15 @@ package struct Demo: Sendable {
       conversation.expect("the second try's answer", 4, row?.last_read_seq ?? -1)
     }
     conversation.note("the store is back; nothing that was acknowledged is lost, and carol's read is there:")
-    try await conversation.drawAll()
-    let after = try await conversation.views()
-    conversation.expect("the first three messages", Array(before.prefix(3)), Array(after.prefix(3)))
-    try await conversation.expectTicks(
+    try await conversation.show(
+      all: true,
       "read by bob and carol",
       "read by alice and carol",
       "read by alice and bob",
       "read by carol, delivered to bob"
     )
+    let after = try await conversation.views()
+    conversation.expect("the first three messages", Array(before.prefix(3)), Array(after.prefix(3)))
     try await conversation.expectUnread(3, of: "bob")
     try await conversation.expectUnread(0, of: "carol")
     conversation.note(ink.yellow("bob's unread count: 3") + ", as before")
@@ -204,8 +244,7 @@ package struct Demo: Sendable {
     try await conversation.tell("bob reads everything")
     let row = try await conversation.client.read("alice-4", by: "bob")
     conversation.expect("bob's unread count at the end", 0, row?.unread_messages ?? -1)
-    try await conversation.draw()
-    try await conversation.expectTicks(
+    try await conversation.show(
       "read by bob and carol",
       "read by alice and carol",
       "read by alice and bob",

@@ -1,17 +1,18 @@
 internal import LocalStack
 internal import Operations
 
-/// Both services for one run of a bench, with their data in a directory of their own.
+/// The services for one run of a bench, with their data in a directory of their own.
 enum BenchStack {
   /// Starts them, runs `body`, stops them; the directory is removed where all went well, and stays to be looked at where it did not.
   static func run<Outcome: Sendable>(
     executables: Executables,
     directory: String,
+    gateways: Int = 1,
     _ body: (LocalStack, StackFiles) async throws -> Outcome
   ) async throws -> Outcome {
     let files = StackFiles(directory: directory)
     let stack = LocalStack(
-      plan: try .onFreePorts(usesTLS: false, logLevel: "notice"),
+      plan: try .onFreePorts(usesTLS: false, logLevel: "notice", gateways: gateways),
       files: files,
       executables: executables
     )

@@ -23,7 +23,7 @@ package struct GatewayBench: Sendable {
   package let channelCount: Int
   /// Messages in each, before the run.
   package let messageCount: Int
-  private let names = BenchNames.random()
+  let names = BenchNames.random()
   private let mint: TokenMint
 
   /// Messages that a request of the set-up registers, and channels that one of them marks.

@@ -1,8 +1,9 @@
 internal import HTTP2Session
+internal import NIOCore
 
 /// One HTTP/2 connection's requests: as many under way as it has streams, the next one made when one is answered. The
 /// token of a request is the number of its stream, so nothing is looked up and nothing allocated.
-final class LoadConnection: HTTP2ClientDelegate, LoadDriver {
+final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
   let number: Int
   // Strong: an unowned reference would be counted up and down at every request. The loop breaks the cycle at its end.
   private let loop: LoadLoop
@@ -14,8 +15,10 @@ final class LoadConnection: HTTP2ClientDelegate, LoadDriver {
   private(set) var walk: RequestWalk?
   private(set) var samples: [AnswerSample] = []
   private var answerCount: UInt = 0
-  /// When each stream's request was made, in nanoseconds.
+  /// When each stream's request was made, or was due, in nanoseconds.
   private var startedAt: [UInt64]
+  /// Streams of a paced run that have no request under way, the one that has waited longest first; nil where no run is paced.
+  private var idle: CircularBuffer<Int>?
 
   init(
     number: Int,
@@ -23,10 +26,12 @@ final class LoadConnection: HTTP2ClientDelegate, LoadDriver {
     plan: LoadPlan.Connection,
     scheme: String,
     authority: String,
-    streams: Int
+    streams: Int,
+    isPaced: Bool
   ) {
     self.number = number
     self.loop = loop
+    idle = isPaced ? CircularBuffer(0..<streams) : nil
     startedAt = Array(repeating: 0, count: streams)
     switch plan.work {
     case .get(let path):
@@ -63,9 +68,22 @@ final class LoadConnection: HTTP2ClientDelegate, LoadDriver {
     http = nil
   }
 
+  func makeOne(dueAt: UInt64) -> Bool {
+    guard let http, let stream = idle?.popFirst() else { return false }
+    // A stream that has walked to its end does not come back.
+    return submit(stream, dueAt, on: http)
+  }
+
+  func flush() { http?.flushIfNeeded() }
+
+  @discardableResult
   @inline(__always)
-  private func submit(_ stream: Int, _ now: UInt64, on connection: HTTP2ClientConnection<LoadConnection>) {
-    guard loop.takeRequest() else { return }
+  private func submit(
+    _ stream: Int,
+    _ now: UInt64,
+    on connection: HTTP2ClientConnection<LoadConnection>
+  ) -> Bool {
+    guard loop.takeRequest() else { return false }
     var isMade: Bool
     if walk == nil {
       isMade = getPath.withUnsafeBytes { path in
@@ -83,6 +101,7 @@ final class LoadConnection: HTTP2ClientDelegate, LoadDriver {
     } else {
       loop.giveRequestBack()
     }
+    return isMade
   }
 
   func http2ConnectionReady(_ connection: HTTP2ClientConnection<LoadConnection>) {
@@ -106,7 +125,7 @@ final class LoadConnection: HTTP2ClientDelegate, LoadDriver {
     let now = MonotonicClock.now
     walk?.answered(stream: stream, isAcknowledged: status == successStatus)
     loop.answered(status: status, nanoseconds: now &- startedAt[stream], now: now)
-    submit(stream, now, on: connection)
+    if idle != nil { idle?.append(stream) } else { submit(stream, now, on: connection) }
   }
 
   private func keep(_ body: UnsafeRawBufferPointer, _ position: RequestWalk.Position) {

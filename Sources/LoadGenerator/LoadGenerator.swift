@@ -15,6 +15,7 @@ package enum LoadGenerator {
     tick: @escaping @Sendable (_ answers: Int, _ seconds: Double) -> Void = { _, _ in }
   ) async throws -> LoadReport {
     precondition(!plan.connections.isEmpty && plan.streams >= 1 && plan.requests >= 1)
+    precondition(plan.rate == nil || plan.language.isHTTP2)
     let group = MultiThreadedEventLoopGroup(numberOfThreads: min(plan.loops, plan.connections.count))
     let outcome: Result<LoadReport, any Error>
     do {
@@ -133,7 +134,8 @@ package enum LoadGenerator {
             plan: connection,
             scheme: plan.tls == nil ? "http" : "https",
             authority: "\(plan.endpoint)",
-            streams: plan.streams
+            streams: plan.streams,
+            isPaced: plan.rate != nil
           )
           try pipeline.addHandler(HTTP2ClientConnection(delegate: load, resources: loop.value.resources))
           try pipeline.addHandler(ConnectionErrorHandler(loop: loop.value))

@@ -36,6 +36,13 @@ protocol LoadDriver: AnyObject {
   func close()
 }
 
+/// One that makes requests when it is told to.
+protocol PacedDriver: LoadDriver {
+  /// Makes a request on a stream that has none under way; false where there is no such stream, or no request left.
+  func makeOne(dueAt: UInt64) -> Bool
+  func flush()
+}
+
 /// All connections of one event loop and what is counted over them. On that loop only.
 ///
 /// waiting (for connections) → warming → measuring → draining → ended. The measured time begins with the answer that ends the
@@ -67,6 +74,12 @@ final class LoadLoop {
   /// By status, which HTTP/2 bounds to 999; of all answers, the warm-up's too: an error there is an error.
   private var statusCounts = Array(repeating: 0, count: 1000)
   private var result = LoopResult()
+  /// Of a paced run, from its beginning.
+  private var pace: LoadPace?
+  private var paced: [any PacedDriver] = []
+  /// The one whose turn is next.
+  private var pacedNext = 0
+  private var pacer: RepeatedTask?
 
   /// - Parameters:
   ///   - requests: this loop's share of the plan's.
@@ -105,7 +118,11 @@ final class LoadLoop {
     let now = MonotonicClock.now
     phase = .warming
     if warmup == 0 { beginMeasuring(now) }
-    for connection in connections { connection.begin(now: now) }
+    if plan.rate == nil {
+      for connection in connections { connection.begin(now: now) }
+    } else {
+      beginPacing(now)
+    }
     endIfDone(now)
   }
 
@@ -190,6 +207,39 @@ final class LoadLoop {
     if inFlight == 0 { endIfDone(MonotonicClock.now) }
   }
 
+  // MARK: Pace
+
+  /// Requests are made by the clock, by all connections in turn.
+  private func beginPacing(_ now: UInt64) {
+    guard let rate = plan.rate else { return }
+    paced = connections.compactMap { $0 as? any PacedDriver }
+    precondition(paced.count == connections.count, "only requests over HTTP/2 are paced")
+    pace = LoadPace(rate: rate / Double(plan.loops), start: now)
+    let eventLoop = promise.futureResult.eventLoop
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    let tick = TimeAmount.nanoseconds(LoadPace.tickNanoseconds)
+    pacer = eventLoop.scheduleRepeatedTask(initialDelay: .zero, delay: tick) { _ in bound.value.makeDue() }
+  }
+
+  private func makeDue() {
+    guard phase == .warming || phase == .measuring, !paced.isEmpty else { return }
+    let now = MonotonicClock.now
+    var passedOver = 0
+    while passedOver < paced.count, untaken > 0, let due = pace?.next(at: now) {
+      let connection = paced[pacedNext]
+      pacedNext = (pacedNext + 1) % paced.count
+      if connection.makeOne(dueAt: due) {
+        pace?.madeOne()
+        passedOver = 0
+      } else {
+        passedOver += 1
+      }
+    }
+    for connection in paced { connection.flush() }
+    // Nobody can make one, and nobody waits for an answer after which they could: the walks are at their ends, or the connections gone.
+    if passedOver == paced.count, inFlight == 0 { stop() }
+  }
+
   // MARK: Phases
 
   private func beginMeasuring(_ now: UInt64) {
@@ -215,6 +265,8 @@ final class LoadLoop {
   /// that the connections are gone.
   private func endIfDone(_ now: UInt64) {
     guard phase != .waiting, phase != .ended, inFlight == 0 else { return }
+    // In a paced run it may just be that nothing is due.
+    if phase != .draining, pacer != nil, untaken > 0 { return }
     if phase == .measuring { endMeasuring(now) }
     phase = .ended
     for (status, count) in statusCounts.enumerated() where count > 0 { result.statuses[status] = count }
@@ -228,6 +280,9 @@ final class LoadLoop {
   }
 
   private func closeConnections() {
+    pacer?.cancel()
+    pacer = nil
+    paced = []
     // Breaks the cycle between this and its connections.
     let closing = connections + opening
     connections = []

@@ -27,6 +27,20 @@ package struct UserBench: Sendable {
     package var loads: Int
   }
 
+  /// Marks in small channels, one after the other, while something wide was under way.
+  package struct Beside: Sendable, Codable {
+    package var work: String
+    /// Whether the channels were on storage, those that are marked in too.
+    package var isCold: Bool
+    /// How long the work took.
+    package var workMicroseconds: Int
+    /// Marks.
+    package var count: Int
+    package var p50Microseconds: Int
+    package var p99Microseconds: Int
+    package var maxMicroseconds: Int
+  }
+
   /// What a run came to.
   package struct Report: Sendable, Codable {
     package var channels: Int
@@ -35,6 +49,7 @@ package struct UserBench: Sendable {
     package var residentBytes: Int
     package var coldResidentBytes: Int
     package var measurements: [Measurement]
+    package var besides: [Beside]
   }
 
   package init() {}
@@ -54,17 +69,26 @@ package struct UserBench: Sendable {
       var measurements = try await totals(world, isCold: false, note)
       measurements += try await markAll(world, isCold: false, note)
       try await world.postEverywhere(note)
+      let work = try await WideWork(stack: stack, files: files, world: world)
+      let coldKinds = WideWork.Kind.allCases.filter { $0 != .making }
+      note("making the channels to mark in beside wide work")
+      for kind in WideWork.Kind.allCases { try await work.prepare(kind, isCold: false) }
+      for kind in coldKinds { try await work.prepare(kind, isCold: true) }
+      var besides = try await beside(WideWork.Kind.allCases, work, isCold: false, note)
       try await restart(stack, note)
       measurements += try await totals(world, isCold: true, note)
       let coldResident = Int(await BenchStack.storeMetric("tidemark_store_resident_bytes", stack) ?? 0)
       measurements += try await markAll(world, isCold: true, note)
+      besides += try await beside(coldKinds, work, isCold: true, note)
+      await work.close()
       await world.close()
       return Report(
         channels: world.channels,
         memoryBytes: memoryBytes,
         residentBytes: resident,
         coldResidentBytes: coldResident,
-        measurements: measurements
+        measurements: measurements,
+        besides: besides
       )
     }
   }
@@ -89,6 +113,20 @@ package struct UserBench: Sendable {
   }
 
   // MARK: Timing
+
+  private func beside(
+    _ kinds: [WideWork.Kind],
+    _ work: WideWork,
+    isCold: Bool,
+    _ note: @Sendable (String) -> Void
+  ) async throws -> [Beside] {
+    var besides: [Beside] = []
+    for kind in kinds {
+      note("timing: marks beside \(kind.rawValue)")
+      besides.append(try await work.measure(kind, isCold: isCold))
+    }
+    return besides
+  }
 
   private func totals(
     _ world: UserWorld,

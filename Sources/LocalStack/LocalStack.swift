@@ -14,6 +14,8 @@ package struct StackPlan: Sendable {
     package var admin: Endpoint
     /// TLS with the stack's certificate, or h2c.
     package var usesTLS: Bool
+    /// Further flags.
+    package var flags: [String] = []
 
     package init(name: String, listen: Endpoint, admin: Endpoint, usesTLS: Bool) {
       self.name = name
@@ -41,11 +43,22 @@ package struct StackPlan: Sendable {
     self.logLevel = logLevel
   }
 
-  /// A store and one gateway on ports that are free now.
-  package static func onFreePorts(usesTLS: Bool, logLevel: String = "info") throws(StackError) -> StackPlan {
-    let ports = try LoopbackPorts.free(4)
-    let gateway = Gateway(name: "tidemark-gateway", listen: ports[2], admin: ports[3], usesTLS: usesTLS)
-    return StackPlan(store: ports[0], storeAdmin: ports[1], gateways: [gateway], logLevel: logLevel)
+  /// A store and gateways, one if nothing else is said, on ports that are free now.
+  package static func onFreePorts(
+    usesTLS: Bool,
+    logLevel: String = "info",
+    gateways count: Int = 1
+  ) throws(StackError) -> StackPlan {
+    let ports = try LoopbackPorts.free(2 + 2 * count)
+    let gateways = (0..<count).map { number in
+      Gateway(
+        name: number == 0 ? "tidemark-gateway" : "tidemark-gateway-\(number + 1)",
+        listen: ports[2 + 2 * number],
+        admin: ports[3 + 2 * number],
+        usesTLS: usesTLS
+      )
+    }
+    return StackPlan(store: ports[0], storeAdmin: ports[1], gateways: gateways, logLevel: logLevel)
   }
 }
 
@@ -81,15 +94,7 @@ package actor LocalStack {
   package func start() async throws {
     try files.prepare()
     try await startStore()
-    for gateway in plan.gateways {
-      let child = try ChildProcess(
-        name: gateway.name,
-        executable: executables.gateway,
-        arguments: arguments(of: gateway),
-        logFile: files.log(of: gateway.name)
-      )
-      gateways.append(child)
-    }
+    for gateway in plan.gateways { gateways.append(try process(of: gateway)) }
     for (child, gateway) in zip(gateways, plan.gateways) { try await waitUntilReady(child, gateway.admin) }
   }
 
@@ -114,6 +119,23 @@ package actor LocalStack {
   package func killStore() async {
     store?.signal(9)
     await store?.waitForExit()
+  }
+
+  /// Ends a gateway as ``killStore()`` ends the store.
+  ///
+  /// - Parameter number: its place in the plan; so of the others.
+  package func killGateway(_ number: Int) async {
+    gateways[number].signal(9)
+    await gateways[number].waitForExit()
+  }
+
+  /// Ends a gateway as an operator ends it: what is under way is answered.
+  package func stopGateway(_ number: Int) async { await gateways[number].stop() }
+
+  /// Starts a gateway again and returns when it is ready.
+  package func startGateway(_ number: Int) async throws {
+    gateways[number] = try process(of: plan.gateways[number])
+    try await waitUntilReady(gateways[number], plan.gateways[number].admin)
   }
 
   /// Flags of the store from its next start on.
@@ -158,13 +180,22 @@ package actor LocalStack {
     }
   }
 
+  private func process(of gateway: StackPlan.Gateway) throws(StackError) -> ChildProcess {
+    try ChildProcess(
+      name: gateway.name,
+      executable: executables.gateway,
+      arguments: arguments(of: gateway),
+      logFile: files.log(of: gateway.name)
+    )
+  }
+
   private func arguments(of gateway: StackPlan.Gateway) -> [String] {
     let transport =
       gateway.usesTLS ? ["--tls-cert", files.certificate, "--tls-key", files.key] : ["--h2c"]
     return ["--listen", "\(gateway.listen)"] + transport + [
       "--store", "\(plan.store)", "--secret-file", files.frameSecret, "--jwt-secret-file", files.jwtSecret,
       "--ticket-secret-file", files.ticketSecret, "--admin", "\(gateway.admin)", "--log-level", plan.logLevel,
-    ]
+    ] + gateway.flags
   }
 
   private func waitUntilReady(

@@ -6,10 +6,10 @@ import Probe
 struct Tidemark: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "tidemark",
-    abstract: "Tidemark on this machine: try it, load it, look at its frames, mend its index.",
+    abstract: "Tidemark on this machine: try it, watch it, load it, look at its frames, mend its index.",
     subcommands: [
-      RunCommand.self, DemoCommand.self, TokenCommand.self, ProbeCommand.self, BenchCommand.self,
-      RebuildIndexCommand.self,
+      RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, ProbeCommand.self,
+      BenchCommand.self, RebuildIndexCommand.self,
     ]
   )
 }

@@ -12,7 +12,8 @@ struct UsersCommand: AsyncParsableCommand {
       Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
       data in a new directory under ./.tidemark. Asks with all channels in memory first, then after a start with little \
       memory and all of them on storage. What is unread is known: every answer is compared with it, and it exits with 1 if \
-      one differs. Questions are asked one after the other on one connection.
+      one differs. Questions are asked one after the other on one connection. Then it times marks in a small channel while \
+      badge counts are asked for, large channels are made, and the index is rebuilt.
       """
   )
 
@@ -80,6 +81,14 @@ struct UsersCommand: AsyncParsableCommand {
       ]
       return "| " + cells.joined(separator: " | ") + " |"
     }
+    let besides = report.besides.map { one in
+      let cells = [
+        one.work, one.isCold ? "on storage" : "in memory", milliseconds(one.workMicroseconds),
+        Figures.count(one.count), milliseconds(one.p50Microseconds), milliseconds(one.p99Microseconds),
+        milliseconds(one.maxMicroseconds),
+      ]
+      return "| " + cells.joined(separator: " | ") + " |"
+    }
     return """
       \(Figures.count(report.channels)) channels, \(mebibytes(report.residentBytes)) in memory; with --memory \
       \(mebibytes(report.memoryBytes)) there were \(mebibytes(report.coldResidentBytes)) after totals were asked for.
@@ -87,6 +96,10 @@ struct UsersCommand: AsyncParsableCommand {
       | question | channels | they were | asked | p50 | p99 | longest | loads |
       | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |
       \(rows.joined(separator: "\n"))
+
+      | marks beside | its channels were | it took | marks | p50 | p99 | longest |
+      | --- | --- | ---: | ---: | ---: | ---: | ---: |
+      \(besides.joined(separator: "\n"))
       """
   }
 }

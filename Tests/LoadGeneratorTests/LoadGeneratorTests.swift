@@ -70,6 +70,46 @@ final class StatusServer: HTTP2ServerDelegate {
     }
   }
 
+  @Test(arguments: [1, 2])
+  func aPacedRunMakesAsManyRequestsAsItWasToldTo(loops: Int) async throws {
+    try await withServer({ StatusServer() }) { endpoint, _ in
+      var plan = plan(endpoint, path: "/200", requests: 500)
+      plan.loops = loops
+      plan.rate = 3_000
+      let report = try await LoadGenerator.run(plan)
+      #expect(report.answers == 500)
+      #expect(report.statuses == [200: 600])
+      #expect(report.problems == [])
+    }
+  }
+
+  @Test func aPacedRunEndsAfterItsTime() async throws {
+    try await withServer({ StatusServer() }) { endpoint, _ in
+      var plan = plan(endpoint, path: "/200", requests: LoadPlan.requestsMax)
+      plan.rate = 500
+      plan.duration = 0.3
+      let report = try await LoadGenerator.run(plan)
+      #expect(report.problems == [])
+      #expect(report.answers > 0)
+    }
+  }
+
+  @Test func aPacedRunEndsWithItsWalks() async throws {
+    try await withServer({ FakeGateway() }) { endpoint, _ in
+      let bench = try await bench(endpoint, .query, streams: 4)
+      var plan = try await bench.prepare()
+      plan.rate = 100_000
+      plan.requests = LoadPlan.requestsMax
+      let report = try await LoadGenerator.run(plan)
+      #expect(
+        report.answers + plan.warmup == plan.connections.count * bench.channelCount * bench.messageCount
+      )
+      #expect(
+        report.problems == ["\(report.answers) of \(LoadPlan.requestsMax) requests were made and answered"]
+      )
+    }
+  }
+
   @Test func saysThatNobodyListens() async throws {
     let endpoint = try LoopbackPorts.free(1)[0]
     await #expect(throws: LoadError("\(endpoint): no connection: Connection refused")) {

@@ -17,10 +17,15 @@ import Testing
     }
   }
 
-  private func run(_ rows: [BenchRow]) async throws -> [Comparison.Measurement] {
+  private func executables() throws -> Executables {
     let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
       .deletingLastPathComponent().path
-    let binaries = ProcessInfo.processInfo.environment["TIDEMARK_BIN"] ?? root + "/.build/debug"
+    return try Executables(
+      directory: ProcessInfo.processInfo.environment["TIDEMARK_BIN"] ?? root + "/.build/debug"
+    )
+  }
+
+  private func run(_ rows: [BenchRow]) async throws -> [Comparison.Measurement] {
     var comparison = Comparison()
     comparison.rows = rows
     comparison.connections = 3
@@ -31,7 +36,7 @@ import Testing
     comparison.requests = { _ in 3_000 }
     let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
     let measurements = try await comparison.run(
-      executables: try Executables(directory: binaries),
+      executables: try executables(),
       directory: directory,
       note: { _ in },
       measured: { _ in }
@@ -53,6 +58,28 @@ import Testing
           == (measurement.row == .storeFrames ? ["generator", "store"] : ["generator", "gateway", "store"])
       )
     }
+  }
+
+  @Test(.timeLimit(.minutes(3)))
+  func liveEvents() async throws {
+    var bench = EventBench()
+    bench.rounds = 1
+    bench.seconds = 0.5
+    bench.rate = 200
+    bench.streams = 60
+    bench.connections = 3
+    bench.awaitsHeartbeat = false
+    bench.events = 2
+    bench.marks = 2_000
+    let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
+    let report = try await bench.run(executables: try executables(), directory: directory, note: { _ in })
+    #expect(report.latencies.map(\.load) == EventReport.Load.allCases)
+    #expect(report.latencies.allSatisfy { $0.marks > 0 && $0.eventP50 > 0 && $0.eventP50 <= $0.eventMax })
+    #expect(report.idle.map(\.streams) == [60])
+    #expect(report.fanOuts.map(\.events) == [2])
+    #expect(report.costs.map(\.watched) == EventReport.Watched.allCases)
+    #expect(report.costs.map { $0.events > 0 } == [false, false, true])
+    #expect(report.costs.allSatisfy { $0.marks == 2_000 })
   }
 
   @Test(.timeLimit(.minutes(3)))

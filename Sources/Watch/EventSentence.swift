@@ -1,0 +1,156 @@
+internal import Foundation
+
+/// An event as a line for a person: when, what, and a sentence.
+package enum EventSentence {
+  /// The longest type is `notification.mark_unread`.
+  private static let typeWidth = 24
+
+  /// A line without its end. What is no event of Proto/openapi.yaml is shown as it came.
+  package static func line(_ event: StreamedEvent) -> String {
+    let type = event.type.padding(toLength: max(typeWidth, event.type.count), withPad: " ", startingAt: 0)
+    guard let fields = try? decoder.decode(Fields.self, from: Data(event.data.utf8)) else {
+      return shown("\(String(repeating: " ", count: 12))  \(type)  \(event.data)")
+    }
+    return shown("\(time(fields.createdAt))  \(type)  \(sentence(event, fields))")
+  }
+
+  /// The data as one line: between the members of a document a line break is no more than a blank.
+  package static func json(_ event: StreamedEvent) -> String {
+    // By scalars: a carriage return and its line feed are one character.
+    String(String.UnicodeScalarView(event.data.unicodeScalars.map { $0 == "\r" || $0 == "\n" ? " " : $0 }))
+  }
+
+  private static let decoder = {
+    let decoder = JSONDecoder()
+    decoder.keyDecodingStrategy = .convertFromSnakeCase
+    return decoder
+  }()
+
+  /// What the sentences are made of; every event has some of it.
+  private struct Fields: Decodable {
+    struct User: Decodable { var id: String }
+    struct Message: Decodable {
+      var id: String
+      var silent: Bool?
+      var receipt: Bool?
+    }
+    var cid: String?
+    var createdAt: String?
+    var user: User?
+    var threadId: String?
+    var lastReadMessageId: String?
+    var lastReadSeq: Int?
+    var lastDeliveredMessageId: String?
+    var lastDeliveredSeq: Int?
+    var firstUnreadMessageId: String?
+    var unreadMessages: Int?
+    var unreadEpoch: Int?
+    var totalUnreadCount: Int?
+    var unreadChannels: Int?
+    var unreadThreads: Int?
+    var messageId: String?
+    var message: Message?
+    var receiptStatus: String?
+    var readCount: Int?
+    var unreadCount: Int?
+    var note: String?
+    var fromSeq: Int?
+    var toSeq: Int?
+    var lastMessageId: String?
+    var status: String?
+    var memberCount: Int?
+    var role: String?
+  }
+
+  private static func sentence(_ event: StreamedEvent, _ fields: Fields) -> String {
+    let who = fields.user?.id ?? "somebody"
+    let cid = fields.cid ?? "?"
+    let place = fields.threadId.map { "the thread of \($0) in \(cid)" } ?? cid
+    let message = fields.messageId ?? fields.message?.id ?? "a message"
+    switch event.type {
+    case "message.read": return "\(who) read up to \(read(fields)) in \(place)"
+    case "message.delivered": return "\(who) received up to \(delivered(fields)) in \(place)"
+    case "read_state.changed":
+      return
+        "\(who) is shown as having read up to \(read(fields)), received up to \(delivered(fields)) in \(place)"
+    case "notification.mark_read":
+      return "\(who), own devices: read up to \(read(fields)) in \(place)" + unread(fields)
+    case "notification.mark_unread":
+      return "\(who), own devices: unread from \(fields.firstUnreadMessageId ?? "the beginning") in \(place)"
+        + unread(fields)
+    case "notification.totals":
+      return "\(fields.totalUnreadCount ?? 0) unread in \(count(fields.unreadChannels, "channel")) and "
+        + count(fields.unreadThreads, "thread")
+    case "message.status":
+      let (last, status) = (fields.lastMessageId ?? "?", fields.status ?? "?")
+      guard let from = fields.fromSeq, let to = fields.toSeq, from < to else {
+        return "\(who)'s \(last) is \(status) in \(place)"
+      }
+      return "\(who)'s messages from number \(from) up to \(last) are \(status) in \(place)"
+    case "message.receipt":
+      var text = "\(message) is \(fields.receiptStatus ?? "?") in \(place), read by \(fields.readCount ?? 0)"
+      text += ", not by \(fields.unreadCount ?? 0)"
+      if fields.user != nil { text += "; acknowledged by \(who)" }
+      if let note = fields.note, !note.isEmpty { text += ": “\(note)”" }
+      return text
+    case "message.new":
+      let kind = [
+        fields.message?.silent == true ? "silent" : nil,
+        fields.message?.receipt == true ? "with a receipt" : nil,
+      ].compactMap(\.self)
+      return (fields.user == nil ? "\(message) was sent" : "\(who) sent \(message)") + " in \(place)"
+        + (kind.isEmpty ? "" : ", \(kind.joined(separator: ", "))")
+    case "message.deleted": return "\(message) was deleted in \(place)"
+    case "channel.truncated": return "\(cid) was truncated"
+    case "channel.updated": return "\(cid) was changed"
+    case "channel.deleted": return "\(cid) was deleted"
+    case "member.added": return "\(who) joined \(cid)" + members(fields)
+    case "member.removed": return "\(who) left \(cid)" + members(fields)
+    case "stream.reset": return "what came before may not be all: query anew"
+    default: return json(event)
+    }
+  }
+
+  private static func read(_ fields: Fields) -> String {
+    fields.lastReadMessageId ?? fields.lastReadSeq.map { $0 == 0 ? "nothing" : "number \($0)" } ?? "nothing"
+  }
+
+  private static func delivered(_ fields: Fields) -> String {
+    fields.lastDeliveredMessageId ?? fields.lastDeliveredSeq.map { $0 == 0 ? "nothing" : "number \($0)" }
+      ?? "nothing"
+  }
+
+  private static func unread(_ fields: Fields) -> String {
+    fields.unreadMessages.map { ", \($0) unread" } ?? ""
+  }
+
+  private static func members(_ fields: Fields) -> String {
+    (fields.role.map { " as \($0)" } ?? "")
+      + (fields.memberCount.map { ", \(count($0, "member"))" } ?? "")
+  }
+
+  private static func count(_ number: Int?, _ noun: String) -> String {
+    "\(number ?? 0) \(noun)\(number == 1 ? "" : "s")"
+  }
+
+  /// Of RFC 3339 the time of day.
+  private static func time(_ text: String?) -> String {
+    guard let text, text.utf8.count >= 23 else { return String(repeating: " ", count: 12) }
+    let start = text.index(text.startIndex, offsetBy: 11)
+    return String(text[start...].prefix(12))
+  }
+
+  /// Notes and ids are others' text: nothing in them may steer the terminal.
+  private static func shown(_ line: String) -> String {
+    String(
+      String.UnicodeScalarView(
+        line.unicodeScalars.map { scalar in
+          switch scalar.properties.generalCategory {
+          case .control, .format, .lineSeparator, .paragraphSeparator: "\u{FFFD}"
+          default: scalar
+          }
+        }
+      )
+    )
+  }
+}

@@ -1,0 +1,116 @@
+/// One event of an event stream.
+package struct StreamedEvent: Hashable, Sendable {
+  /// `message` where the stream names none.
+  package var type: String
+  /// Lines of data, with line feeds between them.
+  package var data: String
+
+  package init(type: String = "message", data: String) {
+    self.type = type
+    self.data = data
+  }
+}
+
+/// Reads `text/event-stream` as browsers do (WHATWG HTML, "Interpreting an event stream"), in whatever pieces it comes.
+package struct EventStreamReader: Sendable {
+  /// Why a stream is given up.
+  package enum Failure: Error, Hashable, CustomStringConvertible {
+    /// A line, or the data of one event, has more bytes than ``byteCountMax``.
+    case tooLong
+
+    package var description: String { "an event is longer than \(EventStreamReader.byteCountMax) bytes" }
+  }
+
+  /// Bytes of a line, and of one event's data, at most.
+  package static let byteCountMax = 1 << 20
+
+  /// The id to go on from after this one: that of the last block that was complete. Empty: none yet.
+  package private(set) var lastEventID: String
+  /// How long to wait before connecting again, if the stream has said.
+  package private(set) var retryMilliseconds: Int?
+
+  private var line: [UInt8] = []
+  /// The last line ended with a carriage return: a line feed right behind it belongs to that end.
+  private var endedWithReturn = false
+  /// Bytes of the byte order mark seen so far; nil where the beginning is past.
+  private var markCount: Int? = 0
+  private var type = ""
+  private var data: [UInt8] = []
+  private var id: String
+
+  /// - Parameter lastEventID: what the stream was asked to go on from.
+  package init(lastEventID: String = "") {
+    self.lastEventID = lastEventID
+    id = lastEventID
+  }
+
+  /// Takes the next bytes of the stream and gives each event that they complete to `take`, which returns whether it wants more.
+  ///
+  /// - Returns: false once `take` has wanted no more.
+  /// - Throws: ``Failure``. The reader is done for then.
+  package mutating func read(_ bytes: RawSpan, _ take: (StreamedEvent) -> Bool) throws(Failure) -> Bool {
+    for index in 0..<bytes.byteCount {
+      let byte = bytes.unsafeLoad(fromByteOffset: index, as: UInt8.self)
+      if let seen = markCount {
+        if seen < 3, byte == Self.byteOrderMark[seen] {
+          markCount = seen + 1
+          continue
+        }
+        markCount = nil
+        // A part of the mark is no mark.
+        if seen < 3 { line += Self.byteOrderMark[..<seen] }
+      }
+      if endedWithReturn {
+        endedWithReturn = false
+        if byte == 0x0A { continue }
+      }
+      guard byte == 0x0A || byte == 0x0D else {
+        guard line.count < Self.byteCountMax else { throw .tooLong }
+        line.append(byte)
+        continue
+      }
+      endedWithReturn = byte == 0x0D
+      let event = try endLine()
+      line.removeAll(keepingCapacity: true)
+      if let event, !take(event) { return false }
+    }
+    return true
+  }
+
+  private static let byteOrderMark: [UInt8] = [0xEF, 0xBB, 0xBF]
+
+  private mutating func endLine() throws(Failure) -> StreamedEvent? {
+    guard !line.isEmpty else { return endBlock() }
+    let colon = line.firstIndex(of: UInt8(ascii: ":")) ?? line.endIndex
+    guard colon > 0 else { return nil }
+    var value = line[min(colon + 1, line.endIndex)...]
+    if value.first == UInt8(ascii: " ") { value = value.dropFirst() }
+    switch String(decoding: line[..<colon], as: UTF8.self) {
+    case "event": type = String(decoding: value, as: UTF8.self)
+    case "data":
+      guard data.count + value.count < Self.byteCountMax else { throw .tooLong }
+      data += value
+      data.append(0x0A)
+    case "id" where !value.contains(0): id = String(decoding: value, as: UTF8.self)
+    case "retry":
+      if !value.isEmpty, value.allSatisfy({ (0x30...0x39).contains($0) }) {
+        retryMilliseconds = Int(String(decoding: value, as: UTF8.self)) ?? retryMilliseconds
+      }
+    default: break
+    }
+    return nil
+  }
+
+  private mutating func endBlock() -> StreamedEvent? {
+    lastEventID = id
+    defer {
+      type = ""
+      data.removeAll(keepingCapacity: true)
+    }
+    guard !data.isEmpty else { return nil }
+    return StreamedEvent(
+      type: type.isEmpty ? "message" : type,
+      data: String(decoding: data.dropLast(), as: UTF8.self)
+    )
+  }
+}

@@ -1,0 +1,63 @@
+package import Operations
+
+/// Where a gateway is: `https://HOST[:PORT]`, or `http://HOST[:PORT]` for h2c.
+package struct GatewayURL: Hashable, Sendable {
+  package var endpoint: Endpoint
+  package var isTLS: Bool
+
+  /// Nil where the text is no such URL. A path other than `/` is none.
+  package init?(_ text: String) {
+    let rest: Substring
+    if text.hasPrefix("https://") {
+      (isTLS, rest) = (true, text.dropFirst(8))
+    } else if text.hasPrefix("http://") {
+      (isTLS, rest) = (false, text.dropFirst(7))
+    } else {
+      return nil
+    }
+    let place = rest.hasSuffix("/") ? rest.dropLast() : rest
+    guard !place.isEmpty, !place.contains("/") else { return nil }
+    let standard = isTLS ? 443 : 80
+    guard let endpoint = Endpoint(place) ?? Endpoint("\(place):\(standard)"), endpoint.port > 0 else {
+      return nil
+    }
+    self.endpoint = endpoint
+  }
+}
+
+/// What is watched.
+package struct WatchRequest: Hashable, Sendable {
+  /// Whose events; nil where a server watches channels.
+  package var user: String?
+  /// Only these; empty: all of the user's.
+  package var channels: [String]
+  package var wantsTotals: Bool
+
+  package init(user: String? = nil, channels: [String] = [], wantsTotals: Bool = false) {
+    self.user = user
+    self.channels = channels
+    self.wantsTotals = wantsTotals
+  }
+
+  /// `:path`, with the query.
+  package var path: String {
+    var query: [String] = []
+    if let user { query.append("user_id=\(Self.escaped(user))") }
+    if !channels.isEmpty { query.append("channels=\(channels.map(Self.escaped).joined(separator: ","))") }
+    if wantsTotals { query.append("totals=true") }
+    return "/v1/events" + (query.isEmpty ? "" : "?" + query.joined(separator: "&"))
+  }
+
+  private static func escaped(_ text: String) -> String {
+    text.utf8.map { byte in
+      switch byte {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
+        UInt8(ascii: "~"), UInt8(ascii: ":"), UInt8(ascii: "@"), UInt8(ascii: "!"):
+        String(UnicodeScalar(byte))
+      default:
+        "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
+      }
+    }.joined()
+  }
+}

@@ -1,0 +1,110 @@
+import ArgumentParser
+import LocalStack
+import TLSSession
+import Watch
+
+/// tidemark watch
+struct WatchCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "watch",
+    abstract: "Follows what happens in a user's channels, a line an event, until interrupted.",
+    discussion: """
+      GET /v1/events of a gateway. A connection that is lost, or ended by the gateway, is made again and goes on from the \
+      last event's id, which standard error says. Times are UTC. docs/events.md tells what each event means.
+        tidemark watch --gateway https://localhost:8443 --insecure --jwt-secret-file .tidemark/jwt-secret --user bob
+      """
+  )
+
+  @Option(help: ArgumentHelp("The gateway; http:// for one with h2c.", valueName: "url"))
+  var gateway: String
+  @Option(help: ArgumentHelp("The token to present.", valueName: "jwt"))
+  var token: String?
+  @Option(
+    help: ArgumentHelp("File whose first line is the gateway's secret: a token is made.", valueName: "file")
+  )
+  var jwtSecretFile: String?
+  @Option(help: ArgumentHelp("Whose events.", valueName: "id"))
+  var user: String?
+  @Option(
+    help: ArgumentHelp(
+      "Only these, with commas between them; without --user what every member sees.",
+      valueName: "cids"
+    )
+  )
+  var channels: String?
+  @Option(help: ArgumentHelp("The id of an event: what has changed since comes first.", valueName: "id"))
+  var since: String?
+  @Flag(help: "The user's unread totals too, when they change.")
+  var totals = false
+  @Flag(help: "Print each event as a line of JSON, as it came.")
+  var json = false
+  @Option(help: "End after so many events.")
+  var count: Int?
+  @Option(help: ArgumentHelp("Verify the gateway's certificate with this PEM file.", valueName: "file"))
+  var ca: String?
+  @Flag(help: "Do not verify the gateway's certificate.")
+  var insecure = false
+
+  private var cids: [String] {
+    channels.map { $0.split(separator: ",").map(String.init) } ?? []
+  }
+
+  func validate() throws {
+    guard let url = GatewayURL(gateway) else {
+      throw ValidationError("--gateway \"\(gateway)\": give https://HOST:PORT or http://HOST:PORT")
+    }
+    guard (token == nil) != (jwtSecretFile == nil) else {
+      throw ValidationError("give either --token or --jwt-secret-file")
+    }
+    guard user != nil || !cids.isEmpty else { throw ValidationError("give --user, or --channels, or both") }
+    guard user != nil || !totals else { throw ValidationError("--totals are a user's: give --user") }
+    if let count, count < 1 { throw ValidationError("--count: give 1 or more") }
+    guard ca == nil || !insecure else { throw ValidationError("--ca and --insecure: one or the other") }
+    guard url.isTLS || ca == nil && !insecure else {
+      throw ValidationError("--ca and --insecure are for https://")
+    }
+  }
+
+  func run() async throws {
+    try await reportingErrors("tidemark watch") {
+      guard let url = GatewayURL(gateway) else { return }
+      var tls: TLSContext?
+      if url.isTLS {
+        var configuration = TLSClientConfiguration(authorityFile: ca)
+        configuration.verifiesServer = !insecure
+        tls = try TLSContext(client: configuration)
+      }
+      let mint = try await mint()
+      let (user, given) = (user, token)
+      var watch = EventWatch(
+        gateway: url,
+        tls: tls,
+        request: WatchRequest(user: user, channels: cids, wantsTotals: totals)
+      ) {
+        guard let mint else { return given ?? "" }
+        // A stream ends with its token, so each connection gets a new one.
+        guard let user else { return try await mint.server(lifetime: .seconds(3600)) }
+        return try await mint.user(user, lifetime: .seconds(3600))
+      }
+      watch.countMax = count
+      let configured = watch
+      let (since, json) = (since ?? "", json)
+      do {
+        try await withInterrupts {
+          try await configured.run(since: since) { event in
+            Terminal.print(json ? EventSentence.json(event) : EventSentence.line(event))
+          } note: { line in
+            Terminal.printError("tidemark watch: \(line)")
+          }
+        }
+      } catch is Interrupted {
+        // The way to end it.
+      }
+    }
+  }
+
+  private func mint() async throws -> TokenMint? {
+    guard let jwtSecretFile else { return nil }
+    return try await TokenMint(secretFile: jwtSecretFile, warn: Terminal.printError)
+  }
+}

@@ -1,0 +1,99 @@
+import Operations
+import Testing
+
+@testable import Watch
+
+/// What follows the end of a connection, where a gateway is, and what it is asked.
+@Suite struct WatchProgressTests {
+  @Test(arguments: [
+    (
+      WatchEnd.finished,
+      WatchProgress.Step.again(afterMilliseconds: 1_000, because: "the gateway ended the stream")
+    ),
+    (.enough, .stop),
+    (.lost("why"), .again(afterMilliseconds: 1_000, because: "why")),
+    (.silent, .again(afterMilliseconds: 1_000, because: "nothing came, not even a comment")),
+    (.unreadable("why"), .fail("why")),
+    (
+      .refused(status: 403, code: "not_a_member", detail: "", retryAfterSeconds: nil),
+      .fail("the gateway answered 403 not_a_member")
+    ),
+    (
+      .refused(status: 401, code: "token_expired", detail: "it is over", retryAfterSeconds: 9),
+      .fail("the gateway answered 401 token_expired it is over")
+    ),
+    (
+      .refused(status: 503, code: "unavailable", detail: "", retryAfterSeconds: 5),
+      .again(afterMilliseconds: 5_000, because: "the gateway answered 503 unavailable")
+    ),
+    (
+      .refused(status: 429, code: "", detail: "", retryAfterSeconds: 1_000_000),
+      .again(afterMilliseconds: 3_600_000, because: "the gateway answered 429")
+    ),
+    (
+      .refused(status: 502, code: "", detail: "", retryAfterSeconds: nil),
+      .again(afterMilliseconds: 1_000, because: "the gateway answered 502")
+    ),
+  ])
+  func steps(_ end: WatchEnd, _ step: WatchProgress.Step) {
+    var progress = WatchProgress()
+    #expect(progress.ended(end, hasOpened: true, retryMilliseconds: nil) == step)
+  }
+
+  private static func delays(_ opened: [Bool], retry: Int? = nil) -> [Int] {
+    var progress = WatchProgress()
+    return opened.map { hasOpened in
+      guard
+        case .again(let milliseconds, _) = progress.ended(
+          .lost(""),
+          hasOpened: hasOpened,
+          retryMilliseconds: retry
+        )
+      else { return -1 }
+      return milliseconds
+    }
+  }
+
+  @Test func whatBringsNothingIsTriedLessOften() {
+    #expect(
+      Self.delays([false, false, false, false, false, false, false, true, false, false]) == [
+        1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 1_000, 1_000, 2_000,
+      ]
+    )
+    #expect(Self.delays([true, true, true]) == [1_000, 1_000, 1_000])
+    // The stream says how long, within reason.
+    #expect(Self.delays([true, false, false], retry: 200) == [200, 200, 400])
+    #expect(Self.delays([true], retry: 1_000_000) == [30_000])
+    #expect(Self.delays([true], retry: 0) == [1])
+    #expect(Self.delays([false, false], retry: .max) == [30_000, 30_000])
+    // However long it goes on.
+    #expect(Self.delays(Array(repeating: false, count: 100)).last == 30_000)
+  }
+
+  @Test(arguments: [
+    ("https://localhost:8443", "localhost:8443", true), ("http://127.0.0.1:8080/", "127.0.0.1:8080", false),
+    ("https://chat.example.org", "chat.example.org:443", true), ("http://[::1]:80", "[::1]:80", false),
+    ("https://[::1]", "[::1]:443", true),
+  ])
+  func gateways(_ text: String, _ endpoint: String, _ isTLS: Bool) throws {
+    let url = try #require(GatewayURL(text))
+    #expect("\(url.endpoint)" == endpoint && url.isTLS == isTLS)
+  }
+
+  @Test(arguments: [
+    "", "localhost:8443", "ftp://localhost", "https://", "https:///", "https://localhost/v1",
+    "https://localhost:0",
+    "https://localhost:65536", "https://a b",
+  ])
+  func noGateways(_ text: String) { #expect(GatewayURL(text) == nil) }
+
+  @Test func paths() {
+    #expect(WatchRequest(user: "bob").path == "/v1/events?user_id=bob")
+    #expect(
+      WatchRequest(user: "b@x", channels: ["messaging:a", "team:!m&=#"], wantsTotals: true).path
+        == "/v1/events?user_id=b@x&channels=messaging:a,team:!m%26%3D%23&totals=true"
+    )
+    #expect(WatchRequest(channels: ["a:b"]).path == "/v1/events?channels=a:b")
+    #expect(WatchRequest(user: "\n✓").path == "/v1/events?user_id=%0A%E2%9C%93")
+  }
+}
