@@ -6,6 +6,8 @@ SHELL := /bin/bash
 # Libraries the services link against, then the foreign tools that tests and bench run.
 LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev
 TOOLS := curl openssl nghttp2-client nghttp2-server nghttp2-proxy python3 python3-venv python3-httpx python3-h2 strace xxhash haproxy docker-compose
+# What the tests alone run: a browser.
+TEST_TOOLS := chromium-headless-shell
 # What bench alone runs beside ours.
 BENCH_TOOLS := nginx nghttp2-proxy redis-server redis-tools webdis
 
@@ -23,7 +25,7 @@ DESTINATION ?= $(BUILD)/static
 # Tests that run beside each other: some talk over sockets with deadlines, and must get their turn beside those that compute.
 TESTS_AT_ONCE ?= 4
 
-.PHONY: help deps test-deps bench-deps build release static demo run test lint bench secrets deploy-check clean
+.PHONY: help deps test-deps bench-deps build release static demo run test loss-test lint bench secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -79,6 +81,7 @@ lint: ## Check formatting and documentation comments
 # schemathesis, from PyPI, with the versions that the file names; without PyPI its tests are skipped, and the next run tries again.
 PYTHON_REQUIREMENTS := Tests/IntegrationTests/Clients/requirements.txt
 test-deps: deps
+	@$(call install,$(TEST_TOOLS))
 	@if ! cmp -s $(PYTHON_REQUIREMENTS) $(BUILD)/python/requirements.txt; then \
 	  echo "installing from PyPI, under $(BUILD)/python: schemathesis"; \
 	  { rm -rf $(BUILD)/python && /usr/bin/python3 -m venv $(BUILD)/python \
@@ -91,6 +94,10 @@ test: test-deps lint ## Build and run every test; closes with a count
 	@$(SWIFT_BUILD) --build-tests
 	@SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)' || true; \
 	Tests/closing-count.sh $(BUILD)/test.log
+
+loss-test: build ## Five minutes of lost connections, killed processes and slow readers: no event may be missing
+	@$(SWIFT_BUILD) --build-tests
+	@TIDEMARK_LOSS_SECONDS=$${TIDEMARK_LOSS_SECONDS:-300} swift test --scratch-path $(BUILD) --skip-build --filter RealProcesses.Losses
 
 bench-deps:
 	@$(call install,$(BENCH_TOOLS))

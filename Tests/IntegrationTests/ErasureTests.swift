@@ -97,6 +97,19 @@ extension RealProcesses {
       }
     }
 
+    /// Purges of one another's, and of deleted channels, hold nobody's up: each asker waits for a round with a number (Proto/frames.md, 0x2B).
+    @Test func manyAtOnceBesideDeletions() async throws {
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          Pair.python,
+          [
+            Pair.client("erasures_beside_deletions.py"), "\(pair.h2cPort)", pair.serverToken, "20", "4",
+          ]
+        )
+        #expect(output.status == 0 && output.out.hasPrefix("ok 20 users"), "\(output.out) \(output.error)")
+      }
+    }
+
     /// Files of the data directory, RocksDB's tables aside, that hold the text.
     private static func files(with text: String, in directory: String) throws -> [String] {
       let enumerator = FileManager.default.enumerator(atPath: directory)

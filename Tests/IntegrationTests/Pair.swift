@@ -23,8 +23,14 @@ struct Pair: Sendable {
 
   /// Starts a store, a TLS gateway and an h2c gateway, runs `body`, and ends them whatever comes.
   ///
-  /// - Parameter storeFlags: further flags of the store.
-  static func with(storeFlags: [String] = [], _ body: (Pair) async throws -> Void) async throws {
+  /// - Parameters:
+  ///   - storeFlags: further flags of the store.
+  ///   - gatewayFlags: further flags of both gateways.
+  static func with(
+    storeFlags: [String] = [],
+    gatewayFlags: [String] = [],
+    _ body: (Pair) async throws -> Void
+  ) async throws {
     let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -38,6 +44,7 @@ struct Pair: Sendable {
       ]
     )
     plan.storeFlags = storeFlags
+    for index in plan.gateways.indices { plan.gateways[index].flags = gatewayFlags }
     let stack = LocalStack(
       plan: plan,
       files: StackFiles(directory: directory),
@@ -155,19 +162,25 @@ enum Command {
   }
 }
 
-/// A foreign program that runs beside the test and is talked to line by line.
-final class Companion {
+/// A foreign program that runs beside the test and is talked to line by line, by one task at a time.
+final class Companion: @unchecked Sendable {
   private let process = Process()
   private let input = Pipe()
   private let output = Pipe()
+  private let watchdog: DispatchWorkItem
   private var buffered = Data()
 
-  init(_ program: String, _ arguments: [String]) throws {
+  /// - Parameter limit: it is ended after so long, so that nobody waits for ever for a line of it.
+  init(_ program: String, _ arguments: [String], limit: DispatchTimeInterval = .seconds(600)) throws {
     process.executableURL = URL(fileURLWithPath: program)
     process.arguments = arguments
     process.standardInput = input
     process.standardOutput = output
+    let process = process
+    watchdog = DispatchWorkItem { if process.isRunning { kill(process.processIdentifier, SIGKILL) } }
     try process.run()
+    // On a thread of its own: those of Swift's pool may all be waiting for lines.
+    DispatchQueue.global().asyncAfter(deadline: .now() + limit, execute: watchdog)
   }
 
   func send(_ line: String) { input.fileHandleForWriting.write(Data((line + "\n").utf8)) }
@@ -185,13 +198,22 @@ final class Companion {
     }
   }
 
+  /// The next line, waited for on a thread of its own: tests that compute go on meanwhile.
+  func nextLine() async -> String? {
+    await withCheckedContinuation { line in
+      DispatchQueue.global().async { line.resume(returning: self.line()) }
+    }
+  }
+
   /// How it ended by itself, which it has to be about to do.
   func waitForExit() -> Int32 {
     process.waitUntilExit()
+    watchdog.cancel()
     return process.terminationStatus
   }
 
   func end() {
+    watchdog.cancel()
     if process.isRunning { kill(process.processIdentifier, SIGKILL) }
     process.waitUntilExit()
   }

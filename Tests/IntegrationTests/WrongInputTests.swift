@@ -113,12 +113,12 @@ extension RealProcesses {
         code: "user_id_mismatch"
       ),
       Case(
-        name: "not built yet: events",
+        name: "events since what was no event",
         method: "GET",
-        path: "/v1/events",
+        path: "/v1/events?since=yesterday",
         body: nil,
-        status: 501,
-        code: "not_implemented"
+        status: 400,
+        code: "invalid_field"
       ),
       Case(
         name: "set-up by a user",

@@ -532,8 +532,8 @@ def threads_have_positions_of_their_own():
     equal(call("POST", channel.path + "/read", "theo", {"thread_id": "p", "message_id": "r3"})["read"]["unread_messages"], 0)
     equal(channel.ticks("r3", "alice"), "read")
     equal(call("POST", channel.path + "/unread", "theo", {"thread_id": "p"})["read"]["unread_messages"], 3)
-    entry = {"cid": channel.cid, "id": "r3", "parent_id": "p"}
-    equal(call("POST", "/v1/channels/delivered", "bob", {"latest_delivered_messages": [entry]}, 201)["results"][0]["ok"], True)
+    equal(call("POST", channel.path + "/unread", "theo", {"message_id": "r2"})["read"]["unread_messages"], 2, "a reply names its thread")
+    channel.deliver("bob", "r3")
     call("POST", channel.path + "/members", None, {"remove": ["theo"]})
     equal(channel.ticks("r3", "alice"), "delivered", "leaving the channel leaves its threads")
 
@@ -574,6 +574,7 @@ def channels_deleted_and_made_anew():
 
 @feature
 def users_erased():
+    tokens["eve"] = token({"user_id": "eve", "iat": int(time.time()) - 5})
     channel = Channel(["alice", "eve"])
     channel.write("m1", "alice", receipt=True)
     channel.write("m2", "eve")
@@ -587,7 +588,35 @@ def users_erased():
     settings = call("GET", "/v1/users/eve", None)["privacy_settings"]
     equal([settings[k]["enabled"] for k in ("read_receipts", "delivery_receipts")], [True, True])
     call("POST", channel.path + "/members", None, {"add": ["eve"]})
+    # Tokens from before the erasure are nobody's.
+    for method, path, body in [
+        ("POST", channel.path + "/read", {}),
+        ("POST", channel.path + "/read?totals=true", {}),
+        ("POST", channel.path + "/unread", {"message_id": "m1"}),
+        ("POST", channel.path + "/receipts", {"message_ids": ["m1"]}),
+        ("POST", "/v1/channels/delivered", {"latest_delivered_messages": [{"cid": channel.cid, "id": "m1"}]}),
+        ("POST", "/v1/channels/read", {"read_by_channel": {channel.cid: ""}}),
+        ("POST", "/v1/channels/read", {}),
+        ("GET", channel.path + "/read-state", None),
+        ("POST", channel.path + "/receipts/query", {"message_ids": ["m1"]}),
+        ("GET", channel.path + "/messages/m1/status", None),
+        ("GET", channel.path + "/messages/m1/readers", None),
+        ("GET", channel.path + "/messages/m1/delivered", None),
+        ("GET", channel.path + "/messages/m1/unread", None),
+        ("GET", channel.path + "/messages/m1/members?user_ids=eve", None),
+        ("GET", "/v1/users/eve/unread", None),
+        ("GET", "/v1/users/eve/channels", None),
+        ("GET", "/v1/users/eve", None),
+        ("PUT", "/v1/users/eve", {"privacy_settings": {"read_receipts": {"enabled": False}}}),
+    ]:
+        equal(call(method, path, "eve", body, 401)["code"], "token_revoked", f"{method} {path}")
+    # Whoever comes back under the name has a token of the second of the erasure, or later.
+    tokens["eve"] = token({"user_id": "eve", "iat": int(time.time())})
     equal(channel.row("eve", "eve")["unread_messages"], 0, "whoever comes back under the name is new")
+    revoked = call("GET", "/v1/users/eve", None)["revoke_tokens_before"]
+    equal(hide("eve", read=True)["revoke_tokens_before"], revoked)
+    tokens["eve"] = token({"user_id": "eve", "iat": int(time.time()) - 3600})
+    equal(channel.read("eve", "m1", 401)["code"], "token_revoked", "a setting of theirs brings the old tokens back")
 
 
 failed = 0

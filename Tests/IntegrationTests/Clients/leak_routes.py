@@ -80,6 +80,22 @@ def views(path, messages):
     return found
 
 
+def act_in_thread(path, parent, replies, user):
+    """Something that a member can do to their own positions in a thread, which they may not be in yet; by a reply's id alone now and then."""
+    reply = draw.choice(replies)
+    named = {"thread_id": parent} if draw.random() < 0.5 else {}
+    kind = draw.randrange(4)
+    if kind == 0:
+        expect("POST", path + "/read", user, {"thread_id": parent})
+    elif kind == 1:
+        expect("POST", path + "/read", user, {"message_id": reply, **named})
+    elif kind == 2:
+        call("POST", path + "/unread", user, {"message_id": reply, **named})
+    else:
+        entry = {"cid": path.split("/")[-1], "id": reply, **({"parent_id": parent} if named else {})}
+        expect("POST", "/v1/channels/delivered", user, {"latest_delivered_messages": [entry]})
+
+
 def act(path, messages, user):
     """Something that a member can do to their own positions and receipts."""
     message = draw.choice(messages)
@@ -101,7 +117,7 @@ def privacy(shown):
     expect("PUT", "/v1/users/ghost", "ghost", {"privacy_settings": settings})
 
 
-compared = differing = 0
+compared = differing = differing_in_threads = 0
 for number in range(channels):
     options = {
         "status_rule": draw.choice(["any", "all", 2, "50%"]),
@@ -113,6 +129,10 @@ for number in range(channels):
         "kept_steps": draw.choice([0, 1, 64]),
         "delivery_events": draw.choice([True, True, False]),
     }
+    # Every fifth time nobody hides: then the answers have to differ, or this script sees nothing.
+    is_control = number % 5 == 4
+    if is_control:
+        options |= {"counts_visible_to": "members", "delivery_events": True}
     cid = f"messaging:leak-{seed}-{number}"
     path = "/v1/channels/" + cid
     privacy(True)
@@ -125,16 +145,36 @@ for number in range(channels):
         expect("POST", path + "/messages", None, body)
         for _ in range(draw.randrange(4)):
             act(path, [message], draw.choice(members))
-    # Every fifth time nobody hides: then the answers have to differ, or this script sees nothing.
-    is_control = number % 5 == 4
-    if not is_control:
+    replies = [f"r{n}" for n in range(1, draw.randrange(2, 5))]
+    for reply in replies:
+        expect("POST", path + "/messages", None, {"id": reply, "user_id": draw.choice(people), "parent_id": "m1"})
+        for _ in range(draw.randrange(3)):
+            act_in_thread(path, "m1", [reply], draw.choice(members))
+    if is_control:
+        # Something that nobody has read yet, in the channel and in the thread.
+        messages.append("m9")
+        expect("POST", path + "/messages", None, {"id": "m9", "user_id": people[0]})
+        # Whoever comes into a thread later is no reader of what was there before.
+        expect("POST", path + "/messages", None, {"id": "r8", "user_id": "ghost", "parent_id": "m1"})
+        replies += ["r8", "r9"]
+        expect("POST", path + "/messages", None, {"id": "r9", "user_id": people[0], "parent_id": "m1"})
+    else:
         privacy(False)
-    before = views(path, messages)
+    before = views(path, messages + replies)
     for _ in range(6):
         act(path, messages, "ghost")
-    after = views(path, messages)
     if is_control:
-        differing += before != after
+        expect("POST", path + "/read", "ghost", {"message_id": "m9"})
+    # What they do in the thread comes second, so that each shows where nobody hides.
+    between = views(path, messages + replies) if is_control else None
+    for _ in range(5):
+        act_in_thread(path, "m1", replies, "ghost")
+    if is_control:
+        expect("POST", path + "/read", "ghost", {"message_id": "r9", "thread_id": "m1"})
+    after = views(path, messages + replies)
+    if is_control:
+        differing += before != between
+        differing_in_threads += between != after
         continue
     # Where no time of an acknowledgement is kept, its bound is the time of asking.
     moving = options["receipt_max_members"] in (0, 1, 2)
@@ -149,5 +189,5 @@ for number in range(channels):
         compared += 1
         same = before[key][0] == after[key][0] and steady(before[key][1]) == steady(after[key][1])
         assert same, f"seed {seed}, {cid}, {options}: {key}: {before[key]} then {after[key]}"
-assert differing > 0, "where nobody hides nothing differs: this test sees nothing"
-print(f"ok {compared} answers compared, {differing} of {channels // 5} channels without hiding differ")
+assert differing > 0 and differing_in_threads > 0, "where nobody hides nothing differs: this test sees nothing"
+print(f"ok {compared} answers compared, {differing} of {channels // 5} channels without hiding differ, {differing_in_threads} by what was done in a thread")

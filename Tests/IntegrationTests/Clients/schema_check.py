@@ -27,7 +27,7 @@ def resolve(node):
 
 
 def examine(where, holder):
-    """A media type, a parameter or a header: what holds a schema and examples of it."""
+    """A media type, a parameter, a header or a stream's event: what holds a schema and examples of it."""
     global count
     holder = resolve(holder)
     examples = [resolve(example)["value"] for example in holder.get("examples", {}).values()]
@@ -59,6 +59,9 @@ for path, item in document["paths"].items():
             for kind, content in answer.get("content", {}).items():
                 if not examine(f"{where} {status}", content) and kind == "application/json":
                     faults.append(f"{where}: no example of its {status}")
+                # Of a stream: what each of its events holds.
+                if "x-event" in content:
+                    examine(f"{where} {status} event", content["x-event"])
 
 for fault in faults:
     print("FAULT", fault)

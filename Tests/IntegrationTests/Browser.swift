@@ -1,0 +1,159 @@
+import Foundation
+import LocalStack
+import Operations
+
+/// A headless Chromium with a page that runs the script of docs/events.md, and what the page reports.
+final class Browser {
+  /// What a page reports: what its EventSource goes through, the types of events with their data, and the functions that the script calls.
+  private struct Report: Decodable, CustomStringConvertible {
+    /// Of the page's origin; nil where the server itself reports.
+    var port: Int?
+    var what: String
+    var data: String?
+
+    var description: String { "\(what) \(data ?? "")" }
+  }
+
+  /// Debian's. The script in /usr/bin stays between it and whoever started it.
+  private static let program = "/usr/lib/chromium/chromium-headless-shell"
+
+  /// How long all that a test waits for may take.
+  private static let secondsMax = 180
+
+  private let server: Companion
+  private let process: ChildProcess
+  private let log: String
+  private let port: Int
+  private var reports: [String] = []
+  private var seen = 0
+
+  /// Where a page may come from, and where it finds the gateway.
+  struct Place {
+    /// Of origins that the gateway lists, and of others.
+    var listed, other: Endpoint
+    /// Leads to the gateway, until it is cut.
+    var way: Endpoint
+
+    init() throws {
+      let ports = try LoopbackPorts.free(3)
+      (listed, other, way) = (ports[0], ports[1], ports[2])
+    }
+  }
+
+  /// Opens the page from one of its origins.
+  ///
+  /// - Parameters:
+  ///   - page: which of the place's origins.
+  ///   - token: what the page presents at first; see ``setToken(_:_:)``.
+  init(_ pair: Pair, _ place: Place, page: Endpoint, token: String) async throws {
+    guard FileManager.default.isExecutableFile(atPath: Self.program) else {
+      throw Unexpected("\(Self.program) is missing: `make test` installs Debian's chromium-headless-shell")
+    }
+    let directory = pair.directory + "/page"
+    try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+    try Self.setToken(token, pair)
+    let document = try String(contentsOfFile: Pair.client("browser_page.html"), encoding: .utf8)
+    try document.write(toFile: directory + "/index.html", atomically: true, encoding: .utf8)
+    let script = try DocumentedEvents.block("js").replacingOccurrences(
+      of: "https://chat.example.org",
+      with: "https://localhost:\(place.way.port)"
+    )
+    try script.write(toFile: directory + "/events.js", atomically: true, encoding: .utf8)
+    let ports = [place.listed, place.other, place.way, pair.stack.plan.gateways[0].listen].map {
+      "\($0.port)"
+    }
+    server = try Companion(
+      Pair.python,
+      [Pair.client("browser_server.py"), directory] + ports,
+      limit: .seconds(Self.secondsMax)
+    )
+    port = page.port
+    log = pair.stack.files.log(of: "chromium-\(page.port)")
+    do {
+      guard try await Self.report(server)?.what == "ready" else { throw Unexpected("the page is not served") }
+      process = try ChildProcess(
+        name: "chromium",
+        executable: Self.program,
+        arguments: [
+          // Root's has none; the page is our own.
+          "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+          "--user-data-dir=\(directory)-\(page.port)",
+          "--enable-logging=stderr", "--ignore-certificate-errors-spki-list=\(try await Self.pin(pair))",
+          // It asks nobody but this machine.
+          "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1", "--no-proxy-server",
+          "--disable-background-networking", "--disable-component-update", "--disable-sync",
+          "http://\(page)/",
+        ],
+        logFile: log
+      )
+    } catch {
+      server.end()
+      throw error
+    }
+  }
+
+  /// Ends it, whatever it is at.
+  func end() async {
+    await process.stop(grace: .seconds(5))
+    server.end()
+  }
+
+  /// The token that the page fetches when it makes a stream.
+  static func setToken(_ token: String, _ pair: Pair) throws {
+    try token.write(toFile: pair.directory + "/page/token", atomically: true, encoding: .utf8)
+  }
+
+  /// Breaks the way to the gateway, or mends it.
+  func way(_ command: String) async throws {
+    server.send(command)
+    while let what = try await next() { if what == command { return } }
+    throw Unexpected("the way to the gateway was not \(command): the page's server has ended")
+  }
+
+  /// Waits until the page has reported all of these since the last wait, in whatever order.
+  ///
+  /// - Parameter wanted: of each what it is, then parts of its data.
+  func wait(for wanted: [String]...) async throws {
+    while let missing = wanted.first(where: { !hasReported($0) }) {
+      guard try await next() != nil else {
+        let text = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""
+        throw Unexpected("no \(missing) among \(reports[seen...]); before: \(reports[..<seen])\n\(text)")
+      }
+    }
+    seen = reports.count
+  }
+
+  /// How often it was reported so far.
+  func count(_ what: String) -> Int { reports.count { $0.hasPrefix(what + " ") } }
+
+  /// What the browser says to whoever opens its console.
+  var console: String { (try? String(contentsOfFile: log, encoding: .utf8)) ?? "" }
+
+  private func hasReported(_ wanted: [String]) -> Bool {
+    reports[seen...].contains { report in
+      report.hasPrefix(wanted[0] + " ") && wanted.dropFirst().allSatisfy(report.contains)
+    }
+  }
+
+  private func next() async throws -> String? {
+    guard let report = try await Self.report(server) else { return nil }
+    guard let origin = report.port else { return report.what }
+    guard origin == port else { throw Unexpected("\(report) from port \(origin)") }
+    reports.append("\(report)")
+    return reports[reports.count - 1]
+  }
+
+  private static func report(_ server: Companion) async throws -> Report? {
+    guard let line = await server.nextLine() else { return nil }
+    return try JSONDecoder().decode(Report.self, from: Data(line.utf8))
+  }
+
+  /// The hash of the certificate's key: that of this test is trusted, no other.
+  private static func pin(_ pair: Pair) async throws -> String {
+    let script =
+      "set -o pipefail; openssl x509 -in '\(pair.certificate)' -pubkey -noout | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | base64"
+    let output = try await Command.run("/bin/bash", ["-c", script])
+    guard output.status == 0 else { throw Unexpected("no pin: \(output)") }
+    return output.out.trimmingCharacters(in: .whitespacesAndNewlines)
+  }
+}

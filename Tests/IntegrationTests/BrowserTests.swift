@@ -1,0 +1,147 @@
+import Foundation
+import LocalStack
+import Testing
+
+extension RealProcesses {
+  /// A browser's EventSource on a page of another origin, over TLS, with the script of docs/events.md.
+  @Suite struct Browsers {
+    private static let channel = "/v1/channels/messaging:web"
+
+    /// Events come by their types; after the gateway was killed the browser goes on by itself from the last id, and after its token was revoked the script does, with a new
+    /// token. Neither misses anything, and no token is in a log.
+    @Test func anEventSourceFollowsAndComesBack() async throws {
+      let place = try Browser.Place()
+      try await Pair.with(gatewayFlags: ["--cors-origin", "http://\(place.listed)"]) { pair in
+        try await Self.makeChannel(pair)
+        let first = try await pair.token("alice")
+        let browser = try await Browser(pair, place, page: place.listed, token: first)
+        do {
+          try await browser.wait(for: ["made"], ["open"])
+          try await Self.follow(browser, pair)
+          try await Self.comeBack(browser, pair)
+          let second = try await Self.comeBackWithAnotherToken(browser, pair)
+          #expect(browser.count("stream.reset") == 0)
+          #expect(browser.count("queryAnew") == 0)
+          #expect(browser.count("broken") == 0)
+          for gateway in pair.stack.plan.gateways {
+            let log = try String(contentsOfFile: pair.stack.files.log(of: gateway.name), encoding: .utf8)
+            #expect(!log.contains(first) && !log.contains(second) && !log.contains("access_token"))
+          }
+        } catch {
+          await browser.end()
+          throw error
+        }
+        await browser.end()
+      }
+    }
+
+    /// The browser keeps the answer from a page whose origin is not listed; the same page of the listed origin gets it.
+    @Test func aPageOfAnOriginThatIsNotListedIsRefused() async throws {
+      let place = try Browser.Place()
+      try await Pair.with(gatewayFlags: ["--cors-origin", "http://\(place.listed)"]) { pair in
+        for page in [place.other, place.listed] {
+          let browser = try await Browser(pair, place, page: page, token: try await pair.token("alice"))
+          do {
+            let isListed = page == place.listed
+            try await browser.wait(for: ["made"], [isListed ? "open" : "closed"])
+            #expect(browser.count(isListed ? "closed" : "open") == 0)
+            #expect(browser.console.contains("blocked by CORS policy") != isListed, "\(browser.console)")
+          } catch {
+            await browser.end()
+            throw error
+          }
+          await browser.end()
+        }
+      }
+    }
+
+    // MARK: Steps
+
+    private static func makeChannel(_ pair: Pair) async throws {
+      let members = #"{"members":["alice","bob"]}"#
+      try await pair.expect(201, "PUT", channel, token: pair.serverToken, json: members)
+    }
+
+    private static func register(_ id: String, by user: String, _ pair: Pair) async throws {
+      let message = #"{"id":"\#(id)","user_id":"\#(user)"}"#
+      try await pair.expect(201, "POST", channel + "/messages", token: pair.serverToken, json: message)
+    }
+
+    private static func readByBob(_ id: String, _ pair: Pair) async throws {
+      let mark = #"{"message_id":"\#(id)"}"#
+      try await pair.expect(200, "POST", channel + "/read", token: try await pair.token("bob"), json: mark)
+    }
+
+    private static func follow(_ browser: Browser, _ pair: Pair) async throws {
+      try await register("m1", by: "alice", pair)
+      try await pair.expect(
+        201,
+        "POST",
+        "/v1/channels/delivered",
+        token: try await pair.token("bob"),
+        json: #"{"latest_delivered_messages":[{"cid":"messaging:web","id":"m1"}]}"#
+      )
+      try await browser.wait(
+        for: ["message.new", #""id":"m1""#],
+        ["message.delivered", #""last_delivered_message_id":"m1""#],
+        ["message.status", #""status":"delivered""#],
+        ["showTicks", #""status":"delivered""#]
+      )
+      try await readByBob("m1", pair)
+      try await register("m2", by: "bob", pair)
+      try await browser.wait(
+        for: ["message.read", #""user":{"id":"bob"}"#, #""last_read_message_id":"m1""#],
+        ["showReader", #""user":{"id":"bob"}"#, #""last_read_message_id":"m1""#],
+        ["message.status", #""status":"read""#],
+        ["showTicks", #""status":"read""#],
+        ["message.new", #""id":"m2""#],
+        ["notification.totals", #""total_unread_count":1"#],
+        ["showBadge", #""total_unread_count":1"#]
+      )
+    }
+
+    private static func comeBack(_ browser: Browser, _ pair: Pair) async throws {
+      // The way is mended when the gateway is ready: an answer of 503 would end the EventSource.
+      try await browser.way("cut")
+      await pair.stack.killGateway(0)
+      try await register("m3", by: "alice", pair)
+      try await readByBob("m3", pair)
+      try await pair.stack.startGateway(0)
+      try await browser.way("mend")
+      try await browser.wait(
+        for: ["lost"],
+        ["open"],
+        ["message.new", #""id":"m3""#],
+        ["showReader", #""user":{"id":"bob"}"#, #""last_read_message_id":"m3""#],
+        ["showTicks", #""last_message_id":"m3","status":"read""#]
+      )
+      #expect(browser.count("made") == 1, "the browser itself came back")
+      #expect(browser.count("closed") == 0)
+      #expect(try await resumes(pair) == 1)
+    }
+
+    /// - Returns: the token.
+    private static func comeBackWithAnotherToken(_ browser: Browser, _ pair: Pair) async throws -> String {
+      let now = Date(timeIntervalSince1970: Date().timeIntervalSince1970.rounded(.down))
+      let revoke = #"{"revoke_tokens_before":"\#(now.ISO8601Format())"}"#
+      try await pair.expect(200, "PUT", "/v1/users/alice", token: pair.serverToken, json: revoke)
+      let token = try await pair.token("alice")
+      try Browser.setToken(token, pair)
+      try await register("m4", by: "bob", pair)
+      try await browser.wait(for: ["closed"], ["made"], ["open"], ["message.new", #""id":"m4""#])
+      #expect(browser.count("made") == 2)
+      #expect(try await resumes(pair) == 2)
+      return token
+    }
+
+    /// Streams that went on from an id, since the gateway with TLS was started.
+    private static func resumes(_ pair: Pair) async throws -> Int? {
+      let admin = pair.stack.plan.gateways[0].admin
+      let metrics = try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"])
+      let name = "tidemark_gateway_event_resumes_total "
+      return metrics.out.split(separator: "\n").first { $0.hasPrefix(name) }.flatMap {
+        Int($0.dropFirst(name.count))
+      }
+    }
+  }
+}

@@ -1,0 +1,259 @@
+"""Streams of events whose clients are hostile or unlucky: that never read, that end in every way there is, that come back by thousands, that name ids from anywhere.
+
+usage: hostile_streams.py CASE SPECIFICATION
+
+The file says, as JSON: `gateway` and `admin` (ports), `server` (a token) and `users` (name: token). On standard output are lines: `restart` asks whoever started this for another
+gateway in the place of this one, who says `done` on standard input; the last line begins with `ok`.
+"""
+import asyncio, json, sys, time
+from event_client import Blocks, Connection, metrics
+
+with open(sys.argv[2]) as file:
+    specification = json.load(file)
+port, admin, server, tokens = (specification[name] for name in ("gateway", "admin", "server", "users"))
+users = sorted(tokens)
+
+
+class Stream:
+    """One stream, and what came on it."""
+
+    def __init__(self, user, since=None, query=""):
+        self.user, self.since, self.query = user, since, query
+        self.status, self.events, self.last, self.has_ended = None, [], None, False
+        self.blocks = Blocks()
+
+    async def open(self, connection=None, window=1 << 20):
+        self.connection = connection or await Connection.to(port, window)
+        headers = [("last-event-id", self.since)] if self.since else []
+        self.number = self.connection.open("/v1/events" + self.query, tokens[self.user], headers, self)
+        return self
+
+    def began(self, status, headers):
+        self.status = status
+
+    def data(self, data):
+        if self.status != 200:
+            return
+        for event, id in self.blocks.feed(data):
+            if event is not None:
+                self.events.append(event)
+            self.last = id or self.last
+
+    def ended(self):
+        self.has_ended = True
+
+    def kinds(self):
+        return [event["type"] for event in self.events]
+
+    def has_heard_of(self, message):
+        return any(event.get("message", {}).get("id") == message for event in self.events)
+
+
+def check(holds, what):
+    if not holds:
+        raise SystemExit(f"fault: {what}")
+
+
+async def eventually(holds, what, limit=120):
+    """The limit is against hanging only."""
+    deadline = time.monotonic() + limit
+    while not (found := await holds()):
+        check(time.monotonic() < deadline, f"not within {limit} s: {what}")
+        await asyncio.sleep(0.05)
+    return found
+
+
+async def all_of(streams, holds, what):
+    async def looked():
+        return all(holds(stream) for stream in streams)
+
+    await eventually(looked, what)
+
+
+async def metric_is(name, value, what):
+    async def looked():
+        return (await metrics(admin)).get("tidemark_gateway_" + name) == value
+
+    await eventually(looked, f"{what}: {name} is not {value}")
+
+
+async def ask(method, path, body=None, connection=None):
+    connection = connection or await Connection.to(port)
+    status, _, answer = await connection.request(method, path, server, body)
+    check(status in (200, 201), f"{method} {path} answered {status} {answer}")
+    return answer
+
+
+async def create(cid, members):
+    await ask("PUT", f"/v1/channels/{cid}", {"members": members})
+
+
+async def register(cid, ids):
+    answer = await ask("POST", "/v1/messages", {"messages": [{"cid": cid, "id": id} for id in ids]})
+    check(all(result["ok"] for result in answer["results"]), f"not all of {ids[0]} and on were registered")
+
+
+async def never_reading():
+    """Who does not read costs no more than the bound, hinders nobody, and is told to ask anew when they read again."""
+    cid, silent = "messaging:flood", 20
+    await create(cid, users[: silent + 1])
+    reader = await Stream(users[silent]).open()
+    # Half of them do not read from the socket, half of them give the stream no window.
+    stopped = [await Stream(user).open() for user in users[: silent // 2]]
+    closed = [await Stream(user).open(window=0) for user in users[silent // 2 : silent]]
+    await all_of([reader] + stopped, lambda stream: stream.last, "a stream begins")
+    await all_of(closed, lambda stream: stream.status == 200, "a stream without a window is answered")
+    for stream in stopped:
+        stream.connection.pause()
+    for first in range(0, 6_000, 500):
+        ids = [f"m-{number}" for number in range(first, first + 500)]
+        await register(cid, ids)
+        await all_of([reader], lambda stream: stream.has_heard_of(ids[-1]), f"a client that reads is told of {ids[-1]}")
+    heard = [event["message"]["id"] for event in reader.events if event["type"] == "message.new"]
+    check(heard == [f"m-{number}" for number in range(6_000)], "a client that reads was told of each message, once and in order")
+    found = await metrics(admin)
+    resets, longest = (found["tidemark_gateway_" + name] for name in ("event_resets_total", "event_queue_entries_max"))
+    check(resets >= silent and longest <= 1_024, f"{resets} resets, {longest} events waited for one stream")
+    for stream in stopped:
+        stream.connection.resume()
+    for stream in closed:
+        stream.connection.h2.increment_flow_control_window(1 << 20, stream.number)
+        stream.connection._flush()
+    await register(cid, ["last"])
+    await all_of(stopped + closed, lambda stream: stream.has_heard_of("last"), "who reads again is told what happens from then on")
+    for stream in stopped + closed:
+        check(stream.kinds().count("stream.reset") == 1, f"{stream.user} was told {stream.kinds().count('stream.reset')} times to ask anew")
+        check(not stream.has_ended, f"the stream of {stream.user} goes on")
+    return f"{silent} streams that did not read, 6000 messages, {int(longest)} events waited at most"
+
+
+async def ending():
+    """However a stream or its connection ends, nothing of it is left; and what has not ended goes on."""
+    cid = "messaging:ends"
+    await create(cid, users[:12])
+    await metric_is("event_streams", 0, "before")
+    stays = await Stream(users[0]).open()
+    connections = [await Connection.to(port) for _ in range(4)]
+    streams = [[await Stream(user).open(connection) for user in users[1:6]] for connection in connections]
+    every = [stream for some in streams for stream in some]
+    await all_of([stays] + every, lambda stream: stream.last, "a stream begins")
+    await metric_is("event_streams", 21, "all are open")
+    reset, finished, cut, going = connections
+    for stream in streams[0]:
+        reset.h2.reset_stream(stream.number, error_code=8)
+    reset._flush()
+    await metric_is("event_streams", 16, "after RST_STREAM")
+    await ask("GET", f"/v1/channels/{cid}", connection=reset)
+    finished.transport.write_eof()
+    await metric_is("event_streams", 11, "after the client's FIN")
+    cut.cut()
+    await metric_is("event_streams", 6, "after the connection was reset")
+    # A GOAWAY of the client's says that it takes no more streams of the server's; its own go on (RFC 9113 section 6.8). python3-h2 would go on with none.
+    going.transport.write(bytes([0, 0, 8, 7] + [0] * 13))
+    await register(cid, ["after"])
+    await all_of([stays] + streams[3], lambda stream: stream.has_heard_of("after"), "who has not ended is told, after GOAWAY too")
+    going.cut()
+    stays.connection.cut()
+    await metric_is("event_streams", 0, "in the end")
+
+    async def forgotten():
+        return (await metrics(admin)).get("tidemark_gateway_event_channels") == 0
+
+    await eventually(forgotten, "channels that nobody has are forgotten")
+    return "20 streams ended by RST_STREAM, FIN, a reset connection and after GOAWAY"
+
+
+async def crowd():
+    """All come back at once to a gateway that has just begun: each is served, one after the other."""
+    cid, count, per_connection = "messaging:crowd", 2_000, 100
+    for first in range(0, len(users), 50):
+        await create(f"{cid}-{first}", users[first : first + 50])
+    await create(cid, users)
+
+    async def come(last):
+        """`last`: the ids that they had."""
+        connections = [await Connection.to(port) for _ in range(count // per_connection)]
+        streams = []
+        for number in range(count):
+            since = last[number] if last else None
+            streams.append(await Stream(users[number % len(users)], since).open(connections[number // per_connection]))
+        await all_of(streams, lambda stream: stream.last or stream.status not in (None, 200), "all are answered")
+        refused = [stream.status for stream in streams if stream.status != 200]
+        check(not refused, f"{len(refused)} streams were refused: {refused[:3]}")
+        return streams
+
+    streams = await come(None)
+    ids = [stream.last for stream in streams]
+    print("restart", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    await all_of(streams, lambda stream: stream.has_ended, "the streams of a gateway that was killed end")
+    # Meanwhile something happens that all of them missed.
+    await register(cid, ["meanwhile"])
+    streams = await come(ids)
+    await metric_is("event_openings_waiting", 0, "nobody waits")
+    await metric_is("event_streams", count, "all are there")
+    await register(cid, ["after"])
+    await all_of(streams, lambda stream: stream.has_heard_of("after"), "each is told what happens")
+    check(all(stream.has_heard_of("meanwhile") for stream in streams), "each is told what has happened")
+    check(not any("stream.reset" in stream.kinds() for stream in streams), "nobody has to ask anew")
+    return f"{count} streams came back at once"
+
+
+async def cursors():
+    """An id that is not of this store, too old or of a time to come: ask anew, then live. What is no id: refused by name."""
+    cid = "messaging:cursors"
+    await create(cid, users[:1])
+    first = await Stream(users[0]).open()
+    await all_of([first], lambda stream: stream.last, "a stream begins")
+    store, now = first.last.split("-")
+    anew = {
+        "another store's": "0" * 32 + "-" + now,
+        "8 days old": f"{store}-{int(now) - 8 * 86_400_000}",
+        "of 1970": f"{store}-0",
+        "of tomorrow": f"{store}-{int(now) + 86_400_000}",
+        "of the year 9999": f"{store}-253402300799999",
+    }
+    streams = {}
+    for what, id in anew.items():
+        streams[what] = await Stream(users[0], since=id).open()
+        streams[what + ", in the query"] = await Stream(users[0], query="?since=" + id).open()
+    streams["the id of now"] = await Stream(users[0], since=first.last).open()
+    await all_of(streams.values(), lambda stream: stream.last, "a stream begins")
+    await register(cid, ["m"])
+    await all_of(streams.values(), lambda stream: stream.has_heard_of("m"), "each is live")
+    for what, stream in streams.items():
+        resets = stream.kinds().count("stream.reset")
+        check(resets == (what != "the id of now") and "stream.reset" in stream.kinds()[:1] or not resets, f"{what}: {stream.kinds()}")
+    malformed = [
+        "x", store, store + "-", "-" + now, f"{store}-{now}x", f"{store}-{'9' * 16}", f"{store[:-1]}g-{now}", f"{store.upper()}-{now}", f"{store}--1",
+        f"{store}-1e3", "a" * 5_000,
+    ]
+    for id in malformed:
+        for header, query in ((True, ""), (False, "?since=" + id)):
+            connection = await Connection.to(port)
+            refused = Refused()
+            connection.open("/v1/events" + query, tokens[users[0]], [("last-event-id", id)] if header else [], refused)
+            await all_of([refused], lambda answer: answer.has_ended, f"{id[:60]} is answered")
+            answer = json.loads(refused.body)
+            check((refused.status, answer["code"]) == (400, "invalid_field"), f"{id[:60]} was answered {refused.status} {answer}")
+    return f"{len(streams)} streams with ids from anywhere, {2 * len(malformed)} with what is none"
+
+
+class Refused:
+    """An answer that is no stream."""
+
+    def __init__(self):
+        self.status, self.body, self.has_ended = None, b"", False
+
+    def began(self, status, headers):
+        self.status = status
+
+    def data(self, data):
+        self.body += data
+
+    def ended(self):
+        self.has_ended = True
+
+
+cases = {"never_reading": never_reading, "ending": ending, "crowd": crowd, "cursors": cursors}
+print("ok", asyncio.run(cases[sys.argv[1]]()), flush=True)

@@ -1,0 +1,197 @@
+"""A hundred clients on several gateways make pictures of their channels out of events alone, while users act, connections are cut, readers stop reading and processes are
+killed. In the end each picture has to be what the queries answer.
+
+usage: loss.py SPECIFICATION
+
+The file says, as JSON: `gateways` and `admins` (ports), `certificates` (of those gateways that speak TLS, else empty), `seed`, `seconds`, `server` (a token), `users` (name:
+token), and `way`: `disturbed`; or `control`, in which a short story is told, nothing is cut or killed, and each client of a user ignores one kind of event, which the comparison
+has to find. On standard output are lines: `kill store`, `start store`, `kill gateway 0`, `stop gateway 0` and `start gateway 0` ask whoever started this, who says `done` on standard input; the last line
+begins with `ok`.
+"""
+import asyncio, collections, json, sys, time
+from event_client import metrics, trust
+from loss_backend import CHANNELS, Story, Worker, World
+from loss_client import KINDS, Client
+
+WORKERS = 12
+
+
+def say(line):
+    print(line, flush=True)
+
+
+class Stack:
+    """The processes, by whoever started them."""
+
+    def __init__(self, world, admins):
+        self.world, self.admins, self.random = world, admins, world.generator("the processes")
+        self.queue_max = 0
+        self.told = collections.Counter()
+
+    async def order(self, line):
+        say(line)
+        answer = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        if answer.strip() != "done":
+            raise SystemExit(f"fault: {line}: {answer.strip() or 'nobody answers'}")
+
+    async def look(self, numbers):
+        for number in numbers:
+            found = await metrics(self.admins[number])
+            self.queue_max = max(self.queue_max, found.get("tidemark_gateway_event_queue_entries_max", 0))
+            for name in ("events_written", "events_conflated", "event_resets", "event_resumes"):
+                self.told[name] += int(found.get(f"tidemark_gateway_{name}_total", 0))
+
+    async def kill_some(self):
+        """One after the other, until it is over."""
+        while not self.world.is_over:
+            await asyncio.sleep(self.random.uniform(1, 6))
+            what = self.random.choice(["store", "gateway", "gateway"])
+            number, is_killed = self.random.randrange(len(self.admins)), self.random.random() < 0.75
+            down = self.random.uniform(5.5, 7) if self.random.random() < 0.1 else self.random.uniform(0, 2)
+            if self.world.calm or self.world.is_over:
+                continue
+            self.world.is_down = True
+            if what == "store":
+                await self.order("kill store")
+            else:
+                await self.look([number])
+                await self.order(f"{'kill' if is_killed else 'stop'} gateway {number}")
+                what = f"gateway {number}"
+            self.world.tally[f"{what.split()[0]}s ended"] += 1
+            await asyncio.sleep(down)
+            await self.order(f"start {what}")
+            self.world.is_down = False
+
+
+async def disturb(world, clients):
+    generated, slow = world.generator("disturbances"), set()
+    while not world.is_over:
+        await asyncio.sleep(generated.uniform(0, 0.3))
+        client = generated.choice(clients)
+        choice = generated.random()
+        if world.calm:
+            continue
+        if choice < 0.75:
+            client.cut()
+            world.tally["cuts"] += 1
+        else:
+            slow = {task for task in slow if not task.done()} | {asyncio.create_task(client.stop_reading())}
+    await asyncio.gather(*slow)
+
+
+def make_clients(world):
+    """Every user with all their channels; some of them with a second device that asks for totals, or names channels, or is spoken for by a server; servers beside them."""
+    users, clients = world.users, []
+
+    def add(viewer, token, query=None, channels=None):
+        clients.append(Client(world, len(clients), viewer, token, query or {}, channels))
+
+    for user in users:
+        add(user, world.tokens[user])
+    for user in users[:12]:
+        add(user, world.tokens[user], {"totals": "true"})
+    for user in users[12:20]:
+        mine = [cid for cid in world.cids if user in world.members[cid]]
+        if mine:
+            add(user, world.tokens[user], None, set(mine[:3]))
+    for user in users[20:24]:
+        add(user, world.server, {"user_id": user})
+    while len(clients) < 100:
+        first = len(clients) % (CHANNELS - 4)
+        add(None, world.server, None, set(world.cids[first : first + 4]))
+    return clients
+
+
+async def compare(client):
+    """What is missing in a client's picture. Totals come at most once a second, so a difference of theirs may pass."""
+    for _ in range(40):
+        differences = client.picture.differences(await client.asked())
+        if not differences or client.drops or any(not text.startswith("totals") for text in differences):
+            return differences
+        await asyncio.sleep(0.25)
+    return differences
+
+
+async def go_on(world, background, seconds):
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        await asyncio.sleep(0.2)
+        if world.failure is not None:
+            raise world.failure
+        for task in background:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise task.exception()
+
+
+async def main():
+    with open(sys.argv[1]) as file:
+        specification = json.load(file)
+    for port, certificate in zip(specification["gateways"], specification["certificates"]):
+        if certificate:
+            trust(port, certificate)
+    world = World(specification)
+    generated = world.generator("the world")
+    for cid in world.cids:
+        await world.create(cid, generated)
+    story = Story(world)
+    if world.is_control:
+        await story.begin()
+    clients = world.clients = make_clients(world)
+    background = []
+
+    def start(work):
+        background.append(asyncio.create_task(work))
+        return background[-1]
+
+    lives = [start(client.live()) for client in clients]
+    if left := await world.until(clients, lambda client: client.is_live and not client.is_asking, 60):
+        raise SystemExit(f"fault: {len(left)} streams did not begin: {left[0]}")
+    stack = Stack(world, specification["admins"])
+    if world.is_control:
+        await story.tell([client.viewer for client in clients[: len(world.users)] if client.drops == "notification.mark_unread"])
+        work = []
+    else:
+        work = [start(Worker(world, number).live()) for number in range(WORKERS)]
+        work += [start(stack.kill_some()), start(disturb(world, clients))]
+        await go_on(world, background, specification["seconds"])
+    world.is_over = True
+    world.calm += 1
+    await asyncio.gather(*work)
+    last = time.time() * 1_000
+    # Half of them come back once more: resumes are compared, and streams that were there all the time.
+    if not world.is_control:
+        for client in clients[::2]:
+            client.connection and client.connection.cut()
+    left = await world.until(clients, lambda client: client.is_live and client.through >= last and not client.is_asking, 90)
+    if left:
+        raise SystemExit(f"fault: {len(left)} streams did not come up to the last command: {left[0]}, {left[0].last}, live {left[0].is_live}")
+    await stack.look(range(len(world.gateways)))
+
+    faults, missed = [], set()
+    for start_at in range(0, len(clients), 10):
+        part = clients[start_at : start_at + 10]
+        for client, found in zip(part, await asyncio.gather(*(compare(client) for client in part))):
+            if client.drops is None:
+                faults += [f"{client}: {text}" for text in found]
+            elif found:
+                missed.add(client.drops)
+    for task in lives:
+        task.cancel()
+    say("tally " + json.dumps(dict(sorted(world.tally.items()))))
+    say("gateways " + json.dumps(dict(stack.told, queue_entries_max=int(stack.queue_max))))
+    unknown = sum(client.picture.unknown for client in clients)
+    for fault in faults[:30]:
+        say("fault: " + fault)
+    if faults:
+        raise SystemExit(f"fault: {len(faults)} differences")
+    if world.is_control:
+        if unseen := set(KINDS) - missed:
+            raise SystemExit(f"fault: nobody missed {sorted(unseen)}")
+        return say(f"ok {len(missed)} kinds of events are missed where they are ignored, and nothing else")
+    if stack.queue_max > 1_024:
+        raise SystemExit(f"fault: {stack.queue_max} events waited for one stream")
+    counts = ", ".join(f"{world.tally[name]} {name}" for name in ("events", "resumes", "cuts", "slow readers", "stores ended", "gateways ended", "stream.reset"))
+    say(f"ok {len(clients)} clients: {counts}, {unknown} marks at unknown messages")
+
+
+asyncio.run(main())

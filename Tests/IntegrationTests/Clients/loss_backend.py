@@ -1,0 +1,298 @@
+"""What the backend of the loss test does, and what it has in its own database: who is a member, which messages there are. Each command is asked again until it is
+acknowledged; what is refused by name is an answer too, as others act at the same time."""
+import asyncio, collections, random, time
+from event_client import Caller
+
+# Whether channels are deleted while clients that have them are away, who are then to be told as they resume. False: a deletion waits until all are there, and nobody
+# is disturbed until they have heard of it.
+DELETES_WHILE_CLIENTS_ARE_AWAY = True
+
+CHANNELS = 24
+# Of a worker between two commands, in seconds, on average.
+PAUSE = 0.2
+# Users who have no client, and are erased now and then.
+GHOSTS = [f"ghost-{number}" for number in range(6)]
+# What a channel is made with, in turn.
+OPTIONS = [
+    {}, {"mark_unread": "public"}, {"status_rule": "all"}, {"history": "hidden"}, {}, {"read_acks_receipts": "always"}, {"counts_visible_to": "sender"},
+    {"status_rule": 2},
+]
+# What is changed of them.
+CHANGES = [
+    {"read_events": False}, {"read_events": True}, {"delivery_events": False}, {"delivery_events": True}, {"mark_unread": "public"},
+    {"mark_unread": "private"}, {"status_rule": "all"}, {"status_rule": "any"},
+]
+
+
+class World:
+    """What the backend has in its own database: members, messages, and who acts where."""
+
+    def __init__(self, specification):
+        self.gateways, self.seed = specification["gateways"], specification["seed"]
+        self.server, self.tokens = specification["server"], specification["users"]
+        self.is_control = specification["way"] == "control"
+        self.tally = collections.Counter()
+        self.caller = Caller(self.gateways, self.generator("the backend"), self.tally)
+        self.users = sorted(self.tokens)
+        self.cids = [f"{'team' if number % 6 == 5 else 'messaging'}:room-{number}" for number in range(CHANNELS)]
+        self.members = {cid: set() for cid in self.cids}
+        # By cid and id: what was asked to be registered, its seq once that is acknowledged.
+        self.messages = {cid: {} for cid in self.cids}
+        self.acting = collections.Counter()
+        self.closing = set()
+        self.next_message = 0
+        self.is_over = False
+        self.clients = []
+        # Of a task that nobody waits for.
+        self.failure = None
+        # How many want nobody to be disturbed, and whether a process is down.
+        self.calm = 0
+        self.is_down = False
+
+    def generator(self, name):
+        """Decides the same again with the same seed, whatever others decide."""
+        return random.Random(f"{self.seed} {name}")
+
+    async def ask(self, method, path, body=None, token=None):
+        """Whatever is refused by name is an answer too: others act at the same time."""
+        status, answer = await self.caller.ask(method, path, token or self.server, body)
+        if status >= 500 or status in (400, 401, 405):
+            raise SystemExit(f"fault: {method} {path} {body} answered {status} {answer}")
+        self.tally["commands refused" if status >= 400 else "commands"] += 1
+        return status, answer
+
+    async def create(self, cid, generated):
+        members = generated.sample(self.users, generated.randrange(4, 16))
+        options = OPTIONS[self.cids.index(cid) % len(OPTIONS)]
+        status, _ = await self.ask("PUT", f"/v1/channels/{cid}", {"members": members, "options": options})
+        if status in (200, 201):
+            self.members[cid] |= set(members)
+
+    async def register(self, cid, messages):
+        for message in messages:
+            self.messages[cid][message["id"]] = dict(message, seq=None)
+        body = {"messages": [dict(message, cid=cid) for message in messages]}
+        _, answer = await self.ask("POST", "/v1/messages", body)
+        for message, result in zip(messages, answer["results"]):
+            if result["ok"]:
+                self.messages[cid][message["id"]]["seq"] = result["message"]["seq"]
+            elif result["code"] in ("store_unavailable", "store_busy", "outcome_unknown"):
+                await asyncio.sleep(0.1)
+                return await self.register(cid, messages)
+
+    def new_message(self, **fields):
+        self.next_message += 1
+        return dict({"id": f"m-{self.next_message}"}, **fields)
+
+    async def until(self, clients, holds, limit):
+        """Waits until it holds for all of them; returns those for whom it does not within the limit, in seconds."""
+        deadline = time.monotonic() + limit
+        while True:
+            left = [client for client in clients if not holds(client)]
+            if self.failure is not None:
+                raise self.failure
+            if not left or time.monotonic() > deadline:
+                return left
+            await asyncio.sleep(0.05)
+
+    async def everybody_is_there(self):
+        """Waits until no process is down and every stream is live; false: that takes too long."""
+        deadline = time.monotonic() + 20
+        while self.is_down and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        return not await self.until(self.clients, lambda client: client.is_live and not client.is_asking, 20)
+
+
+class Worker:
+    """One command after the other, each acknowledged before the next."""
+
+    def __init__(self, world, number):
+        self.world, self.random = world, world.generator(f"worker {number}")
+
+    async def live(self):
+        acts = [
+            (20, self.send), (24, self.read), (10, self.deliver), (8, self.unread), (6, self.acknowledge), (4, self.hide), (8, self.change_members),
+            (4, self.delete_message), (1, self.truncate), (3, self.change_options), (1, self.change_type), (1, self.read_all), (0.4, self.flood),
+            (0.6, self.delete_channel), (0.3, self.erase),
+        ]
+        weights, acts = zip(*acts)
+        while not self.world.is_over:
+            act = self.random.choices(acts, weights)[0]
+            cid = self.random.choice(self.world.cids)
+            if cid not in self.world.closing:
+                self.world.acting[cid] += 1
+                try:
+                    await act(cid)
+                finally:
+                    self.world.acting[cid] -= 1
+            await asyncio.sleep(self.random.uniform(0, 2 * PAUSE))
+
+    def member(self, cid):
+        return self.random.choice(sorted(self.world.members[cid] - set(GHOSTS)) or self.world.users)
+
+    def message(self, cid):
+        known = [id for id, message in self.world.messages[cid].items() if message["seq"] and "parent_id" not in message]
+        return self.random.choice(known[-20:]) if known else None
+
+    def path(self, cid, rest=""):
+        return f"/v1/channels/{cid}{rest}"
+
+    async def send(self, cid):
+        choice = self.random.random()
+        parent = self.message(cid) if choice < 0.12 else None
+        fields = {"user_id": self.member(cid)}
+        if parent:
+            fields["parent_id"] = parent
+        elif choice < 0.2:
+            fields["silent"] = True
+        elif choice < 0.4:
+            fields["receipt"] = True
+        await self.world.register(cid, [self.world.new_message(**fields) for _ in range(self.random.choice([1, 1, 1, 3]))])
+
+    async def flood(self, _):
+        """So many that who does not read is told to ask anew."""
+        cid = self.world.cids[0]
+        sender = self.world.users[0]
+        if len(self.world.messages[cid]) > 1_500:
+            await self.world.ask("POST", self.path(cid, "/truncate"), {})
+            self.world.messages[cid] = {
+                id: message for id, message in list(self.world.messages[cid].items())[-400:]
+            }
+        await self.world.register(cid, [self.world.new_message(user_id=sender) for _ in range(400)])
+        self.world.tally["floods"] += 1
+
+    async def read(self, cid):
+        user, message = self.member(cid), self.message(cid)
+        body = {"message_id": message} if message and self.random.random() < 0.6 else {}
+        await self.world.ask("POST", self.path(cid, "/read"), body, self.world.tokens[user])
+
+    async def read_all(self, _):
+        user = self.random.choice(self.world.users)
+        await self.world.ask("POST", "/v1/channels/read", {}, self.world.tokens[user])
+
+    async def deliver(self, cid):
+        user, message = self.member(cid), self.message(cid)
+        if message:
+            await self.world.ask("POST", "/v1/channels/delivered", {"latest_delivered_messages": [{"cid": cid, "id": message}]}, self.world.tokens[user])
+
+    async def unread(self, cid):
+        user, message = self.member(cid), self.message(cid)
+        if message:
+            await self.world.ask("POST", self.path(cid, "/unread"), {"message_id": message}, self.world.tokens[user])
+
+    async def acknowledge(self, cid):
+        user = self.member(cid)
+        asked = [id for id, message in self.world.messages[cid].items() if message.get("receipt")]
+        if asked:
+            ids = self.random.sample(asked[-10:], min(3, len(asked[-10:])))
+            await self.world.ask("POST", self.path(cid, "/receipts"), {"message_ids": ids}, self.world.tokens[user])
+
+    async def hide(self, _):
+        user, kind = self.random.choice(self.world.users), self.random.choice(["read_receipts", "delivery_receipts"])
+        body = {"privacy_settings": {kind: {"enabled": self.random.random() < 0.5}}}
+        await self.world.ask("PUT", f"/v1/users/{user}", body, self.world.tokens[user])
+        self.world.tally["privacy toggles"] += 1
+
+    async def change_members(self, cid):
+        members = self.world.members[cid]
+        leaving = self.random.sample(sorted(members), min(len(members), self.random.choice([0, 1, 1, 2]))) if len(members) > 4 else []
+        joining = self.random.sample(self.world.users + GHOSTS, self.random.choice([0, 1, 1, 2]))
+        status, _ = await self.world.ask("POST", self.path(cid, "/members"), {"add": joining, "remove": leaving})
+        if status == 200:
+            self.world.members[cid] = members - set(leaving) | set(joining)
+            self.world.tally["joins"] += len(joining)
+            self.world.tally["leaves"] += len(leaving)
+
+    async def delete_message(self, cid):
+        if message := self.message(cid):
+            await self.world.ask("DELETE", self.path(cid, f"/messages/{message}"))
+            self.world.tally["messages deleted"] += 1
+
+    async def truncate(self, cid):
+        if message := self.message(cid):
+            await self.world.ask("POST", self.path(cid, "/truncate"), {"before": message})
+            self.world.tally["truncations"] += 1
+
+    async def change_options(self, cid):
+        await self.world.ask("PUT", self.path(cid), {"options": self.random.choice(CHANGES)})
+
+    async def change_type(self, _):
+        await self.world.ask("PUT", "/v1/channel-types/team", self.random.choice(CHANGES))
+
+    async def erase(self, _):
+        ghost = self.random.choice(GHOSTS)
+        await self.world.ask("DELETE", f"/v1/users/{ghost}")
+        for members in self.world.members.values():
+            members.discard(ghost)
+        self.world.tally["users erased"] += 1
+
+    async def delete_channel(self, cid):
+        world = self.world
+        if world.closing or cid == world.cids[0]:
+            return
+        world.closing.add(cid)
+        try:
+            while world.acting[cid] > 1:
+                await asyncio.sleep(0.02)
+            if DELETES_WHILE_CLIENTS_ARE_AWAY:
+                await self.delete(cid)
+            else:
+                world.calm += 1
+                try:
+                    if not await world.everybody_is_there():
+                        return
+                    having = [client for client in world.clients if cid in client.picture.channels]
+                    before = {client: client.gone[cid] for client in having}
+                    await self.delete(cid)
+                    await world.until(having, lambda client: client.gone[cid] > before[client], 20)
+                finally:
+                    world.calm -= 1
+            await asyncio.sleep(self.random.uniform(0, 0.3))
+            await world.create(cid, self.random)
+        finally:
+            world.closing.discard(cid)
+
+    async def delete(self, cid):
+        await self.world.ask("DELETE", self.path(cid))
+        self.world.members[cid], self.world.messages[cid] = set(), {}
+        self.world.tally["channels deleted"] += 1
+
+
+class Story:
+    """The control's: events of every kind to everybody, each the last of its kind about what it is about, so that whoever ignores it knows something else in the end."""
+
+    HERE, GONE = "messaging:control", "messaging:gone"
+
+    def __init__(self, world):
+        self.world = world
+
+    async def begin(self):
+        for cid in (self.HERE, self.GONE):
+            await self.world.ask("PUT", f"/v1/channels/{cid}", {"members": self.world.users})
+            self.world.members[cid], self.world.messages[cid] = set(self.world.users), {}
+
+    async def tell(self, marks_unread):
+        """`marks_unread`: who marks unread in the end, where the others mark read."""
+        world, users, path = self.world, self.world.users, f"/v1/channels/{self.HERE}"
+        early = [world.new_message(user_id=users[0]) for _ in range(3)]
+        theirs = [world.new_message(user_id=user, receipt=True) for user in users]
+        await world.register(self.HERE, early + theirs)
+        newest = theirs[-1]["id"]
+        for user in users:
+            token = world.tokens[user]
+            await world.ask("POST", path + "/receipts", {"message_ids": [message["id"] for message in theirs]}, token)
+            if user == users[2]:
+                delivered = {"latest_delivered_messages": [{"cid": self.HERE, "id": newest}]}
+                await world.ask("POST", "/v1/channels/delivered", delivered, token)
+            else:
+                await world.ask("POST", path + "/read", {}, token)
+            if user in marks_unread:
+                await world.ask("POST", path + "/unread", {"message_id": theirs[5]["id"]}, token)
+        hides = {"privacy_settings": {"read_receipts": {"enabled": False}}}
+        await world.ask("PUT", f"/v1/users/{users[1]}", hides, world.tokens[users[1]])
+        await world.register(self.HERE, [world.new_message(user_id=users[0])])
+        await world.ask("DELETE", f"{path}/messages/{theirs[4]['id']}")
+        await world.ask("POST", path + "/truncate", {"before": theirs[0]["id"]})
+        await world.ask("POST", path + "/members", {"add": GHOSTS[:1], "remove": users[-1:]})
+        await world.ask("PUT", path, {"options": {"receipt_ttl": 86_400}})
+        await world.ask("DELETE", f"/v1/channels/{self.GONE}")

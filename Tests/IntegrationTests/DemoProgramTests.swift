@@ -1,0 +1,29 @@
+import Foundation
+import LocalStack
+import Testing
+
+extension RealProcesses {
+  @Suite struct DemoProgram {
+    /// Its own checks hold, and each of alice's ticks stands behind the event that changed it.
+    @Test func ticksFollowEvents() async throws {
+      let output = try await Command.run(Pair.binaries + "/tidemark", ["demo", "--speed", "0"])
+      #expect(output.status == 0 && output.error.isEmpty, "\(output)")
+      #expect(output.out.hasSuffix(" checks were as they should be.\n"), "\(output.out)")
+      let steps = [
+        "alice sent alice-1 in messaging:team", "“Shall we ship on Friday?”       sent",
+        "alice's alice-1 is delivered in messaging:team", "“Shall we ship on Friday?”       delivered to bob",
+        "alice's alice-1 is read in messaging:team",
+        "“Shall we ship on Friday?”       read by bob, delivered to carol",
+        "carol read up to bob-2 in messaging:team", "“Shall we ship on Friday?”       read by bob and carol",
+        "kill -9", "carol read up to alice-4 in messaging:team",
+        "“Then let's ship it!”            read by carol, delivered to bob",
+        "bob read up to alice-4 in messaging:team", "“Then let's ship it!”            read by bob and carol",
+      ]
+      var rest = output.out[...]
+      for step in steps {
+        guard let found = rest.range(of: step) else { throw Unexpected("no “\(step)” in\n\(output.out)") }
+        rest = rest[found.upperBound...]
+      }
+    }
+  }
+}

@@ -1,0 +1,75 @@
+import Foundation
+import LocalStack
+import Operations
+import Testing
+
+extension RealProcesses {
+  /// Streams whose clients are hostile or unlucky (`Clients/hostile_streams.py`); what concerns single frames is in `Proto/scripts/http2/events.probe`.
+  @Suite struct HostileStreams {
+    /// The gateway holds what it has to for streams that nobody reads, and no more; who reads is told everything.
+    @Test func whoNeverReadsCostsNoMoreThanTheBound() async throws {
+      try await Self.play("never_reading", users: 30) { pair, driver in
+        let memory = MemoryWatch(try await pair.gatewayProcess)
+        await memory.start()
+        let last = await driver.lines.reduce("") { $1 }
+        let grownBytes = await memory.stop()
+        #expect(grownBytes < 64 << 20, "the gateway grew by \(grownBytes >> 20) MiB")
+        return last
+      }
+    }
+
+    @Test func howeverAStreamEndsNothingIsLeftOfIt() async throws {
+      try await Self.play("ending", users: 12) { _, driver in await driver.lines.reduce("") { $1 } }
+    }
+
+    /// Two thousand come back at once to a gateway that was killed and started again.
+    @Test func allComeBackAtOnce() async throws {
+      try await Self.play("crowd", users: 200) { pair, driver in
+        var last = ""
+        for await line in driver.lines {
+          last = line
+          guard line == "restart" else { continue }
+          await pair.stack.killGateway(1)
+          try await pair.stack.startGateway(1)
+          driver.send("done")
+        }
+        return last
+      }
+    }
+
+    @Test func idsFromAnywhere() async throws {
+      try await Self.play("cursors", users: 1) { _, driver in await driver.lines.reduce("") { $1 } }
+    }
+
+    /// Plays a case of the script against the h2c gateway.
+    ///
+    /// - Parameter body: hears the script to its end, and returns its last line.
+    private static func play(
+      _ name: String,
+      users: Int,
+      _ body: (Pair, Driver) async throws -> String
+    ) async throws {
+      try await Pair.with { pair in
+        var tokens: [String: String] = [:]
+        for number in 100..<100 + users { tokens["user-\(number)"] = try await pair.token("user-\(number)") }
+        let specification: [String: Any] = [
+          "gateway": pair.h2cPort, "admin": pair.stack.plan.gateways[1].admin.port,
+          "server": pair.serverToken,
+          "users": tokens,
+        ]
+        let path = pair.directory + "/streams.json"
+        try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
+        let driver = try Driver(
+          Pair.python,
+          [Pair.client("hostile_streams.py"), name, path],
+          log: pair.directory + "/streams.log"
+        )
+        defer { driver.end() }
+        let last = try await body(pair, driver)
+        #expect(last.hasPrefix("ok "), "\(name): \(last) \(driver.errors)")
+        print(name, last)
+        for gateway in await pair.stack.gatewayProcesses { #expect(gateway.isRunning) }
+      }
+    }
+  }
+}

@@ -1,0 +1,101 @@
+import Foundation
+import LocalStack
+import Operations
+import Testing
+
+extension RealProcesses {
+  /// Events leave nothing out, whatever happens to clients, gateways and the store: pictures that are made of events alone are what the queries answer in the end. The clients
+  /// are foreign (`Clients/loss.py`), and so is what they make of events (`Clients/event_picture.py`). `TIDEMARK_SEED` has them decide the same again,
+  /// `TIDEMARK_LOSS_SECONDS` is how long they go on; `make loss-test` has them do so for five minutes.
+  @Suite struct Losses {
+    static let seconds =
+      ProcessInfo.processInfo.environment["TIDEMARK_LOSS_SECONDS"].flatMap { Int($0) } ?? 60
+
+    @Test func picturesOfEventsAreWhatQueriesAnswer() async throws {
+      try await Self.run("disturbed", seconds: Self.seconds) { tally in
+        // It is no test of quiet streams: so much is the least of a minute, on a slow machine.
+        for (what, least) in ["events": 5_000, "resumes": 100, "gateways ended": 2, "slow readers": 10] {
+          #expect(tally[what, default: 0] >= least * Self.seconds / 60, "\(what): \(tally)")
+        }
+      }
+    }
+
+    /// The control: each client ignores one kind of event, and for each kind somebody's picture is found to be wrong.
+    @Test func whatIsDroppedIsMissed() async throws {
+      try await Self.run("control", seconds: 0) { _ in }
+    }
+
+    private static func run(
+      _ way: String,
+      seconds: Int,
+      _ check: ([String: Int]) throws -> Void
+    ) async throws {
+      let seed =
+        ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { Int($0) }
+        ?? Int.random(in: 1...1_000_000)
+      print("losses, \(way): TIDEMARK_SEED=\(seed) TIDEMARK_LOSS_SECONDS=\(seconds)")
+      try await Pair.with { pair in
+        var tokens: [String: String] = [:]
+        for number in 0..<70 { tokens["user-\(number)"] = try await pair.token("user-\(number)") }
+        let specification: [String: Any] = [
+          "gateways": pair.stack.plan.gateways.map(\.listen.port),
+          "admins": pair.stack.plan.gateways.map(\.admin.port), "seed": seed, "seconds": seconds, "way": way,
+          "server": pair.serverToken, "users": tokens, "certificates": [pair.certificate, ""],
+        ]
+        let path = pair.directory + "/loss.json"
+        try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
+        let driver = try Driver(
+          Pair.python,
+          [Pair.client("loss.py"), path],
+          log: pair.directory + "/loss.log"
+        )
+        defer { driver.end() }
+        var last = ""
+        var tally: [String: Int] = [:]
+        for await line in driver.lines {
+          last = line
+          if try await obey(line, pair.stack) {
+            driver.send("done")
+          } else {
+            print(line)
+            if line.hasPrefix("tally ") {
+              tally = try JSONDecoder().decode([String: Int].self, from: Data(line.dropFirst(6).utf8))
+            }
+          }
+        }
+        #expect(last.hasPrefix("ok "), "seed \(seed): \(last) \(driver.errors)")
+        try check(tally)
+        try await expectAllRun(pair.stack)
+      }
+    }
+
+    /// What the driver asks for; false: it only says something.
+    private static func obey(_ line: String, _ stack: LocalStack) async throws -> Bool {
+      let words = line.split(separator: " ").map(String.init)
+      switch (words.first, words.dropFirst().first) {
+      case ("kill", "store"):
+        try await expectAllRun(stack)
+        await stack.killStore()
+      case ("start", "store"): try await stack.startStore()
+      case ("kill", "gateway"):
+        try await expectAllRun(stack)
+        await stack.killGateway(Int(words[2])!)
+      case ("stop", "gateway"):
+        try await expectAllRun(stack)
+        await stack.stopGateway(Int(words[2])!)
+      case ("start", "gateway"): try await stack.startGateway(Int(words[2])!)
+      default: return false
+      }
+      return true
+    }
+
+    /// Nobody has ended who was not ended by this test.
+    private static func expectAllRun(_ stack: LocalStack) async throws {
+      let store = await stack.storeProcess.map { [$0] } ?? []
+      for process in store + (await stack.gatewayProcesses) where !process.isRunning {
+        let log = (try? String(contentsOfFile: stack.files.log(of: process.name), encoding: .utf8)) ?? ""
+        throw Unexpected("\(process.name) \(await process.waitForExit()): \(log.suffix(2_000))")
+      }
+    }
+  }
+}
