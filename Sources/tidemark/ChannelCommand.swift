@@ -35,27 +35,13 @@ struct ChannelCommand: AsyncParsableCommand {
   }
 
   func run() async throws {
-    try await reportingErrors("tidemark bench channel") {
-      let executables = try place.executables()
-      let directory = place.runDirectory("channel")
-      var bench = ChannelBench()
-      bench.members = members
-      bench.moves = moves
-      bench.questions = questions
-      let configured = bench
-      let progress = ProgressLine()
-      let json = json
-      try await withInterrupts {
-        defer { progress.clear() }
-        let report = try await configured.run(
-          executables: executables,
-          directory: directory,
-          note: progress.show
-        )
-        progress.clear()
-        Terminal.print(json ? BenchPlace.document(report) : Self.table(report))
-      }
-      if !json { Terminal.print("\n\(Machine.summary)") }
+    var bench = ChannelBench()
+    bench.members = members
+    bench.moves = moves
+    bench.questions = questions
+    let configured = bench
+    try await place.measure("channel", asJSON: json, table: Self.table) {
+      try await configured.run(executables: $0, directory: $1, note: $2)
     }
   }
 

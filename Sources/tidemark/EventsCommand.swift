@@ -69,36 +69,19 @@ struct EventsCommand: AsyncParsableCommand {
   }
 
   func run() async throws {
-    try await reportingErrors("tidemark bench events") {
-      if Machine.isDebugBuild {
-        Terminal.printError("tidemark bench: this is a debug build; measure with a release build")
-      }
-      let executables = try place.executables()
-      let directory = place.runDirectory("events")
-      var bench = EventBench()
-      bench.parts = chosen ?? bench.parts
-      bench.rounds = rounds
-      bench.seconds = seconds
-      bench.rate = Double(rate)
-      bench.streams = streams
-      bench.connections = connections
-      bench.channelsEach = channels
-      bench.events = events
-      bench.marks = marks
-      let configured = bench
-      let progress = ProgressLine()
-      let json = json
-      try await withInterrupts {
-        defer { progress.clear() }
-        let report = try await configured.run(
-          executables: executables,
-          directory: directory,
-          note: progress.show
-        )
-        progress.clear()
-        Terminal.print(json ? BenchPlace.document(report) : report.markdown)
-      }
-      if !json { Terminal.print("\n\(Machine.summary)") }
+    var bench = EventBench()
+    bench.parts = chosen ?? bench.parts
+    bench.rounds = rounds
+    bench.seconds = seconds
+    bench.rate = Double(rate)
+    bench.streams = streams
+    bench.connections = connections
+    bench.channelsEach = channels
+    bench.events = events
+    bench.marks = marks
+    let configured = bench
+    try await place.measure("events", asJSON: json, table: { $0.markdown }) {
+      try await configured.run(executables: $0, directory: $1, note: $2)
     }
   }
 }

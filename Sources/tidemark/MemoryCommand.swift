@@ -43,26 +43,16 @@ struct MemoryCommand: AsyncParsableCommand {
   }
 
   func run() async throws {
-    try await reportingErrors("tidemark bench memory") {
-      let executables = try place.executables()
-      var bench = MemoryBench()
-      bench.channels = channels
-      bench.members = members
-      bench.memoryBytes = memory << 20
-      bench.seconds = seconds
-      bench.concurrency = concurrency
-      bench.exponent = exponent
-      let configured = bench
-      let run = place.runDirectory("memory")
-      let progress = ProgressLine()
-      let json = json
-      try await withInterrupts {
-        defer { progress.clear() }
-        let one = try await configured.run(executables: executables, directory: run, note: progress.show)
-        progress.clear()
-        Terminal.print(json ? BenchPlace.document(one) : Self.table(one))
-      }
-      if !json { Terminal.print("\n\(Machine.summary)") }
+    var bench = MemoryBench()
+    bench.channels = channels
+    bench.members = members
+    bench.memoryBytes = memory << 20
+    bench.seconds = seconds
+    bench.concurrency = concurrency
+    bench.exponent = exponent
+    let configured = bench
+    try await place.measure("memory", asJSON: json, table: Self.table) {
+      try await configured.run(executables: $0, directory: $1, note: $2)
     }
   }
 

@@ -45,28 +45,14 @@ struct UsersCommand: AsyncParsableCommand {
   }
 
   func run() async throws {
-    try await reportingErrors("tidemark bench users") {
-      let executables = try place.executables()
-      let directory = place.runDirectory("users")
-      var bench = UserBench()
-      bench.sizes = channelCounts ?? bench.sizes
-      bench.questions = questions
-      bench.marks = marks
-      bench.memoryBytes = memory << 20
-      let configured = bench
-      let progress = ProgressLine()
-      let json = json
-      try await withInterrupts {
-        defer { progress.clear() }
-        let report = try await configured.run(
-          executables: executables,
-          directory: directory,
-          note: progress.show
-        )
-        progress.clear()
-        Terminal.print(json ? BenchPlace.document(report) : Self.table(report))
-      }
-      if !json { Terminal.print("\n\(Machine.summary)") }
+    var bench = UserBench()
+    bench.sizes = channelCounts ?? bench.sizes
+    bench.questions = questions
+    bench.marks = marks
+    bench.memoryBytes = memory << 20
+    let configured = bench
+    try await place.measure("users", asJSON: json, table: Self.table) {
+      try await configured.run(executables: $0, directory: $1, note: $2)
     }
   }
 

@@ -177,7 +177,7 @@ struct EventStoryTests {
       told                 -> nothing
       recover
       since 5500           -> nothing
-      since 3000           -> receipt:m1=expired, new m2, receipt:m2=done, deleted m3, alice: read +read +delivered, alice:m1=sent, alice:m2=read
+      since 3000           -> receipt:m1=expired, new m2, receipt:m2=done, deleted m3, alice: read +read +delivered, alice:m2=read
       """
     )
   }
