@@ -1,0 +1,142 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Rows that are told because what their user hides has changed.
+extension EventTests {
+  @Test("a row is announced as others see it now, where anybody watches, on storage too")
+  func announced() throws {
+    let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
+    writer.post("team:a", "m1")
+    writer.read("team:a", "bob")
+    world.loop.endTurn()
+    try world.settle()
+    writer.assign(user: "bob", version: 1, flags: 1)
+    world.loop.endTurn()
+    try world.settle()
+    try world.checkpoint()
+    _ = (watcher.take(), writer.take())
+    writer.announce("bob", ["team:a", "team:b"])
+    world.loop.endTurn()
+    #expect(writer.take() == [])
+    try world.settle()
+    #expect(writer.take().last?.hasSuffix("announced") == true)
+    let told = watcher.take()
+    #expect(told.last?.hasSuffix("team:a row bob read 1 unread 0 shown 0, 1-1 sent") == true, "\(told)")
+    writer.announce("carol", ["team:b"])
+    world.loop.endTurn()
+    #expect(writer.take().last?.hasSuffix("announced") == true && watcher.take() == [])
+  }
+
+  @Test(
+    "whoever was told up to a time between a change of settings and its announcement is told as they come back"
+  )
+  func announcedInAGap() throws {
+    let (world, writer, watcher) = try watchedWorld()
+    writer.post("team:a", "m1")
+    writer.read("team:a", "bob")
+    world.loop.endTurn()
+    try world.settle()
+    world.pass(100)
+    writer.assign(user: "bob", version: 1, flags: 1)
+    world.loop.endTurn()
+    try world.settle()
+    world.pass(100)
+    _ = watcher.take()
+    writer.announce("bob", ["team:a"])
+    world.loop.endTurn()
+    try world.settle()
+    #expect(watcher.take().contains { $0.contains("row bob read 1 unread 0 shown 0") })
+    let back = world.connect(session: 3)
+    back.subscribe(["team:a"], since: 1_150)
+    world.loop.endTurn()
+    #expect(back.take().last?.contains("row bob read 1 unread 0 shown 0") == true)
+    world.pass(10)
+    back.subscribe(["team:a"], since: 1_201)
+    world.loop.endTurn()
+    #expect(back.take() == ["2 subscribed through 1210"])
+  }
+
+  @Test("until a user's row is announced everywhere, not all is told")
+  func announcementHoldsBack() throws {
+    let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
+    writer.post("team:a", "m1")
+    world.loop.endTurn()
+    try world.settle()
+    writer.assign(user: "bob", version: 1, flags: 1)
+    world.loop.endTurn()
+    try world.settle()
+    try world.checkpoint()
+    _ = watcher.take()
+    world.pass(10)
+    let announcedAt = world.clock
+    writer.announce("bob", ["team:a"])
+    world.loop.endTurn()
+    try world.persistAll()
+    world.pass(1_000)
+    world.loop.tick()
+    world.loop.endTurn()
+    let early = watcher.take()
+    #expect(early.last == "events through \(announcedAt - 1)" && early.count == 1, "\(early)")
+    try world.settle()
+    world.pass(1_000)
+    world.loop.tick()
+    world.loop.endTurn()
+    #expect(watcher.take().last == "events through \(announcedAt + 2_000)")
+  }
+
+  @Test("who was away between the taking of a setting and its announcement is told when they come back")
+  func announcedMeanwhile() throws {
+    let (world, writer) = try settledWorld()
+    writer.post("team:a", "m1", by: "alice")
+    writer.read("team:a", "bob")
+    world.loop.endTurn()
+    try world.settle()
+    world.pass(10)
+    writer.assign(user: "bob", version: 1, flags: 1)
+    world.loop.endTurn()
+    try world.settle()
+    // Up to 1,020 all was told to somebody who has gone since: nobody watches any more.
+    world.pass(20)
+    writer.announce("bob", ["team:a"])
+    world.loop.endTurn()
+    try world.settle()
+    // Announced once more, as after a loss, and settled.
+    writer.send(.settle, "bob") { payload in
+      payload.writeInteger(UInt8(1))
+      payload.writeVarint(UInt64(1))
+    }
+    writer.announce("bob", ["team:a"])
+    world.loop.endTurn()
+    try world.settle()
+    #expect(
+      writer.take().suffix(3).map { $0.drop { $0 != " " } } == [" announced", " settled", " announced"]
+    )
+    func check(_ world: EngineWorld) throws {
+      let watcher = world.connect(session: 2)
+      watcher.subscribe(["team:a"], since: 1_020)
+      watcher.send(.listUnsettled, nil)
+      world.pass(10)
+      world.loop.endTurn()
+      try world.answerLoads()
+      let told = watcher.take()
+      #expect(
+        told.contains { $0.hasSuffix("team:a row bob read 1 unread 0 shown 0, 1-1 sent") },
+        "\(told)"
+      )
+      #expect(told.contains("2 unsettled types [] users []"))
+    }
+    world.pass(10)
+    try check(world)
+    let late = world.connect(session: 3)
+    late.subscribe(["team:a"], since: 1_031)
+    world.loop.endTurn()
+    #expect(late.take().last?.contains("row") == false)
+    let again = try EngineWorld(world.storage)
+    again.clock = world.clock
+    again.pass(0)
+    try check(again)
+  }
+}

@@ -1,0 +1,189 @@
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// How far all is told, of shards that are idle, of large channels, and of what time alone brings.
+extension EventTests {
+  // MARK: How far all is told
+
+  @Test("an idle shard says about once a second that all is told; one with a commit on its way waits for it")
+  func through() throws {
+    let (world, writer, watcher) = try watchedWorld()
+    for _ in 0..<20 {
+      world.pass(100)
+      world.loop.tick()
+      try world.persistAll()
+    }
+    #expect(watcher.take() == ["events through 1900", "events through 2800"])
+    writer.post("team:a", "m1")
+    world.loop.endTurn()
+    world.pass(5_000)
+    world.loop.tick()
+    #expect(watcher.take() == [])
+    try world.persist()
+    #expect(watcher.take().first == "events through 3000: team:a new m1 1")
+  }
+
+  @Test(
+    "an idle shard logs its time now and then; a time that it only told counts as the one that it had logged"
+  )
+  func unlogged() throws {
+    let (world, _, watcher) = try watchedWorld()
+    for _ in 0..<4 {
+      world.pass(1_000)
+      world.loop.tick()
+      #expect(world.commits.isEmpty)
+    }
+    #expect(watcher.take().last == "events through 5000")
+    // It starts again, with the clock put back behind what it has told.
+    let again = try EngineWorld(world.storage)
+    again.clock = 3_000
+    again.pass(0)
+    let other = again.connect(session: 3)
+    other.post("team:a", "m1")
+    again.loop.endTurn()
+    try again.answerLoads()
+    try again.persistAll()
+    again.pass(10_000)
+    other.subscribe(["team:a"], since: 5_000)
+    other.subscribe(["team:a"], since: 11_001)
+    again.loop.endTurn()
+    let told = other.take()
+    #expect(told.contains { $0.hasPrefix("2 subscribed") && $0.contains("new m1 1") }, "\(told)")
+    #expect(told.contains { $0.hasPrefix("3 subscribed") && !$0.contains("new m1 1") }, "\(told)")
+    // One that goes on logs its time, and tells no more than that allows.
+    world.pass(1_000)
+    world.loop.tick()
+    #expect(world.commits.count == 1 && watcher.take() == [])
+    try world.persistAll()
+    #expect(watcher.take() == ["events through 6000"])
+    world.pass(60_000)
+    watcher.subscribe(["team:b"])
+    world.loop.endTurn()
+    #expect(watcher.take() == ["2 subscribed through 16000"])
+    world.loop.tick()
+    try world.persistAll()
+    #expect(watcher.take() == ["events through 66000"])
+  }
+
+  @Test(
+    "in a large channel rows are told once per interval, stay in memory until then, and hold back how far all is told; messages are told at once"
+  )
+  func interval() throws {
+    let (world, writer, watcher) = try watchedWorld { $0.eventIntervalMembers = 1 }
+    func after(_ milliseconds: Int64, _ ask: () -> Void) throws {
+      world.pass(milliseconds)
+      ask()
+      world.loop.endTurn()
+      try world.persist()
+    }
+    try after(300) { writer.post("team:a", "m1") }
+    #expect(watcher.take() == ["events through 1300: team:a new m1 1"])
+    try after(300) { writer.post("team:a", "m2") }
+    #expect(watcher.take() == ["events through 1599: team:a new m2 2"])
+    try after(100) { writer.read("team:a", "bob", "m1") }
+    try after(200) { writer.read("team:a", "bob", "m2") }
+    world.loop.tick()
+    #expect(watcher.take() == [])
+    try after(100) { writer.change("team:a", add: ["carol"]) }
+    #expect(watcher.take() == ["events through 1599: team:a +carol of 3 at 2"])
+    world.pass(500)
+    world.loop.tick()
+    #expect(watcher.take() == ["events through 2500: team:a row bob read 2 unread 0 shown 2, 1-2 read"])
+    // What came within the interval holds back what a small channel's frame says.
+    try after(300) { writer.read("team:a", "alice", "m2") }
+    writer.put("team:small")
+    world.loop.endTurn()
+    try world.settle()
+    #expect(watcher.take() == [])
+    world.pass(1_000)
+    world.loop.tick()
+    try world.persistAll()
+    #expect(watcher.take() == ["events through 3800: team:a row alice read 2 unread 0 shown 2"])
+  }
+
+  // MARK: Receipts that expire
+
+  private func setReceiptTTL(_ seconds: UInt32, _ world: EngineWorld, _ writer: Gateway) throws {
+    var patch = OptionPatch()
+    patch.receiptTTL = .value(seconds)
+    writer.send(.patchChannelType, "team") { $0.writeOptionPatch(patch) }
+    world.loop.endTurn()
+    try world.settle()
+  }
+
+  @Test("a receipt that expires is told when its time is durable; how far all is told waits for it")
+  func expiry() throws {
+    let (world, writer, watcher) = try watchedWorld()
+    try setReceiptTTL(10, world, writer)
+    writer.post("team:a", "m1", by: "alice", flags: 2)
+    writer.post("team:a", "done", by: "alice", flags: 2)
+    writer.acknowledge("team:a", "bob", ["done"])
+    world.loop.endTurn()
+    try world.settle()
+    world.pass(9_999)
+    world.loop.tick()
+    try world.persistAll()
+    #expect(watcher.take().last == "events through 10999")
+    world.pass(1)
+    writer.post("team:a", "m2")
+    world.loop.endTurn()
+    try world.persist()
+    #expect(watcher.take() == ["events through 10999: team:a new m2 3"])
+    world.loop.tick()
+    #expect(watcher.take() == [])
+    try world.persist()
+    #expect(watcher.take() == ["events through 11000: team:a receipt m1 expired by : "])
+    world.loop.tick()
+    try world.persistAll()
+    #expect(watcher.take() == [])
+  }
+
+  @Test("who comes back is told what has expired, once a shard that starts again cannot take it back")
+  func expiryMeanwhile() throws {
+    let (world, writer) = try settledWorld()
+    try setReceiptTTL(10, world, writer)
+    writer.post("team:a", "m1", by: "alice", flags: 2)
+    world.loop.endTurn()
+    try world.settle()
+    world.pass(20_000)
+    let watcher = world.connect(session: 2)
+    for since in [11_000, 11_001] as [Int64] { watcher.subscribe(["team:a"], since: since) }
+    world.loop.endTurn()
+    #expect(watcher.take().map { $0.prefix { $0 != " " } } == ["2"])
+    try world.persist()
+    #expect(
+      watcher.take().contains { $0.hasPrefix("1 ") && $0.hasSuffix(": team:a receipt m1 expired by : ") }
+    )
+    // The clock is put back: the answer holds.
+    let again = try EngineWorld(world.storage)
+    again.pass(0)
+    let other = again.connect(session: 3)
+    other.subscribe(["team:a"], since: 11_000)
+    again.loop.endTurn()
+    try again.answerLoads()
+    #expect(other.take().last?.hasSuffix(": team:a receipt m1 expired by : ") == true)
+  }
+
+  @Test("a watched channel that has left memory is read when one of its receipts expires")
+  func expiryCold() throws {
+    let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
+    try setReceiptTTL(1_000, world, writer)
+    writer.post("team:a", "m1", by: "alice", flags: 2)
+    world.loop.endTurn()
+    try world.settle()
+    let expiry = world.clock + 1_000_000
+    try world.checkpoint()
+    #expect(world.loop.gauges.loadedChannels == 0)
+    _ = watcher.take()
+    world.pass(expiry - world.clock + 5)
+    world.loop.tick()
+    #expect(!world.loads.isEmpty)
+    #expect(watcher.take().allSatisfy { $0 == "events through \(expiry - 1)" })
+    try world.answerLoads()
+    #expect(watcher.take() == [])
+    try world.persistAll()
+    #expect(watcher.take().last == "events through \(expiry + 5): team:a receipt m1 expired by : ")
+  }
+}

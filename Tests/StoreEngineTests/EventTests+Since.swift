@@ -1,0 +1,360 @@
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// What has changed since a time, as it is told to those who come back.
+extension EventTests {
+  @Test("a subscription tells what has changed since then, and leaves when that is durable")
+  func since() throws {
+    let (world, writer) = try settledWorld()
+    let watcher = world.connect(session: 2)
+    writer.post("team:a", "m1")
+    world.loop.endTurn()
+    try world.persistAll()
+    world.pass(100)
+    writer.post("team:a", "m2", by: "bob")
+    world.loop.endTurn()
+    watcher.subscribe(["team:a"], since: 1_100)
+    world.loop.endTurn()
+    #expect(watcher.take() == [])
+    try world.persist()
+    #expect(
+      watcher.take() == [
+        "1 subscribed through 1000: team:a new m2 2, row bob read 2 unread 0 shown 2, 1-1 read, 2-2 sent"
+      ]
+    )
+    world.pass(10)
+    watcher.subscribe(["team:a"], since: 1_101)
+    world.loop.endTurn()
+    #expect(watcher.take() == ["2 subscribed through 1110"])
+  }
+
+  @Test("what is on storage is read, what does not exist is gone, and what moved meanwhile is told as it is")
+  func sinceCold() throws {
+    let world = try EngineWorld { $0.residentBytesMax = 1 }
+    let writer = world.connect()
+    writer.put("team:a", ["alice"])
+    writer.put("team:b", ["alice"])
+    world.loop.endTurn()
+    try world.settle()
+    writer.post("team:a", "m1")
+    writer.post("team:b", "n1")
+    world.loop.endTurn()
+    try world.settle()
+    try world.checkpoint()
+    let watcher = world.connect(session: 2)
+    watcher.subscribe(["team:a", "team:b", "team:never"], since: 1_000)
+    world.loop.endTurn()
+    #expect(!world.loads.isEmpty && watcher.take() == [])
+    try world.answerLoad(.cid(Array("team:a".utf8)))
+    writer.post("team:a", "m2")
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.settle()
+    let told = watcher.take()
+    #expect(
+      told.contains {
+        $0.hasSuffix(
+          "team:b gone, updated of 1, new n1 1, +alice of 1 at 0; team:never gone; team:a gone, updated of 1, new m1 1, +alice of 1 at 0, new m2 2"
+        )
+      },
+      "\(told)"
+    )
+  }
+
+  @Test("of a channel that was made anew it is told that the one before is gone, and then how it is")
+  func sinceMadeAnew() throws {
+    let (world, writer) = try settledWorld()
+    writer.post("team:a", "m1")
+    world.pass(10)
+    writer.end("team:a")
+    world.pass(10)
+    writer.put("team:a", ["bob"])
+    writer.post("team:a", "n1")
+    writer.put("team:empty")
+    world.loop.endTurn()
+    try world.settle()
+    let watcher = world.connect(session: 2)
+    for since in [1_010, 1_020, 1_021] as [Int64] {
+      watcher.subscribe(["team:a", "team:empty"], since: since)
+      world.loop.endTurn()
+    }
+    let told = "team:a gone, updated of 1, new n1 1, +bob of 1 at 0; team:empty gone, updated of 0"
+    world.pass(1)
+    watcher.subscribe(["team:a", "team:empty"], since: 1_021)
+    world.loop.endTurn()
+    #expect(
+      watcher.take() == [
+        "1 subscribed through 1020: \(told)", "2 subscribed through 1020: \(told)",
+        "3 subscribed through 1020 not complete", "4 subscribed through 1021",
+      ]
+    )
+  }
+
+  @Test("a deletion that goes on over many turns is told when it begins, to who comes while it goes on too")
+  func endings() throws {
+    let world = try EngineWorld { $0.changesPerTurn = 10 }
+    let writer = world.connect()
+    writer.put("team:a", (0..<45).map { "user\($0)" })
+    world.loop.endTurn()
+    try world.settle()
+    let watcher = world.connect(session: 2)
+    watcher.subscribe(["team:a"])
+    world.pass(10)
+    world.loop.endTurn()
+    _ = watcher.take()
+    writer.end("team:a")
+    world.loop.endTurn()
+    try world.persistAll()
+    #expect(watcher.take() == ["events through 1010: team:a gone"] && world.slices == 1)
+    let late = world.connect(session: 3)
+    world.pass(10)
+    late.subscribe(["team:a"], since: 1_011)
+    world.loop.endTurn()
+    #expect(late.take().last?.hasSuffix(": team:a gone") == true)
+    try world.settle()
+    #expect(watcher.take().allSatisfy { !$0.contains("gone") })
+    // All of them were told at the same time, whenever their part of it was done: who had not heard of it finds it.
+    writer.list("user44", flags: 2, since: 1_010)
+    writer.list("user0", flags: 2, since: 1_010)
+    world.loop.endTurn()
+    #expect(writer.take().suffix(2).allSatisfy { $0.contains("team:a (deleted 10") })
+  }
+
+  @Test("too much, too long ago, or ahead of the shard's time: not complete, and watched all the same")
+  func incomplete() throws {
+    let (world, writer) = try settledWorld()
+    let watcher = world.connect(session: 2)
+    for number in 1...1_025 { writer.post("team:a", "m\(number)") }
+    world.loop.endTurn()
+    try world.persistAll()
+    world.pass(8 * 86_400_000)
+    for since in [world.clock - 7 * 86_400_000 - 1, world.clock + 1] {
+      watcher.subscribe(["team:a"], since: since)
+      world.loop.endTurn()
+      #expect(watcher.take().last?.hasSuffix("not complete") == true)
+    }
+    writer.post("team:a", "late")
+    world.loop.endTurn()
+    try world.persistAll()
+    _ = watcher.take()
+    watcher.subscribe(["team:a"], since: world.clock - 7 * 86_400_000)
+    world.loop.endTurn()
+    #expect(
+      watcher.take().last?.hasSuffix("subscribed through \(world.clock): team:a new late 1026") == true
+    )
+    world.pass(-86_400_000 * 2)
+    #expect(world.loop.gauges.subscriptions == 1)
+    let (other, many) = try settledWorld()
+    for number in 1...1_025 { many.post("team:a", "m\(number)") }
+    other.loop.endTurn()
+    try other.persistAll()
+    _ = many.take()
+    many.subscribe(["team:a"], since: 1_000)
+    other.loop.endTurn()
+    #expect(many.take().last?.hasSuffix("not complete") == true)
+  }
+
+  @Test(
+    "many channels are looked at over several turns; one in which something happens between them is told as it is"
+  )
+  func slices() throws {
+    let world = try EngineWorld {
+      $0.sliceRows = 64
+      $0.shortRows = 64
+    }
+    let writer = world.connect()
+    let cids = (0..<5).map { "team:c\($0)" }
+    for cid in cids { writer.put(cid, ["alice"]) }
+    world.loop.endTurn()
+    try world.settle()
+    world.pass(10)
+    for cid in cids { writer.post(cid, "m1") }
+    world.loop.endTurn()
+    try world.settle()
+    let watcher = world.connect(session: 2)
+    watcher.subscribe(cids, since: 1_010)
+    world.loop.endTurn()
+    #expect(world.slices == 1 && watcher.take() == [])
+    writer.post("team:c0", "m2")
+    world.loop.endTurn()
+    try world.settle()
+    #expect(
+      watcher.take() == [
+        "events through 1010: team:c0 new m2 2",
+        "1 subscribed through 1010: team:c1 new m1 1; team:c2 new m1 1; team:c3 new m1 1; team:c4 new m1 1; team:c0 new m1 1, new m2 2",
+      ]
+    )
+    watcher.subscribe(cids, since: 1_010)
+    world.loop.endTurn()
+    world.loop.close(watcher.lane)
+    try world.settle()
+    #expect(watcher.take() == [] && !world.loop.isBusy)
+  }
+
+  @Test(
+    "a connection watches so many channels and users; one more is refused, and nothing of that request is done"
+  )
+  func limit() throws {
+    let world = try EngineWorld { $0.subscriptionsMax = 3 }
+    let gateway = world.connect()
+    gateway.subscribe(["team:a"])
+    gateway.subscribe(["team:b", "team:c", "team:d"])
+    gateway.subscribe(user: "alice")
+    gateway.subscribe(["team:b"])
+    gateway.subscribe(user: "bob")
+    gateway.unsubscribe(["team:a", "team:a"])
+    gateway.subscribe(user: "bob")
+    world.loop.endTurn()
+    #expect(
+      gateway.take() == [
+        "1 subscribed through 1000", "2 limit_reached", "3 user subscribed through 1000",
+        "4 subscribed through 1000", "5 limit_reached", "6 unsubscribed", "7 user subscribed through 1000",
+      ]
+    )
+    #expect(world.loop.gauges.subscriptions == 3)
+  }
+
+  @Test(
+    "a channel that cannot be read refuses what has changed; what another request relies on is watched all the same"
+  )
+  func unreadable() throws {
+    let (world, _) = try settledWorld { $0.residentBytesMax = 1 }
+    try world.checkpoint()
+    let watcher = world.connect(session: 2)
+    watcher.subscribe(["team:a", "team:b"], since: 1_000)
+    watcher.subscribe(["team:b"])
+    world.loop.endTurn()
+    _ = watcher.take()
+    try world.answerLoad(failing: true)
+    #expect(watcher.take() == ["1 unavailable"])
+    try world.answerLoads()
+    #expect(watcher.take() == [])
+    watcher.put("team:b", ["carol"])
+    world.loop.endTurn()
+    try world.settle()
+    #expect(watcher.take().last?.hasSuffix("team:b updated of 1, +carol of 1 at 0") == true)
+    watcher.unsubscribe(["team:a", "team:b"])
+    world.loop.endTurn()
+    #expect(world.loop.gauges.subscriptions == 0)
+  }
+
+  @Test("a channel that takes more than a turn has room for is looked at once, however busy it is")
+  func busy() throws {
+    let (world, writer) = try settledWorld {
+      $0.sliceRows = 64
+      $0.shortRows = 64
+    }
+    let watcher = world.connect(session: 2)
+    writer.post("team:a", "m1")
+    watcher.subscribe(["team:a"], since: 1_000)
+    world.loop.endTurn()
+    try world.persist()
+    #expect(watcher.take().contains { $0.hasPrefix("1 subscribed") } && world.slices == 0)
+  }
+
+  @Test(
+    "messages whose statuses may have changed count towards a turn like rows, and where they are too many it is not complete"
+  )
+  func statuses() throws {
+    let world = try EngineWorld {
+      $0.sliceRows = 360
+      $0.shortRows = 360
+      $0.walkStatusesMax = 300
+    }
+    let writer = world.connect()
+    let cids = ["team:a", "team:b"]
+    for cid in cids {
+      writer.put(cid, ["alice", "bob"])
+      for number in 1...300 { writer.post(cid, "m\(number)") }
+    }
+    world.loop.endTurn()
+    try world.settle()
+    world.pass(10)
+    for cid in cids { writer.read(cid, "bob", "m300") }
+    world.loop.endTurn()
+    try world.settle()
+    let watcher = world.connect(session: 2)
+    watcher.subscribe(cids, since: 1_010)
+    world.loop.endTurn()
+    #expect(watcher.take() == [] && world.slices == 1)
+    try world.settle()
+    let told = cids.map { "\($0) row bob read 300 unread 0 shown 300, 1-300 read" }.joined(separator: "; ")
+    #expect(watcher.take() == ["1 subscribed through 1010: \(told)"])
+    world.pass(10)
+    writer.post("team:a", "m301")
+    writer.read("team:a", "bob", "m301")
+    writer.post("team:b", "m301")
+    world.loop.endTurn()
+    try world.settle()
+    watcher.subscribe(["team:a"], since: 1_020)
+    watcher.subscribe(["team:a"], since: 1_010)
+    world.loop.endTurn()
+    try world.settle()
+    let after = watcher.take()
+    #expect(
+      after.contains { $0.hasPrefix("2 subscribed") && $0.hasSuffix("shown 301, 301-301 read") },
+      "\(after)"
+    )
+    #expect(after.contains { $0.hasPrefix("3 subscribed") && $0.hasSuffix("not complete") })
+  }
+
+  @Test("what has changed in channels that are others in every turn is not looked for without end")
+  func late() throws {
+    let world = try EngineWorld {
+      $0.sliceRows = 64
+      $0.shortRows = 64
+    }
+    let writer = world.connect()
+    let cids = ["team:a", "team:b"]
+    for cid in cids { writer.put(cid, ["alice"]) }
+    world.loop.endTurn()
+    try world.settle()
+    let watcher = world.connect(session: 2)
+    watcher.subscribe(cids, since: 1_000)
+    world.loop.endTurn()
+    for number in 1...11 {
+      #expect(world.slices == 1 && !watcher.take().contains { $0.hasPrefix("1 ") })
+      world.pass(1_000)
+      for cid in cids { writer.post(cid, "m\(number)") }
+      world.loop.endTurn()
+      try world.persistAll()
+      world.slice()
+    }
+    #expect(watcher.take().contains("1 busy") && world.slices == 0)
+    writer.post("team:b", "n1")
+    world.loop.endTurn()
+    try world.persistAll()
+    #expect(watcher.take().last?.contains("team:b new n1") == true)
+  }
+
+  @Test("what does not fit is refused by name, and nothing of it is done")
+  func refusals() throws {
+    let world = try EngineWorld(shards: [0, 1], of: 2)
+    let gateway = world.connect()
+    let cids = ["team:a", "team:b", "team:c", "team:d"]
+    let home = { (cid: String) in ShardID.owning(Array(cid.utf8).span.bytes, count: 2).rawValue }
+    let mine = cids.first { home($0) == 0 }!
+    let other = cids.first { home($0) == 1 }!
+    gateway.subscribe([])
+    gateway.subscribe([mine, other])
+    gateway.subscribe([mine, "no cid"])
+    gateway.subscribe(Array(repeating: mine, count: 1_025))
+    gateway.unsubscribe([other])
+    gateway.announce("alice", [other])
+    gateway.announce("no user!", [mine])
+    gateway.subscribe(user: "no user!")
+    gateway.subscribe(user: "alice", on: 2)
+    let users = ["alice", "bob", "carol", "dave"]
+    gateway.subscribe(user: users.first { home($0) == 1 }!)
+    world.loop.endTurn()
+    #expect(
+      gateway.take() == [
+        "1 invalid_field", "2 wrong_shard", "3 invalid_field", "4 invalid_field", "5 wrong_shard",
+        "6 wrong_shard", "7 invalid_field", "8 invalid_field", "9 invalid_field", "10 wrong_shard",
+      ]
+    )
+    #expect(world.loop.gauges.subscriptions == 0)
+  }
+}
