@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the golden vectors of the frame protocol, from frames.md alone.
+"""Writes the golden vectors of the frame protocol, from frames.md alone, and of tickets, from tickets.md.
 
 This encoder shares nothing with the Swift code, so that a mistake has to be made twice to go unseen. Python's standard
 library only; the hashes come from the foreign tool xxhsum (Debian package xxhash).
@@ -8,6 +8,9 @@ library only; the hashes come from the foreign tool xxhsum (Debian package xxhas
     ./generate.py --check    exits 1 if one of them is not what it would write
 """
 
+import base64
+import hashlib
+import hmac
 import json
 import pathlib
 import subprocess
@@ -195,9 +198,16 @@ KINDS = {
     "get_channel": 0x20, "read_state": 0x21, "statuses": 0x22, "get_channel_type": 0x23, "list_channel_types": 0x24,
     "get_user": 0x25, "list_unsettled": 0x26, "list_members": 0x27, "member_statuses": 0x28,
     "list_channels": 0x29, "unread_counts": 0x2A, "purge": 0x2B, "rebuild_index": 0x2C,
+    "ticket_place": 0x2D, "webhook_known": 0x2E,
     "subscribe": 0x30, "unsubscribe": 0x31, "subscribe_user": 0x32, "announce_row": 0x33,
+    "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
+
+
+def xxh64(data):
+    out = subprocess.run(["xxhsum", "-H1", "-"], input=data, capture_output=True, check=True).stdout
+    return out.split()[0].decode()
 
 
 def header(length, kind, flags=0, shard=0, correlation=0):
@@ -265,6 +275,16 @@ def messages(*ids):
     return many("messages", [[string("message", id)] for id in ids])
 
 
+def place(channel_number, row_number, parent, sequence, user, message_id, cid=CID):
+    return [number("channel", channel_number), number("row", row_number), opt("parent", parent),
+            number("sequence", sequence), raw("check", xxh64(b"\0".join(t.encode() for t in (cid, user, message_id))))]
+
+
+def delivery(moved, sent, delivered, cid="", user="", message_id=""):
+    return [byte("moved", moved), time("sent", sent), time("delivered", delivered), string("cid", cid),
+            string("user", user), string("message", message_id)]
+
+
 def viewed(viewer, message_id, flags=0):
     return request(CID, None, number("viewer_flags", flags), string("viewer", viewer), string("message", message_id))
 
@@ -309,8 +329,9 @@ def named(prefix, fields):
     return [[prefix + name, notation, value] for name, notation, value in fields]
 
 
-def row_event(own, shown, when, own_row, shown_row=None, thread=""):
-    fields = [byte("event", 1), string("thread", thread), byte("own", own), byte("shown", shown), time("time", when)]
+def row_event(own, shown, when, own_row, shown_row=None, thread="", unread_in_channel=None):
+    fields = [byte("event", 1), string("thread", thread), byte("own", own), byte("shown", shown), time("time", when),
+              opt("unread_in_channel", unread_in_channel)]
     return fields + own_row + ([] if shown_row is None else named("shown_", shown_row))
 
 
@@ -570,6 +591,42 @@ FRAMES = [
           name="get_user: for a token of that second"),
     frame("list_unsettled", [], correlation=25, issued=1, name="list_unsettled: nothing but the second"),
 
+    # Push.
+    frame("ticket_place", request(CID, None, string("user", "alice"), string("message", "m-42")), shard=11,
+          correlation=29),
+    frame("ticket_place_reply", place(7, 0, None, 42, "alice", "m-42"), shard=11, correlation=29),
+    frame("ticket_place_reply", place(2**64 - 1, 16777215, 2**32 - 1, 2**32 - 1, "a" * 128, "m" * 128,
+                                      "t" * 64 + ":" + "c" * 128),
+          correlation=29, name="ticket_place_reply: of a reply, everything as large as it can be"),
+    frame("acknowledge_push", request(
+        CID, 39, string("user", "alice"), string("message", "m-42"), time("acked", T0), number("flags", 1)), shard=11,
+        correlation=30),
+    frame("acknowledge_push", request(
+        CID, 40, string("user", "alice"), string("message", "m-42"), time("acked", 0), number("flags", 0)), flags=1,
+        correlation=30, issued=1_700_000_000, name="acknowledge_push: now, a resend, for a token"),
+    frame("acknowledge_push_reply", delivery(1, T0, T0 + 750), correlation=30),
+    frame("acknowledge_push_reply", delivery(1, T0, T0 + 750, CID, "alice", "m-42"), correlation=30,
+          name="acknowledge_push_reply: with names"),
+    frame("acknowledge_push_reply", delivery(0, T0, 0), correlation=30,
+          name="acknowledge_push_reply: a thread that they are not in"),
+    frame("redeem_ticket", [number("counter", 41)] + place(7, 0, None, 42, "alice", "m-42") + [time("acked", 0)],
+          shard=11, correlation=31),
+    frame("redeem_ticket", [number("counter", 42)] + place(7, 300, 42, 1, "bob@example.org", "r-1") + [time("acked", T0)],
+          flags=1, correlation=31, name="redeem_ticket: of a reply, acknowledged before, a resend"),
+    frame("redeem_ticket_reply", delivery(1, T0, T0 + 750, CID, "alice", "m-42"), correlation=31),
+    frame("redeem_ticket_reply", delivery(0, 1, 2**63 - 1, "t" * 64 + ":" + "c" * 128, "a" * 128, "m" * 128),
+          correlation=31, name="redeem_ticket_reply: known, the longest names"),
+    frame("webhook_known", [string("key", "relay/msg_2b5Yz")], shard=3, correlation=32),
+    frame("webhook_known_reply", [byte("known", 1)], correlation=32),
+    frame("webhook_known_reply", [byte("known", 0)], correlation=32, name="webhook_known_reply: not known"),
+    frame("note_webhook", [string("key", "k" * 256), number("counter", 43), time("until", T0 + 600_000)], shard=3,
+          correlation=33),
+    frame("note_webhook_reply", [byte("noted", 1)], correlation=33),
+    frame("note_webhook_reply", [byte("noted", 0)], correlation=33, name="note_webhook_reply: it was known"),
+    frame("present_ticket", [number("counter", 44), string("ticket", "t" * 160), time("acked", T0), number("flags", 1)],
+          correlation=34),
+    frame("present_ticket_reply", delivery(1, T0, T0 + 750, CID, "alice", "m-42"), correlation=34),
+
     # Threads: the parent message stands behind the fields, before the second of the token.
     frame("register_message", request(
         CID, 30, string("message", "m-7"), string("user", "bob"), time("created", T0), number("flags", 0)),
@@ -692,6 +749,7 @@ FRAMES = [
             row_event(1, 1, T0 + 7, BOB_OWN, BOB_SHOWN),
             row_event(2, 0, T0 + 7, row("carol", (T0, "m-1", 1), own=(41, "m-2", 7))),
             row_event(0, 2, T0 + 7, BOB_OWN, BOB_SHOWN, thread="m-1"),
+            row_event(1, 1, T0 + 8, BOB_OWN, BOB_SHOWN, thread="m-1", unread_in_channel=3),
             row_event(3, 7, T0 + 8, BOB_OWN, row("bob")),
             row_event(1, 9, T0 + 8, BOB_OWN, BOB_SHOWN),
             row_event(0, 15, T0 + 8, row("a" * 128, (2**63 - 1, "m" * 128, 2**32 - 1), (2**63 - 1, "m" * 128, 2**32 - 1),
@@ -725,7 +783,7 @@ FRAMES = [
     for code, name in [
         (37, "token_revoked"), (38, "order_not_available"), (39, "counts_not_visible"), (40, "receipt_not_requested"),
         (41, "own_message"), (42, "receipt_expired"), (43, "not_expected"), (44, "invalid_cursor"),
-        (45, "user_erased")]
+        (45, "user_erased"), (46, "ticket_invalid"), (47, "ticket_expired")]
 ]
 
 # ---------------------------------------------------------------------------------------------- malformed frames
@@ -769,6 +827,10 @@ MEMBER = encode_all(member_status("bob", 2, T0, T0))
 CHANNELS = encode_all(list_channels_of("alice", 0, 100, None))
 CHANNEL_ENTRY = encode_all(channel_entry(CID, 0, 1, T0))
 REBUILD = encode_all(rebuild(1, 1, 2, 3, 4))
+PLACE = encode_all(place(7, 0, None, 42, "alice", "m-42"))
+DELIVERY = encode_all(delivery(1, T0, T0))
+ACKNOWLEDGE_PUSH = encode_all(request(
+    CID, 39, string("user", "alice"), string("message", "m-42"), time("acked", T0), number("flags", 0)))
 SUBSCRIBE = encode_all(subscribe(1, T0, CID))
 
 
@@ -806,9 +868,11 @@ BAD_FRAMES = [
     bad("kind 0", "unknownKind", header(8, 0x00).hex()),
     bad("kind 0x09, the one after events", "unknownKind", header(8, 0x09).hex()),
     bad("kind 0x7f", "unknownKind", header(8, 0x7F).hex()),
-    bad("kind 0x2d, the one after rebuild_index", "unknownKind", header(8, 0x2D).hex()),
-    bad("kind 0xad, its reply", "unknownKind", header(8, 0xAD).hex()),
-    bad("kind 0x2f, the one before subscribe", "unknownKind", header(8, 0x2F).hex()),
+    bad("kind 0x2f, the one after webhook_known", "unknownKind", header(8, 0x2F).hex()),
+    bad("kind 0xaf, its reply", "unknownKind", header(8, 0xAF).hex()),
+    bad("kind 0x3f, the one before acknowledge_push", "unknownKind", header(8, 0x3F).hex()),
+    bad("kind 0x44, the one after present_ticket", "unknownKind", header(8, 0x44).hex()),
+    bad("kind 0xc4, its reply", "unknownKind", header(8, 0xC4).hex()),
     bad("kind 0x34, the one after announce_row", "unknownKind", header(8, 0x34).hex()),
     bad("a reply to no known kind", "unknownKind", header(8, 0xB4).hex()),
     bad("a reply to events", "unknownKind", header(8, 0x88).hex()),
@@ -1045,6 +1109,37 @@ BAD_FRAMES = [
         altered("statuses_reply", one_status(read_count=4, unread_count=0))),
     bad("unread is not the rest", "badValue:count", altered("statuses_reply", one_status(unread_count=1))),
     bad("status flags 4", "badValue:flags", altered("statuses_reply", one_status(flags=4))),
+    # Push.
+    bad("ticket_place without its message", "truncated", altered("ticket_place", b"\x03a:b\x01u")),
+    bad("ticket_place_reply whose check is cut", "truncated", altered("ticket_place_reply", PLACE[:-1])),
+    bad("ticket_place_reply with more behind it", "trailingBytes", altered("ticket_place_reply", PLACE + b"\x00")),
+    bad("ticket_place_reply: a row above 32 bits", "badVarint",
+        altered("ticket_place_reply", encode_all(place(7, 2**32, None, 42, "alice", "m-42")))),
+    bad("ticket_place_reply: a parent above 32 bits", "badVarint",
+        altered("ticket_place_reply", encode_all(place(7, 0, 2**32, 42, "alice", "m-42")))),
+    bad("ticket_place_reply: a message above 32 bits", "badVarint",
+        altered("ticket_place_reply", encode_all(place(7, 0, None, 2**32, "alice", "m-42")))),
+    bad("acknowledge_push without its flags", "truncated", altered("acknowledge_push", ACKNOWLEDGE_PUSH[:-1])),
+    bad("acknowledge_push with more behind it", "trailingBytes",
+        altered("acknowledge_push", ACKNOWLEDGE_PUSH + b"\x00")),
+    bad("acknowledge_push at a time above 63 bits", "badVarint", altered("acknowledge_push", encode_all(request(
+        CID, 39, string("user", "a"), string("message", "m"), time("acked", 2**63), number("flags", 0))))),
+    bad("acknowledge_push_reply: moved 2", "badValue:flags", altered("acknowledge_push_reply", b"\x02" + DELIVERY[1:])),
+    bad("acknowledge_push_reply without its message", "truncated", altered("acknowledge_push_reply", DELIVERY[:-1])),
+    bad("acknowledge_push_reply with more behind it", "trailingBytes",
+        altered("acknowledge_push_reply", DELIVERY + b"\x00")),
+    bad("redeem_ticket without its time", "truncated", altered("redeem_ticket", b"\x01" + PLACE)),
+    bad("redeem_ticket with more behind it", "trailingBytes", altered("redeem_ticket", b"\x01" + PLACE + b"\x00\x00")),
+    bad("redeem_ticket_reply cut in a name", "truncated",
+        altered("redeem_ticket_reply", encode_all(delivery(1, T0, T0, CID, "alice", "m-42"))[:-1])),
+    bad("webhook_known with no payload", "truncated", altered("webhook_known", b"")),
+    bad("webhook_known_reply with more behind it", "trailingBytes", altered("webhook_known_reply", b"\x01\x00")),
+    bad("note_webhook without its time", "truncated", altered("note_webhook", b"\x01k\x01")),
+    bad("note_webhook until a time above 63 bits", "badVarint",
+        altered("note_webhook", b"\x01k\x01" + varint(2**63))),
+    bad("note_webhook_reply with no payload", "truncated", altered("note_webhook_reply", b"")),
+    bad("present_ticket without its flags", "truncated", altered("present_ticket", b"\x01\x01t\x00")),
+    bad("present_ticket_reply: moved 2", "badValue:flags", altered("present_ticket_reply", b"\x02" + DELIVERY[1:])),
     # Events.
     bad("subscribe without its channels", "truncated", altered("subscribe", b"\x00\x00")),
     bad("subscribe since a time above 63 bits", "badVarint", altered("subscribe", encode_all(subscribe(1, 2**63, CID)))),
@@ -1132,8 +1227,8 @@ BAD_FRAMES = [
 EFFECTS = {
     "channel_assigned": 1, "row_assigned": 2, "row_left": 3, "role_assigned": 4, "read_moved": 5,
     "delivered_moved": 6, "marker_assigned": 7, "message_assigned": 8, "message_deleted": 9, "read_moved_hidden": 10,
-    "delivered_moved_hidden": 11, "channel_type_assigned": 16, "counters_assigned": 17, "session_assigned": 18,
-    "type_settled": 19, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
+    "delivered_moved_hidden": 11, "delivered_acked": 13, "delivered_acked_hidden": 14, "channel_type_assigned": 16,
+    "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
@@ -1165,11 +1260,6 @@ def membership(cid, channel_number, row_number, member, joined, epoch, deleted=N
     return fields + ([] if deleted is None else [time("deleted", deleted)])
 
 
-def xxh64(data):
-    out = subprocess.run(["xxhsum", "-H1", "-"], input=data, capture_output=True, check=True).stdout
-    return out.split()[0].decode()
-
-
 def session_record(counter, waiting, written, session=SESSION):
     return [raw("session", session), number("highest", counter),
             many("waiting", [[number("counter", n)] for n in waiting]), time("last_written", written)]
@@ -1181,14 +1271,16 @@ def at(channel_number, row_number=None):
 
 
 def whole_row(channel_number, row_number, flags, user, role, joined, joined_at, read, read_at, delivered, delivered_at,
-              marker, epoch, more=None, marked_at=None):
-    """`more`: hidden, read steps, delivered steps, acknowledged through; where the flag 4 says so. `marked_at`: where 16 does."""
+              marker, epoch, more=None, marked_at=None, acked_at=None):
+    """`more`: hidden, read steps, delivered steps, acknowledged through; where the flag 4 says so. `marked_at`: where 16 does, `acked_at`: where 32 does."""
     fields = at(channel_number, row_number) + [
         number("flags", flags), string("user", user), string("role", role), number("joined", joined),
         time("joined_at", joined_at), number("read", read), time("read_at", read_at), number("delivered", delivered),
         time("delivered_at", delivered_at), opt("marker", marker), number("unread_epoch", epoch)]
     if marked_at is not None:
         fields.append(time("marked_at", marked_at))
+    if acked_at is not None:
+        fields.append(time("acked_at", acked_at))
     if more is not None:
         names = ("hidden", "read_steps", "delivered_steps", "acknowledged_through")
         fields += [number(name, value) for name, value in zip(names, more, strict=True)]
@@ -1337,6 +1429,23 @@ EFFECT_VECTORS = [
            name="memberships_sent: the largest of all"),
     effect("memberships_taken", number("shard", 3), number("through", 1024)),
     effect("index_epoch_assigned", number("epoch", 1)),
+
+    # Acknowledged deliveries, and webhooks.
+    effect("delivered_acked", *at(1, 0), number("sequence", 7), time("time", T0 + 60_000), time("acked", T0)),
+    effect("delivered_acked_hidden", *at(2**64 - 1, 16777215), number("sequence", 2**32 - 1), time("time", 2**63 - 1),
+           time("acked", 1)),
+    effect("row_assigned", *whole_row(1, 0, 36, "alice", "", 0, T0, 0, 0, 7, T0 + 60_000, None, 0, (0, 0, 3, 0), acked_at=T0),
+           name="row_assigned: with an acknowledged time"),
+    effect("row_assigned", *whole_row(1, 1, 52, "bob", "", 0, T0, 9, T0, 7, T0 + 2, 3, 1, (2, 1, 1, 0), T0 + 3, T0 + 1),
+           name="row_assigned: with a marker and an acknowledged time"),
+    in_thread(3, "delivered_acked"), in_thread(3, "delivered_acked_hidden"),
+    effect("step_tail_assigned", *of_page(
+        1, 0, number("first", 0), many("ends", []),
+        # Row 0 delivered 7 at T0 + 60,000, acknowledged for T0; the step behind it row 0 delivered 8 a second later.
+        blob("steps", (varint(1 | 2048) + varint(14) + varint(2 * (T0 + 60_000)) + varint(1) + varint(60_000)
+                       + varint(1) + varint(2) + varint(2_000) + varint(2)).hex())),
+        name="step_tail_assigned: a step that was acknowledged later"),
+    effect("webhook_noted", raw("hash", xxh64(b"msg_2b5Yz")), time("until", T0 + 600_000)),
 ] + [
     # Threads: all that one can have.
     in_thread(n, inner) for n, inner in [
@@ -1386,6 +1495,10 @@ for name, index, effects in [
                               "membership_assigned: a tombstone")),
     ("outbox", 87, named("membership_queued", "membership_queued: gone, and longer than 127 bytes")),
     ("how far the index is", 88, named("memberships_sent", "memberships_taken", "index_epoch_assigned")),
+    ("rows with acknowledged times", 89, named("row_assigned: with an acknowledged time",
+                                               "row_assigned: with a marker and an acknowledged time",
+                                               "step_tail_assigned: a step that was acknowledged later")),
+    ("webhooks", 90, named("webhook_noted")),
 ]:
     data = b"\x01" + varint(index) + varint(len(effects)) + b"".join(bytes.fromhex(e["hex"]) for e in effects)
     PAGE_VECTORS.append({"name": name, "index": index, "effects": [e["name"] for e in effects], "hex": data.hex()})
@@ -1408,8 +1521,8 @@ BAD_BATCHES = [
     bad_batch("cut in its time", "truncated", batch_of()[:4]),
     bad_batch("more behind it", "trailingBytes", batch_of(MOVE) + b"\x00"),
     bad_batch("an effect less than announced", "badValue:count", batch_of(count=1)),
-    bad_batch("an unknown effect", "badValue:effect", batch_of(b"\x0c\x01\x00")),
-    bad_batch("effect 20, the one after type_settled", "badValue:effect", batch_of(b"\x14\x01\x00")),
+    bad_batch("effect 15, the one after delivered_acked_hidden", "badValue:effect", batch_of(b"\x0f\x01\x00")),
+    bad_batch("effect 21, the one after webhook_noted", "badValue:effect", batch_of(b"\x15\x01\x00")),
     bad_batch("effect 51, the one after user_erased", "badValue:effect", batch_of(b"\x33\x01\x00")),
     bad_batch("effect 63, the one before membership_queued", "badValue:effect", batch_of(b"\x3f\x01\x00")),
     bad_batch("effect 68, of a later version", "badValue:effect", batch_of(b"\x44\x01\x00")),
@@ -1423,10 +1536,23 @@ BAD_BATCHES = [
     bad_batch("message number 0", "badValue:effect",
               batch_of(effect_bytes("message_deleted", at(1) + [number("sequence", 0), time("time", T0)]))),
     bad_batch("row 2^24", "badValue:effect", batch_of(effect_bytes("row_left", at(1, 1 << 24) + [time("time", T0)]))),
-    bad_batch("row flags 32", "badValue:flags",
-              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 32, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("row flags 64", "badValue:flags",
+              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 64, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
     bad_batch("row flags 16 without what follows", "truncated",
               batch_of(effect_bytes("row_assigned", whole_row(1, 0, 16, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("row flags 32 without what follows", "truncated",
+              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 32, "a", "", 0, T0, 0, 0, 1, T0, None, 0)))),
+    bad_batch("a row acknowledged when it moved", "badValue:effect", batch_of(effect_bytes(
+        "row_assigned", whole_row(1, 0, 32, "a", "", 0, T0, 0, 0, 1, T0, None, 0, acked_at=T0)))),
+    bad_batch("a row acknowledged at no time", "badValue:effect", batch_of(effect_bytes(
+        "row_assigned", whole_row(1, 0, 32, "a", "", 0, T0, 0, 0, 1, T0, None, 0, acked_at=0)))),
+    bad_batch("delivered_acked after it moved", "badValue:effect", batch_of(effect_bytes(
+        "delivered_acked", at(1, 0) + [number("sequence", 1), time("time", T0), time("acked", T0 + 1)]))),
+    bad_batch("delivered_acked at no time", "badValue:effect", batch_of(effect_bytes(
+        "delivered_acked", at(1, 0) + [number("sequence", 1), time("time", T0), time("acked", 0)]))),
+    bad_batch("delivered_acked without its time, at the end", "truncated", batch_of(effect_bytes(
+        "delivered_acked", at(1, 0) + [number("sequence", 1), time("time", T0)]))),
+    bad_batch("a webhook whose hash is cut", "truncated", batch_of(effect_bytes("webhook_noted", [raw("hash", "00")]))),
     bad_batch("a marker without its time", "truncated", batch_of(effect_bytes(
         "marker_assigned", at(1, 3) + [opt("marker", 0), number("unread_epoch", 1)]))),
     bad_batch("a type without its time", "truncated",
@@ -1548,7 +1674,7 @@ BAD_BATCHES = [
         "in_thread", [number("parent", 0), ["inner", "effect", "read_moved"]]))),
     bad_batch("in a thread: nothing, at the end", "truncated", batch_of(effect_bytes("in_thread", [number("parent", 1)]))),
     bad_batch("in a thread: an unknown effect", "badValue:effect",
-              batch_of(effect_bytes("in_thread", [number("parent", 1), raw("inner", "0c0100")]))),
+              batch_of(effect_bytes("in_thread", [number("parent", 1), raw("inner", "0f0100")]))),
     bad_batch("in a thread: an effect, and more behind it", "badValue:effect", batch_of(effect_bytes(
         "in_thread", [number("parent", 1), ["inner", "effect", "read_moved"], byte("more", 0)]))),
     bad_batch("in a thread: an effect longer than its bytes", "truncated", batch_of(effect_bytes(
@@ -1563,7 +1689,7 @@ BAD_BATCHES = [
                  "message_counts_assigned",
                  "membership_assigned", "membership_removed", "options_changed", "channel_type_assigned", "type_settled",
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
-                 "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned")
+                 "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned", "webhook_noted")
 ]
 
 # ------------------------------------------------------------------------------------------------------ shard hash
@@ -1584,10 +1710,80 @@ def shard_hash():
     }
 
 
+# ---------------------------------------------------------------------------------------------------------- tickets
+
+TICKET_SECRETS = ["0123456789abcdef0123456789abcdef", "an earlier secret of forty bytes, no less"]
+TICKET_EXPIRY = 1_800_000_000
+
+
+def place(number, row, parent, sequence, cid, user, message):
+    check = bytes.fromhex(xxh64(f"{cid}\0{user}\0{message}".encode()))
+    return varint(number) + varint(row) + encode("opt", parent) + varint(sequence) + check
+
+
+def signed_part(secret, shard, place_bytes, device="", version=1, expiry=TICKET_EXPIRY):
+    identifier = hashlib.sha256(secret.encode()).digest()[:1]
+    return bytes([version]) + identifier + varint(expiry) + varint(shard) + place_bytes + encode("string", device)
+
+
+def ticket_text(secret, signed, code_length=16, purpose=b"tidemark ticket 1"):
+    code = hmac.new(secret.encode(), purpose + signed, hashlib.sha256).digest()[:code_length]
+    return base64.urlsafe_b64encode(signed + code).decode().rstrip("=")
+
+
+def tickets():
+    current, earlier = TICKET_SECRETS
+    foreign = "a secret that no gateway of this service has"
+    small = place(1, 0, None, 1, "messaging:general", "bob", "m1")
+    places = [
+        ("the smallest", current, 0, small, ""),
+        ("with a device", current, 3, small, "ios"),
+        ("by the earlier secret", earlier, 3, small, "ios"),
+        ("of a reply", current, 7, place(12, 300, 41, 2, "team:ops", "alice@example.org", "r-2"), "web"),
+        ("the largest", current, 65535, place(2**64 - 1, 2**32 - 1, 2**32 - 1, 2**32 - 1, "t:c", "u", "m"), "d" * 32),
+    ]
+    good = [
+        {"name": name, "secret": secret, "expiry": TICKET_EXPIRY, "shard": shard, "place": place_bytes.hex(),
+         "device": device, "text": ticket_text(secret, signed_part(secret, shard, place_bytes, device))}
+        for name, secret, shard, place_bytes, device in places]
+    text = good[1]["text"]
+    signed = signed_part(current, 3, small, "ios")
+    bad = [
+        ("empty", ""),
+        ("one character", "A"),
+        ("cut by a character", text[:-1]),
+        ("cut by four", text[:-4]),
+        ("a character too many", text + "A"),
+        ("with padding", text + "="),
+        ("another last character, whose lowest bits stand for nothing",
+         text[:-1] + chr(ord(text[-1]) + 1) if len(text) % 4 else text[:-1] + "!"),
+        ("of the other base64 alphabet", "+" + text[1:]),
+        ("a space in it", text[:8] + " " + text[9:]),
+        ("longer than any", "A" * 164),
+        ("of a later version", ticket_text(current, signed_part(current, 3, small, "ios", version=2))),
+        ("by a secret that is not held", ticket_text(foreign, signed_part(foreign, 3, small, "ios"))),
+        ("by a secret that is not held, under the name of one that is", ticket_text(foreign, signed)),
+        ("by the earlier secret, under the name of the current one", ticket_text(earlier, signed)),
+        ("signed for something else", ticket_text(current, signed, purpose=b"tidemark gateway 1")),
+        ("with a shorter code", ticket_text(current, signed, code_length=15)),
+        ("with another shard", ticket_text(current, signed)[:12] + "E" + text[13:]),
+        ("signed, and cut within its place", ticket_text(current, signed_part(current, 3, small[:-1], ""))),
+        ("signed, with bytes behind it", ticket_text(current, signed + b"\0")),
+        ("signed, with a shard beyond 16 bits", ticket_text(current, signed_part(current, 65536, small, ""))),
+    ]
+    return {
+        "about": "Tickets as tickets.md has them, by Python's hmac: what is in them, and what is none.",
+        "secrets": TICKET_SECRETS,
+        "tickets": good,
+        "refused": [{"name": name, "text": text} for name, text in bad],
+    }
+
+
 # ------------------------------------------------------------------------------------------------------------ files
 
 FILES = {
     "shard-hash.json": shard_hash,
+    "tickets.json": tickets,
     "frames.json": lambda: {
         "about": "Whole frames. A field is [name, notation, value]; blob: a string whose bytes are no text.",
         "frames": FRAMES},

@@ -8,7 +8,8 @@ extension FrameTable {
   private static let channelEvent = event([
     1: (
       "row",
-      [thread, FieldSpec("own", .byte()), FieldSpec("shown", .byte()), time] + row + shownRow
+      [thread, FieldSpec("own", .byte()), FieldSpec("shown", .byte()), time]
+        + [FieldSpec("unread_in_channel", .optional)] + row + shownRow
     ),
     2: (
       "message_new",

@@ -175,6 +175,22 @@ package enum FrameTable {
     FrameSpec(0x1D, "delete_channel", [cid, counter]),
     FrameSpec(0x1E, "truncate_channel", [cid, counter, message]),
     FrameSpec(0x1F, "erase_member", [cid, counter, user]),
+    FrameSpec(
+      0x40,
+      "acknowledge_push",
+      [cid, counter, user, message, FieldSpec("acked", .varint()), FieldSpec("flags", .varint())]
+    ),
+    FrameSpec(0x41, "redeem_ticket", [counter] + place + [FieldSpec("acked", .varint())]),
+    FrameSpec(
+      0x42,
+      "note_webhook",
+      [FieldSpec("key", .string), counter, FieldSpec("until", .varint())]
+    ),
+    FrameSpec(
+      0x43,
+      "present_ticket",
+      [counter, FieldSpec("ticket", .string), FieldSpec("acked", .varint()), FieldSpec("flags", .varint())]
+    ),
 
     // Queries.
     FrameSpec(0x20, "get_channel", [cid]),
@@ -220,6 +236,8 @@ package enum FrameTable {
         FieldSpec("epoch", .varint()),
       ]
     ),
+    FrameSpec(0x2D, "ticket_place", [cid, user, message]),
+    FrameSpec(0x2E, "webhook_known", [FieldSpec("key", .string)]),
 
     // Subscriptions.
     FrameSpec(0x30, "subscribe", [FieldSpec("flags", .varint()), FieldSpec("since", .varint()), channels]),
@@ -323,6 +341,8 @@ package enum FrameTable {
         FieldSpec("channels", .varint()), FieldSpec("entries", .varint()),
       ]
     ),
+    FrameSpec(0xAD, "ticket_place_reply", place),
+    FrameSpec(0xAE, "webhook_known_reply", [FieldSpec("known", .byte())]),
     FrameSpec(
       0xB0,
       "subscribe_reply",
@@ -331,6 +351,10 @@ package enum FrameTable {
     FrameSpec(0xB1, "unsubscribe_reply", []),
     FrameSpec(0xB2, "subscribe_user_reply", [FieldSpec("through", .varint())]),
     FrameSpec(0xB3, "announce_row_reply", []),
+    FrameSpec(0xC0, "acknowledge_push_reply", delivery),
+    FrameSpec(0xC1, "redeem_ticket_reply", delivery),
+    FrameSpec(0xC2, "note_webhook_reply", [FieldSpec("noted", .byte())]),
+    FrameSpec(0xC3, "present_ticket_reply", delivery),
   ]
 
   static let cid = FieldSpec("cid", .string)
@@ -340,6 +364,14 @@ package enum FrameTable {
   static let message = FieldSpec("message", .string)
   private static let channels = FieldSpec("channels", .list([cid]))
   private static let messages = FieldSpec("messages", .list([message]))
+  private static let place = [
+    FieldSpec("channel", .varint()), FieldSpec("row", .varint()), FieldSpec("parent", .optional),
+    FieldSpec("sequence", .varint()), FieldSpec("check", .bytes(8)),
+  ]
+  private static let delivery = [
+    FieldSpec("moved", .byte()), FieldSpec("sent", .varint()), FieldSpec("delivered", .varint()), cid, user,
+    message,
+  ]
   private static let members = FieldType.list([user, FieldSpec("role", .string)])
   private static let options = FieldType.list([
     FieldSpec("option", .varint(names: optionNames)), FieldSpec("value", .blob),
@@ -409,5 +441,6 @@ package enum FrameTable {
     34: "message_deleted", 35: "mark_unread_off", 36: "limit_reached", 37: "token_revoked",
     38: "order_not_available", 39: "counts_not_visible", 40: "receipt_not_requested", 41: "own_message",
     42: "receipt_expired", 43: "not_expected", 44: "invalid_cursor", 45: "user_erased",
+    46: "ticket_invalid", 47: "ticket_expired",
   ]
 }

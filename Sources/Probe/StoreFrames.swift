@@ -31,7 +31,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   package init(fillsIn: Bool = true) { self.fillsIn = fillsIn }
 
   /// The numbers of requests, commands and queries.
-  static let requests: Range<UInt8> = 0x10..<0x40
+  static let requests: Range<UInt8> = 0x10..<0x50
 
   package static var endsWithAliveness: Bool { false }
 
@@ -118,7 +118,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     }
     // The next one follows the last one sent, whoever chose that.
     if case .number(let counter)? = values.first(where: { $0.name == "counter" })?.value,
-      (0x10..<0x20).contains(spec.number)
+      FrameKind.isCommand(spec.number)
     {
       counterNext = counter &+ 1
     }
@@ -212,7 +212,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     }
     guard case .bytes(let name) = first.value,
       first.name == "cid" || first.name == "type"
-        || isRequest && (first.name == "user" || first.name == "name")
+        || isRequest && (first.name == "user" || first.name == "name" || first.name == "key")
     else { return 0 }
     return ShardID.owning(name.span.bytes, count: shardCount).rawValue
   }

@@ -27,6 +27,8 @@ package enum Refusal: Error, Hashable, Sendable {
   case userErased
   /// A reply was named as the parent of a thread (R15).
   case nestedReply
+  /// The names that the numbers of a ticket lead to are others than those that it was made for.
+  case checkDiffers
 
   /// The limits that a caller can meet.
   package enum StaticLimit: String, Sendable {

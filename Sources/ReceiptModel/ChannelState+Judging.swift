@@ -148,7 +148,7 @@ extension ChannelState {
       return kind == .read ? since.read : since.delivered
     }
     let isHidden = kind == .read ? rows.readIsHidden(row) : rows.deliveredIsHidden(row)
-    let last = Timestamp(milliseconds: kind == .read ? rows.readAt[position] : rows.deliveredAt[position])
+    let last = kind == .read ? Timestamp(milliseconds: rows.readAt[position]) : rows.deliveredShownAt(row)
     let time = steps.time(
       kind,
       row,

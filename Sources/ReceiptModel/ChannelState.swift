@@ -105,7 +105,7 @@ package struct ChannelState: ~Copyable, Sendable {
       row: row,
       lastRead: readTime,
       lastReadSequence: own,
-      lastDelivered: delivered >= read ? Timestamp(milliseconds: rows.deliveredAt[position]) : readTime,
+      lastDelivered: delivered >= read ? rows.deliveredShownAt(row) : readTime,
       lastDeliveredSequence: max(delivered, read),
       own: ownDetails(row)
     )
@@ -141,7 +141,7 @@ package struct ChannelState: ~Copyable, Sendable {
       delivered = SequenceNumber(rows.delivered[position])
       deliveredTime =
         rows.deliveredIsHidden(row)
-        ? since.delivered.or(joined) : Timestamp(milliseconds: rows.deliveredAt[position])
+        ? since.delivered.or(joined) : rows.deliveredShownAt(row)
     }
     if delivered < read { deliveredTime = readTime }
     return RowAnswer(
@@ -313,6 +313,18 @@ package struct ChannelState: ~Copyable, Sendable {
         isHidden: isHidden,
         number: rows.deliveredSteps[Int(row.rawValue)]
       )
+    case .deliveredAcked(_, let row, let sequence, let time, let acked, let isHidden):
+      rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
+      rows.assignAcked(row, at: acked)
+      steps.append(
+        .delivered,
+        row,
+        sequence,
+        at: time,
+        acked: acked,
+        isHidden: isHidden,
+        number: rows.deliveredSteps[Int(row.rawValue)]
+      )
     case .markerAssigned(_, let row, let marker, let epoch, let time):
       rows.assignMarker(row, marker, epoch: epoch, at: time)
       if let marker { messages.trackOwn(rows.user(row), after: marker) }
@@ -357,7 +369,8 @@ package struct ChannelState: ~Copyable, Sendable {
     case .channelDeleted:
       preconditionFailure("not built yet")
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
-      .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
+      .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
+      .webhookNoted:
       preconditionFailure("addressed to the shard, not to a channel")
     }
   }
@@ -413,7 +426,7 @@ package struct ChannelState: ~Copyable, Sendable {
       return effects(of: .segment(segment), inThread: parent)
     case .memberships(let page):
       return memberships.effects(of: page, number: number)
-    case .types, .users, .shardHead, .outbox, .index:
+    case .types, .users, .shardHead, .outbox, .index, .webhooks:
       preconditionFailure("pages of the shard")
     }
   }
@@ -431,6 +444,7 @@ package struct ChannelState: ~Copyable, Sendable {
       readAt: Timestamp(milliseconds: rows.readAt[position]),
       delivered: SequenceNumber(rows.delivered[position]),
       deliveredAt: Timestamp(milliseconds: rows.deliveredAt[position]),
+      ackedAt: rows.ackedAt(row),
       marker: rows.marker(row),
       markedAt: rows.markedAt(row),
       unreadEpoch: rows.epochs[position],

@@ -24,6 +24,16 @@ package enum Effect: Hashable, Sendable {
     at: Timestamp,
     isHidden: Bool = false
   )
+  /// The same where it was acknowledged when it had happened for a while (R20): `at` is when the shard took it up, by which it is decided what has changed since a time; `acked`,
+  /// which is before that, is what is shown.
+  case deliveredAcked(
+    ChannelNumber,
+    MemberOrdinal,
+    to: SequenceNumber,
+    at: Timestamp,
+    acked: Timestamp,
+    isHidden: Bool = false
+  )
   case markerAssigned(
     ChannelNumber,
     MemberOrdinal,
@@ -55,6 +65,8 @@ package enum Effect: Hashable, Sendable {
   /// Every shard has this version of a user's settings; in their home shard.
   case userSettled(UInt32, version: UInt64)
   case countersAssigned(nextChannel: ChannelNumber, time: Timestamp)
+  /// A webhook was taken: the XXH64 of its key is remembered up to and including this time.
+  case webhookNoted(UInt64, until: Timestamp)
   indirect case sessionAssigned(SessionRecord)
 
   // Threads (R15)
@@ -95,7 +107,8 @@ package enum Effect: Hashable, Sendable {
     switch self {
     case .channelAssigned(let number, _, _, _), .rowAssigned(let number, _, _), .rowLeft(let number, _, _),
       .roleAssigned(let number, _, _), .readMoved(let number, _, _, _, _),
-      .deliveredMoved(let number, _, _, _, _), .markerAssigned(let number, _, _, _, _),
+      .deliveredMoved(let number, _, _, _, _), .deliveredAcked(let number, _, _, _, _, _),
+      .markerAssigned(let number, _, _, _, _),
       .optionsChanged(let number, _), .messageAssigned(let number, _, _),
       .messageDeleted(let number, _, _),
       .acknowledged(let number, _, _), .acknowledgementForgotten(let number, _, _),
@@ -109,7 +122,8 @@ package enum Effect: Hashable, Sendable {
     case .inThread(_, let effect):
       effect.channel
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
-      .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
+      .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
+      .webhookNoted:
       nil
     }
   }
@@ -117,11 +131,19 @@ package enum Effect: Hashable, Sendable {
   /// Whether assigning it may make its channel larger or smaller in memory, steps aside: those count themselves.
   var takesRoom: Bool {
     switch self {
-    // A marker has the channel keep its user's own messages behind it.
-    case .rowAssigned, .roleAssigned, .markerAssigned, .messageAssigned, .acknowledged,
+    // A marker has the channel keep its user's own messages behind it, an acknowledged time its column.
+    case .rowAssigned, .roleAssigned, .markerAssigned, .deliveredAcked, .messageAssigned, .acknowledged,
       .acknowledgementForgotten, .inThread, .truncated, .messageDeleted, .rowErased, .senderErased,
       .channelDeleted, .membershipAssigned, .membershipRemoved:
       true
+    default: false
+    }
+  }
+
+  /// Whether it moves a member's watermark.
+  package var movesWatermark: Bool {
+    switch self {
+    case .readMoved, .deliveredMoved, .deliveredAcked: true
     default: false
     }
   }
@@ -137,8 +159,9 @@ package enum Effect: Hashable, Sendable {
   /// Whether a thread can have it: it is about a row or a message.
   package var isThreadable: Bool {
     switch self {
-    case .rowAssigned, .rowLeft, .readMoved, .deliveredMoved, .markerAssigned, .messageAssigned,
-      .messageDeleted, .rowErased, .senderErased, .stepTailCut, .stepsTrimmed, .stepTailAssigned:
+    case .rowAssigned, .rowLeft, .readMoved, .deliveredMoved, .deliveredAcked, .markerAssigned,
+      .messageAssigned, .messageDeleted, .rowErased, .senderErased, .stepTailCut, .stepsTrimmed,
+      .stepTailAssigned:
       true
     default: false
     }
@@ -152,6 +175,7 @@ package enum Effect: Hashable, Sendable {
       .head
     case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
       .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
+      .deliveredAcked(_, let row, _, _, _, _),
       .markerAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _),
       .rowErased(_, let row, _):
       .rows(row.rawValue / PageID.rowsPerPage)
@@ -168,6 +192,7 @@ package enum Effect: Hashable, Sendable {
     case .userAssigned(let number, _), .userSettled(let number, _), .userErased(let number, _, _, _):
       .users(number / PageID.usersPerPage)
     case .countersAssigned, .sessionAssigned: .shardHead
+    case .webhookNoted(let key, _): .webhooks(PageID.webhookPage(of: key))
     case .inThread(let parent, let effect): effect.page.inThread(parent)
     case .membershipAssigned(_, let place, _), .membershipRemoved(_, let place):
       .memberships(place / PageID.membershipsPerPage)
@@ -177,7 +202,7 @@ package enum Effect: Hashable, Sendable {
   }
 }
 
-/// A page's name within its channel, or within its shard for the last five: the unit of a checkpoint.
+/// A page's name within its channel, or within its shard for the last six: the unit of a checkpoint.
 package enum PageID: Hashable, Sendable {
   case head
   case rows(UInt32)
@@ -199,6 +224,8 @@ package enum PageID: Hashable, Sendable {
   case outbox(UInt32)
   /// How far changes of memberships are sent and taken.
   case index
+  /// Webhooks that are remembered.
+  case webhooks(UInt32)
 
   /// Member rows in one page.
   package static let rowsPerPage: UInt32 = 256
@@ -211,6 +238,12 @@ package enum PageID: Hashable, Sendable {
   /// Pages that the outbox goes round in, and changes in one of them before the next is begun.
   package static let outboxPages: UInt64 = 1_024
   package static let changesPerOutboxPage: UInt64 = 256
+
+  /// Pages that remembered webhooks are spread over, by the highest bits of their keys' hashes.
+  package static let webhookPages: UInt32 = 256
+
+  /// The page that keeps a webhook.
+  package static func webhookPage(of key: UInt64) -> UInt32 { UInt32(key >> 56) }
 
   /// The outbox page that keeps a change while it is on its way.
   package static func outboxPage(of number: UInt64) -> UInt32 {
@@ -404,6 +437,8 @@ package struct RowRecord: Hashable, Sendable {
   package var readAt: Timestamp
   package var delivered: SequenceNumber
   package var deliveredAt: Timestamp
+  /// What is shown in place of ``deliveredAt`` (R20); none: that itself.
+  package var ackedAt: Timestamp
   /// The unread marker, where one is set (R4).
   package var marker: SequenceNumber?
   /// When the marker was set, moved or taken away last; none: there never was one.
@@ -431,6 +466,7 @@ package struct RowRecord: Hashable, Sendable {
     readAt: Timestamp = .none,
     delivered: SequenceNumber = .zero,
     deliveredAt: Timestamp = .none,
+    ackedAt: Timestamp = .none,
     marker: SequenceNumber? = nil,
     markedAt: Timestamp = .none,
     unreadEpoch: UInt32 = 0,
@@ -451,6 +487,7 @@ package struct RowRecord: Hashable, Sendable {
     self.readAt = readAt
     self.delivered = delivered
     self.deliveredAt = deliveredAt
+    self.ackedAt = ackedAt
     self.marker = marker
     self.markedAt = markedAt
     self.unreadEpoch = unreadEpoch

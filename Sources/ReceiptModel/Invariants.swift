@@ -112,6 +112,7 @@ extension ChannelState {
       switch effect {
       case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
         .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
+        .deliveredAcked(_, let row, _, _, _, _),
         .markerAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _), .rowErased(_, let row, _):
         return checkRow(row)
       case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _),
@@ -130,7 +131,8 @@ extension ChannelState {
         .userAssigned,
         .userSettled, .userErased, .countersAssigned, .sessionAssigned, .truncated, .deletionBegun,
         .channelDeleted,
-        .messageCountsAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
+        .messageCountsAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
+        .webhookNoted:
         return nil
       case .membershipAssigned(_, let place, let membership):
         return memberships.place(of: membership.cid) == place
@@ -168,6 +170,7 @@ extension ChannelState {
         let isClear =
           rows.read[position] == 0 && rows.delivered[position] == 0 && rows.deliveredAt[position] == 0
           && rows.epochs[position] == 0 && marker == nil && rows.markedAt(row) == .none
+          && rows.ackedAt(row) == .none
         if rows.hidesRead(row) || rows.hidesDelivered(row) { return "row \(position): left, but hides" }
         return isClear && rows.roles[row.rawValue] == nil ? nil : "row \(position): left, but not cleared"
       }
@@ -194,6 +197,9 @@ extension ChannelState {
       }
       if rows.deliveredAt[position] == 0, rows.delivered[position] != 0 {
         return "row \(position): delivered without a time"
+      }
+      if rows.ackedAt(row).milliseconds > rows.deliveredAt[position] {
+        return "row \(position): acknowledged later than it was taken up"
       }
       return nil
     }

@@ -22,6 +22,9 @@ package struct ReadVector: ~Copyable, Sendable {
   private(set) var deliveredAt: [Int64] = []
   /// When the marker was set, moved or taken away last. As long as the rows that ever had one need: most channels have none.
   private var markedAt: [Int64] = []
+  /// What the last delivered move of a row is shown with where it was acknowledged with a time (R20). It is that move's as long as ``deliveredSteps`` has its number, so
+  /// that a move without such a time does not have to look here. As long as the rows that ever had one need.
+  private var acked: [AckedMove] = []
   /// How often each watermark has moved, and how far mark-read has acknowledged receipts.
   private(set) var readSteps: [UInt32] = []
   private(set) var deliveredSteps: [UInt32] = []
@@ -40,6 +43,11 @@ package struct ReadVector: ~Copyable, Sendable {
   /// A bit for each row whose member is there and does not hide what they read: those whom a receipt waits for, as far as they had joined before
   /// its message (R7, R9).
   private(set) var awaited: [UInt64] = []
+
+  private struct AckedMove: Sendable {
+    var number: UInt32 = 0
+    var at: Int64 = 0
+  }
 
   static let flagLeft: UInt8 = 1
   private static let flagHidesHistory: UInt8 = 2
@@ -113,6 +121,18 @@ package struct ReadVector: ~Copyable, Sendable {
     return position < markedAt.count ? Timestamp(milliseconds: markedAt[position]) : .none
   }
 
+  /// When the delivered watermark moved last as far as anybody is shown (R20): the acknowledged time, where there is one.
+  func deliveredShownAt(_ row: MemberOrdinal) -> Timestamp {
+    ackedAt(row).or(Timestamp(milliseconds: deliveredAt[Int(row.rawValue)]))
+  }
+
+  /// The time with which the last delivered move was acknowledged; none: it is shown with its own.
+  func ackedAt(_ row: MemberOrdinal) -> Timestamp {
+    let position = Int(row.rawValue)
+    guard position < acked.count, acked[position].number == deliveredSteps[position] else { return .none }
+    return Timestamp(milliseconds: acked[position].at)
+  }
+
   /// When a row that is left was left, or erased.
   func leftAt(_ row: MemberOrdinal) -> Timestamp { Timestamp(milliseconds: readAt[Int(row.rawValue)]) }
 
@@ -144,6 +164,7 @@ package struct ReadVector: ~Copyable, Sendable {
     noteMarked(position, at: record.markedAt)
     readSteps[position] = record.readSteps
     deliveredSteps[position] = record.deliveredSteps
+    noteAcked(position, at: record.ackedAt)
     acknowledgedThrough[position] = record.acknowledgedThrough.rawValue
     roles[row.rawValue] = record.role.isEmpty ? nil : record.role
     if !record.hasLeft {
@@ -205,6 +226,19 @@ package struct ReadVector: ~Copyable, Sendable {
     deliveredAt[position] = time.milliseconds
     deliveredSteps[position] &+= 1
     setFlag(position, Self.flagDeliveredMovedHidden, isHidden)
+  }
+
+  /// The last delivered move is shown with this time (R20).
+  mutating func assignAcked(_ row: MemberOrdinal, at time: Timestamp) {
+    noteAcked(Int(row.rawValue), at: time)
+  }
+
+  private mutating func noteAcked(_ position: Int, at time: Timestamp) {
+    if position >= acked.count {
+      if time == .none { return }
+      acked.append(contentsOf: repeatElement(AckedMove(), count: position + 1 - acked.count))
+    }
+    acked[position] = AckedMove(number: deliveredSteps[position], at: time.milliseconds)
   }
 
   mutating func acknowledge(_ row: MemberOrdinal, through sequence: SequenceNumber) {
@@ -299,7 +333,7 @@ package struct ReadVector: ~Copyable, Sendable {
       + heapBytes(acknowledgedThrough)
     let wide =
       heapBytes(awaited) + heapBytes(joinedAt) + heapBytes(readAt) + heapBytes(deliveredAt)
-      + heapBytes(markedAt)
+      + heapBytes(markedAt) + heapBytes(acked)
     // A dictionary's entry is its key, a string and their share of empty room.
     return narrow + wide + heapBytes(flags) + roles.capacity * 64
   }

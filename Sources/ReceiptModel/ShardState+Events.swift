@@ -25,7 +25,7 @@ extension ShardState {
     switch effect {
     case .readMoved(_, let row, _, _, _):
       noteMove(.read, row, in: place, thread: thread, at: time, &notes) { $0.isRead = true }
-    case .deliveredMoved(_, let row, _, _, _):
+    case .deliveredMoved(_, let row, _, _, _), .deliveredAcked(_, let row, _, _, _, _):
       noteMove(.delivered, row, in: place, thread: thread, at: time, &notes) { $0.isDelivered = true }
     case .markerAssigned(_, let row, let marker, let epoch, _):
       // Mark-unread raises the epoch; where that has come to its end, it is told by where the marker goes: mark-read never sets or lowers one.

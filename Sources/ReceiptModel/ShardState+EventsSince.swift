@@ -318,7 +318,9 @@ extension ShardState {
         continue
       }
       events.changeStatuses(after: sequence.rawValue - 1, through: sequence.rawValue)
-      let at = changedAt == .unknown || events.isPast(changedAt) ? events.time : changedAt
+      // Where nobody may know when, it is not told before its message.
+      let earliest = max(events.time, self[place].messages.registeredAt(sequence))
+      let at = changedAt == .unknown || events.isPast(changedAt) ? earliest : changedAt
       events.add(.receipt(sequence, by: nil, at: at), at: at)
     }
     guard events.time <= time else { return }

@@ -41,7 +41,7 @@ extension ShardState {
     return slot.isThread && isClosed(slot)
   }
 
-  private func isClosed(_ thread: ChannelSlot) -> Bool {
+  func isClosed(_ thread: ChannelSlot) -> Bool {
     self[thread.channel].isClosed(Int(thread.thread) - 1)
   }
 
@@ -346,6 +346,13 @@ extension ShardState {
   /// What a member has unread: messages of the channel, and threads with unread replies (R14).
   package func unread(_ slot: ChannelSlot, _ row: MemberOrdinal) -> (messages: UInt32, threads: UInt32) {
     (self[slot].unreadMessages(row), self[slot].unreadThreads(row))
+  }
+
+  /// Messages that the member of a thread's row has not read in its channel.
+  package func unreadMessagesOfChannel(_ thread: ChannelSlot, _ row: MemberOrdinal) -> UInt32 {
+    let channel = thread.channel
+    guard let member = withUser(thread, row, { self[channel].row(of: $0) }) else { return 0 }
+    return self[channel].unreadMessages(member)
   }
 
   /// What a user has unread, who is a member now.

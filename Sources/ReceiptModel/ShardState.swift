@@ -45,8 +45,12 @@ package struct ShardState: ~Copyable, Sendable {
   private var directory = HashIndex()
   /// Users' indexes of channels, which are kept as channels are: by user, apart from the channels, so that no request for a channel finds one.
   private var indexes = HashIndex()
+  /// Channels by their numbers, for tickets; users' indexes are not in here.
+  private var numbers = HashIndex()
   /// Changes of memberships that are on their way, and how far they are sent and taken (R13, R14).
   package private(set) var outbox: Outbox
+  /// Webhooks that were taken, and are remembered so that none is taken twice.
+  package private(set) var webhooks = WebhookTable()
 
   /// - Parameter shardCount: of the whole store; users' home shards are found with it.
   package init(id: ShardID, shardCount: Int = 1) {
@@ -93,6 +97,14 @@ package struct ShardState: ~Copyable, Sendable {
     }
     .map { ChannelSlot($0) }
   }
+
+  /// The slot of a loaded channel, by its number.
+  package func slot(numbered number: ChannelNumber) -> ChannelSlot? {
+    numbers.find(Self.hash(number)) { channels[Int($0)].number == number }.map { ChannelSlot($0) }
+  }
+
+  /// Numbers are given one after the other: this spreads them over all bits.
+  private static func hash(_ number: ChannelNumber) -> UInt64 { number.rawValue &* 0x9E37_79B9_7F4A_7C15 }
 
   /// Whether what is kept under this name is a user's index: a cid has a colon.
   package static func isIndex(_ name: [UInt8]) -> Bool { !name.contains(UInt8(ascii: ":")) }
@@ -154,6 +166,7 @@ package struct ShardState: ~Copyable, Sendable {
       indexes.insert(StableHash.hash(bytes.span.bytes), slot)
     } else {
       directory.insert(StableHash.hash(bytes.span.bytes), slot)
+      numbers.insert(Self.hash(number), slot)
     }
     return ChannelSlot(slot)
   }
@@ -165,6 +178,7 @@ package struct ShardState: ~Copyable, Sendable {
       indexes.remove(hash, slot.rawValue)
     } else {
       directory.remove(hash, slot.rawValue)
+      numbers.remove(Self.hash(self[slot].number), slot.rawValue)
     }
     residentBytes -= self[slot].byteCount
     channels[Int(slot.rawValue)] = .vacant()
@@ -267,6 +281,8 @@ package struct ShardState: ~Copyable, Sendable {
       outbox.assignTaken(shard, through: number)
     case .indexEpochAssigned(let epoch):
       outbox.assign(epoch: epoch)
+    case .webhookNoted(let key, let until):
+      webhooks.note(key, until: until, at: time)
     case .sessionAssigned:
       // Sessions belong to the log, not to the model.
       break
@@ -312,6 +328,9 @@ package struct ShardState: ~Copyable, Sendable {
 
   /// The effects that make a page of users' settings.
   package func userEffects(_ page: UInt32) -> [Effect] { settings.effects(of: page) }
+
+  /// The effects that make a page of remembered webhooks.
+  package func webhookEffects(_ page: UInt32) -> [Effect] { webhooks.effects(of: page, at: time) }
 
   // MARK: Users' settings in channels
 

@@ -14,7 +14,10 @@ package struct Step: Hashable, Sendable {
   /// The step before it, of the same watermark, was dropped: what that one had reached is not known.
   package var isCutOff: Bool
   package var sequence: SequenceNumber
+  /// When the shard took it up: what has changed since a time is decided by this.
   package var time: Timestamp
+  /// The time with which it was acknowledged, before ``time`` (R20); none: there was no such time.
+  package var acked: Timestamp
   /// Counts the moves of this watermark of this row, from 1.
   package var number: UInt32
 
@@ -23,6 +26,7 @@ package struct Step: Hashable, Sendable {
     kind: StepKind,
     sequence: SequenceNumber,
     time: Timestamp,
+    acked: Timestamp = .none,
     number: UInt32,
     isHidden: Bool = false,
     isCutOff: Bool = false
@@ -33,8 +37,12 @@ package struct Step: Hashable, Sendable {
     self.isCutOff = isCutOff
     self.sequence = sequence
     self.time = time
+    self.acked = acked
     self.number = number
   }
+
+  /// When it happened, as far as anybody is shown.
+  var shownAt: Timestamp { acked.or(time) }
 
   /// The watermark it is of, among the 512 of its row page.
   var key: UInt16 { Self.key(row, kind) }
@@ -44,6 +52,9 @@ package struct Step: Hashable, Sendable {
 
 /// Steps one after the other, as bytes (Proto/frames.md, "Steps"): sequence number and time as differences from the step before.
 struct StepWriter: Sendable {
+  /// Above a row's number: it was acknowledged with a time.
+  static let ackedFlag: UInt64 = 1 << 11
+
   private(set) var bytes: [UInt8] = []
   private(set) var count: Int32 = 0
   private var sequence: UInt32 = 0
@@ -53,7 +64,7 @@ struct StepWriter: Sendable {
 
   /// Goes on behind steps that are there already.
   ///
-  /// - Returns: the greatest time in them, or nil where the bytes are no steps.
+  /// - Returns: the greatest time in them by which it is decided what has changed, or nil where the bytes are no steps.
   mutating func resume(_ bytes: [UInt8]) -> Timestamp? {
     var cursor = StepCursor()
     var count: Int32 = 0
@@ -74,10 +85,12 @@ struct StepWriter: Sendable {
   mutating func append(_ step: Step) {
     let flags =
       UInt64(step.kind.rawValue) | (step.isHidden ? 2 : 0) | (step.isCutOff ? 4 : 0) | UInt64(step.row) << 3
+      | (step.acked == .none ? 0 : Self.ackedFlag)
     put(flags)
     put(Self.zigzag(Int64(step.sequence.rawValue) - Int64(sequence)))
     put(Self.zigzag(step.time.milliseconds &- time))
     put(UInt64(step.number))
+    if step.acked != .none { put(UInt64(max(0, step.time.milliseconds &- step.acked.milliseconds))) }
     sequence = step.sequence.rawValue
     time = step.time.milliseconds
     count += 1
@@ -114,7 +127,7 @@ struct StepCursor {
   /// The next step; nil at the end, and where the bytes are damaged.
   mutating func next(_ bytes: Span<UInt8>) -> Step? {
     guard offset < bytes.count, !isDamaged else { return nil }
-    guard let flags = varint(bytes), flags < 1 << 11, let sequenceChange = varint(bytes),
+    guard let flags = varint(bytes), flags < StepWriter.ackedFlag << 1, let sequenceChange = varint(bytes),
       let timeChange = varint(bytes), let number = varint(bytes), number > 0, number <= UInt64(UInt32.max)
     else {
       isDamaged = true
@@ -126,13 +139,22 @@ struct StepCursor {
       isDamaged = true
       return nil
     }
+    var acked = Timestamp.none
+    if flags & StepWriter.ackedFlag != 0 {
+      guard let earlier = varint(bytes), earlier > 0, earlier < UInt64(at) else {
+        isDamaged = true
+        return nil
+      }
+      acked = Timestamp(milliseconds: at - Int64(earlier))
+    }
     sequence = UInt32(reached)
     time = at
     return Step(
-      row: UInt8(flags >> 3),
+      row: UInt8(truncatingIfNeeded: flags >> 3),
       kind: flags & 1 == 0 ? .read : .delivered,
       sequence: SequenceNumber(sequence),
       time: Timestamp(milliseconds: at),
+      acked: acked,
       number: UInt32(number),
       isHidden: flags & 2 != 0,
       isCutOff: flags & 4 != 0

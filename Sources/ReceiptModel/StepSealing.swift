@@ -102,7 +102,7 @@ extension ChannelState {
   ) -> StepTime {
     let position = Int(row.rawValue)
     let isRead = kind == .read
-    let last = Timestamp(milliseconds: isRead ? rows.readAt[position] : rows.deliveredAt[position])
+    let last = isRead ? Timestamp(milliseconds: rows.readAt[position]) : rows.deliveredShownAt(row)
     let isHidden = isRead ? rows.readIsHidden(row) : rows.deliveredIsHidden(row)
     // Without kept steps the last move answers, and that may be a hidden one.
     if kept == 0, isHidden, !seesHidden { return .hidden(last) }

@@ -23,7 +23,7 @@ package enum StepTime: Hashable, Sendable {
 
 /// Segments of steps that were read from storage for one query.
 package struct ReadSegments: Sendable {
-  /// Steps that one query may hold; 24 bytes each.
+  /// Steps that one query may hold; 32 bytes each.
   package static let stepsMax = 1 << 19
 
   /// By row page and segment; each in the order in which the steps were made, so that the numbers of one watermark rise. They are not sorted by
@@ -138,6 +138,7 @@ package struct StepTable: ~Copyable, Sendable {
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
     at time: Timestamp,
+    acked: Timestamp = .none,
     isHidden: Bool,
     number: UInt32
   ) {
@@ -150,6 +151,7 @@ package struct StepTable: ~Copyable, Sendable {
         kind: kind,
         sequence: sequence,
         time: time,
+        acked: acked,
         number: number,
         isHidden: isHidden
       )
@@ -259,7 +261,7 @@ package struct StepTable: ~Copyable, Sendable {
 
   // MARK: Finding
 
-  /// How far at least the watermarks of a row page had got before a time, by ``Step/key``: as far as the steps in memory say it, else zero.
+  /// How far at least the watermarks of a row page had got before a time of the shard's (R20), by ``Step/key``: as far as the steps in memory say it, else zero.
   func reached(_ rowPage: UInt32, before time: Timestamp) -> [UInt32] {
     var reached = [UInt32](repeating: 0, count: 512)
     guard Int(rowPage) < pages.count else { return reached }
@@ -279,7 +281,7 @@ package struct StepTable: ~Copyable, Sendable {
   ///
   /// - Parameters:
   ///   - count: how often the watermark has moved.
-  ///   - last: the time of its last move.
+  ///   - last: the time of its last move, as it is shown.
   ///   - since: when the message was registered; no step before can have reached it.
   ///   - kept: the option `kept_steps`.
   ///   - seesHidden: for the user's own eyes: what moved while hidden is no different.
@@ -340,9 +342,9 @@ package struct StepTable: ~Copyable, Sendable {
       )
     }
     guard let step = search.found else { return .latest(last) }
-    if step.isHidden, !seesHidden { return .hidden(step.time) }
-    if gap != nil { return .latest(step.time) }
-    return search.isExact(isWhole: first == 0 || start > 0) ? .exact(step.time) : .latest(step.time)
+    if step.isHidden, !seesHidden { return .hidden(step.shownAt) }
+    if gap != nil { return .latest(step.shownAt) }
+    return search.isExact(isWhole: first == 0 || start > 0) ? .exact(step.shownAt) : .latest(step.shownAt)
   }
 
   /// The first of rising times that is not before `time`.

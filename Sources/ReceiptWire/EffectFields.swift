@@ -14,10 +14,13 @@ enum EffectNumber: UInt8 {
   case messageDeleted = 9
   case readMovedHidden = 10
   case deliveredMovedHidden = 11
+  case deliveredAcked = 13
+  case deliveredAckedHidden = 14
   case channelTypeAssigned = 16
   case countersAssigned = 17
   case sessionAssigned = 18
   case typeSettled = 19
+  case webhookNoted = 20
   case acknowledged = 32
   case acknowledgementForgotten = 33
   case acknowledgedThrough = 34
@@ -52,6 +55,14 @@ extension ByteBuffer {
       writeMove(isHidden ? .readMovedHidden : .readMoved, channel, row, sequence, time)
     case .deliveredMoved(let channel, let row, let sequence, let time, let isHidden):
       writeMove(isHidden ? .deliveredMovedHidden : .deliveredMoved, channel, row, sequence, time)
+    case .deliveredAcked(let channel, let row, let sequence, let time, let acked, let isHidden):
+      writeEffect(isHidden ? .deliveredAckedHidden : .deliveredAcked) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(row.rawValue)
+        buffer.writeSequence(sequence)
+        buffer.writeTime(time)
+        buffer.writeTime(acked)
+      }
     case .channelAssigned(let channel, let cid, let created, let own):
       writeEffect(.channelAssigned) { buffer in
         buffer.writeVarint(channel.rawValue)
@@ -253,6 +264,11 @@ extension ByteBuffer {
       }
     case .indexEpochAssigned(let epoch):
       writeEffect(.indexEpochAssigned) { $0.writeVarint(epoch) }
+    case .webhookNoted(let key, let until):
+      writeEffect(.webhookNoted) { buffer in
+        buffer.writeInteger(key)
+        buffer.writeTime(until)
+      }
     }
   }
 
@@ -337,6 +353,7 @@ extension ByteBuffer {
       UInt64(
         (record.hasLeft ? 1 : 0) | (record.hidesHistory ? 2 : 0) | (hasMore ? 4 : 0)
           | (record.joinedByReading ? 8 : 0) | (record.markedAt == .none ? 0 : 16)
+          | (record.ackedAt == .none ? 0 : 32)
       )
     )
     writeField(record.user)
@@ -350,6 +367,7 @@ extension ByteBuffer {
     writeOptional(record.marker.map { UInt64($0.rawValue) })
     writeVarint(record.unreadEpoch)
     if record.markedAt != .none { writeTime(record.markedAt) }
+    if record.ackedAt != .none { writeTime(record.ackedAt) }
     guard hasMore else { return }
     writeVarint(UInt64((record.readIsHidden ? 1 : 0) | (record.deliveredIsHidden ? 2 : 0)))
     writeVarint(record.readSteps)
@@ -433,6 +451,16 @@ extension FieldReader {
       let sequence = try sequence()
       let isHidden = number == .deliveredMovedHidden
       return .deliveredMoved(channel, row, to: sequence, at: try time(), isHidden: isHidden)
+    case .deliveredAcked, .deliveredAckedHidden:
+      let channel = try channel()
+      let row = try row()
+      let sequence = try sequence()
+      let logged = try time()
+      let acked = try time()
+      // It is what a row shows in place of its time: there is one, and it is before.
+      guard acked > .none, acked < logged else { throw .badValue(.effect) }
+      let isHidden = number == .deliveredAckedHidden
+      return .deliveredAcked(channel, row, to: sequence, at: logged, acked: acked, isHidden: isHidden)
     case .markerAssigned:
       let channel = try channel()
       let row = try row()
@@ -578,6 +606,9 @@ extension FieldReader {
       return .membershipsTaken(from: try shardID(), through: try varint())
     case .indexEpochAssigned:
       return .indexEpochAssigned(try varint())
+    case .webhookNoted:
+      let key = try hash()
+      return .webhookNoted(key, until: try time())
     }
   }
 
@@ -667,7 +698,7 @@ extension FieldReader {
   @_lifetime(self: copy self)
   private mutating func rowRecord() throws(WireError) -> RowRecord {
     let flags = try varint()
-    guard flags <= 31 else { throw .badValue(.flags) }
+    guard flags <= 63 else { throw .badValue(.flags) }
     let user = try text()
     let role = try text()
     let joined = try sequence()
@@ -693,6 +724,10 @@ extension FieldReader {
     )
     record.joinedByReading = flags & 8 != 0
     if flags & 16 != 0 { record.markedAt = try time() }
+    if flags & 32 != 0 {
+      record.ackedAt = try time()
+      guard record.ackedAt > .none, record.ackedAt < deliveredAt else { throw .badValue(.effect) }
+    }
     guard flags & 4 != 0 else { return record }
     let hidden = try varint()
     guard hidden <= 3 else { throw .badValue(.flags) }

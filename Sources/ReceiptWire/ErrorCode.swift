@@ -30,6 +30,8 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
   case notExpected = 43
   case invalidCursor = 44
   case userErased = 45
+  case ticketInvalid = 46
+  case ticketExpired = 47
 
   /// Whether the sender closes the connection after this error.
   package var endsConnection: Bool { rawValue < 20 }
@@ -67,6 +69,8 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
     case .notExpected: "not_expected"
     case .invalidCursor: "invalid_cursor"
     case .userErased: "user_erased"
+    case .ticketInvalid: "ticket_invalid"
+    case .ticketExpired: "ticket_expired"
     }
   }
 }

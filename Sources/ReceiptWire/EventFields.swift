@@ -216,6 +216,8 @@ package struct RowEventFields: Hashable, Sendable {
   /// Without read, delivered and row nobody else is told.
   package var shown: Shown
   package var at: Timestamp
+  /// What the member has not read in the channel, where `own` says that they have read in a thread.
+  package var unreadInChannel: UInt32?
   /// As the member sees it, with own details.
   package var ownRow: RowEventRow
   /// As others see it, without; there where `shown` says that anybody is told.
@@ -226,6 +228,7 @@ package struct RowEventFields: Hashable, Sendable {
     own: Own,
     shown: Shown,
     at: Timestamp,
+    unreadInChannel: UInt32? = nil,
     ownRow: RowEventRow,
     shownRow: RowEventRow?
   ) {
@@ -233,6 +236,7 @@ package struct RowEventFields: Hashable, Sendable {
     self.own = own
     self.shown = shown
     self.at = at
+    self.unreadInChannel = unreadInChannel
     self.ownRow = ownRow
     self.shownRow = shownRow
   }
@@ -245,6 +249,10 @@ package struct RowEventFields: Hashable, Sendable {
     self.own = Own(rawValue: own)
     self.shown = Shown(rawValue: shown)
     at = try reader.time()
+    unreadInChannel = try reader.optional32()
+    guard (unreadInChannel != nil) == (!thread.isEmpty && self.own.contains(.read)) else {
+      throw .badValue(.flags)
+    }
     ownRow = try RowEventRow(&reader)
     guard ownRow.own != nil else { throw .badValue(.flags) }
     shownRow = self.shown.isEmpty ? nil : try RowEventRow(&reader)
@@ -256,6 +264,7 @@ package struct RowEventFields: Hashable, Sendable {
     buffer.writeInteger(own.rawValue)
     buffer.writeInteger(shown.rawValue)
     buffer.writeTime(at)
+    buffer.writeOptional(unreadInChannel.map(UInt64.init))
     ownRow.write(into: &buffer)
     shownRow?.write(into: &buffer)
   }

@@ -147,6 +147,13 @@ package struct FieldReader: ~Escapable {
     )
   }
 
+  /// 8 bytes in network order: an XXH64.
+  @_lifetime(self: copy self)
+  package mutating func hash() throws(WireError) -> UInt64 {
+    let span = try raw(8)
+    return UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self))
+  }
+
   /// The payload has to end here.
   package func end() throws(WireError) {
     guard offset == bytes.byteCount else { throw .trailingBytes }

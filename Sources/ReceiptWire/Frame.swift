@@ -41,10 +41,16 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unreadCounts = 0x2A
   case purge = 0x2B
   case rebuildIndex = 0x2C
+  case ticketPlace = 0x2D
+  case webhookKnown = 0x2E
   case subscribe = 0x30
   case unsubscribe = 0x31
   case subscribeUser = 0x32
   case announceRow = 0x33
+  case acknowledgePush = 0x40
+  case redeemTicket = 0x41
+  case noteWebhook = 0x42
+  case presentTicket = 0x43
   case putChannelReply = 0x90
   case changeMembersReply = 0x91
   case registerMessageReply = 0x92
@@ -74,13 +80,21 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unreadCountsReply = 0xAA
   case purgeReply = 0xAB
   case rebuildIndexReply = 0xAC
+  case ticketPlaceReply = 0xAD
+  case webhookKnownReply = 0xAE
   case subscribeReply = 0xB0
   case unsubscribeReply = 0xB1
   case subscribeUserReply = 0xB2
   case announceRowReply = 0xB3
+  case acknowledgePushReply = 0xC0
+  case redeemTicketReply = 0xC1
+  case noteWebhookReply = 0xC2
+  case presentTicketReply = 0xC3
 
-  /// 0x10 to 0x1F: carries the session's counter, may change state.
-  package var isCommand: Bool { rawValue & 0xF0 == 0x10 }
+  /// 0x10 to 0x1F and 0x40 to 0x4F: carries the session's counter, may change state.
+  package var isCommand: Bool { Self.isCommand(rawValue) }
+  /// The same of a kind's number.
+  package static func isCommand(_ number: UInt8) -> Bool { number & 0xF0 == 0x10 || number & 0xF0 == 0x40 }
   /// 0x20 to 0x3F: carries no counter; asked again it comes to the same.
   package var isQuery: Bool { rawValue & 0xE0 == 0x20 }
   package var isRequest: Bool { isCommand || isQuery }

@@ -73,7 +73,12 @@ extension RequestTable {
       let start = open.writerIndex
       let counter = isCommand(index) ? counterNext : 0
       if counter > 0 { counterNext += 1 }
-      open.writeRequest(frame, counter: counter, shardCount: slot.isRouted ? shardCount : 0)
+      open.writeRequest(
+        frame,
+        hasName: slot.kind != FrameKind.redeemTicket.rawValue,
+        counter: counter,
+        shardCount: slot.isRouted ? shardCount : 0
+      )
       batches[Int(openBatch)].outstanding += 1
       releaseBatch(slot.batch)
       slots[Int(index)].batch = openBatch
@@ -177,14 +182,21 @@ extension ByteBuffer {
 
   /// Writes a request again, which stands in `frame`: with another counter where it is a command, and for the
   /// shard of its cid where `shardCount` is not 0.
-  fileprivate mutating func writeRequest(_ frame: ByteBuffer, counter: UInt64, shardCount: Int) {
+  ///
+  /// - Parameter hasName: whether a command has a name before its counter.
+  fileprivate mutating func writeRequest(
+    _ frame: ByteBuffer,
+    hasName: Bool,
+    counter: UInt64,
+    shardCount: Int
+  ) {
     let start = writerIndex
     let bytes = frame.readableBytesSpan
     writeRaw(bytes.extracting(0..<FrameHeader.byteCount))
     let payload = bytes.extracting(FrameHeader.byteCount..<bytes.byteCount)
     do throws(WireError) {
       var reader = FieldReader(payload)
-      if counter > 0 || shardCount > 0 {
+      if hasName && (counter > 0 || shardCount > 0) {
         let name = try reader.string()
         writeField(name)
         if shardCount > 0 { setInteger(ShardID.owning(name, count: shardCount).rawValue, at: start + 6) }

@@ -114,6 +114,11 @@ struct RequestTable: ~Copyable {
 
   // MARK: - New requests
 
+  /// Whether the window, and the bytes that may be kept, have room for one more.
+  var hasRoom: Bool {
+    count + abandonedCount < limit && retainedBytes + open.writerIndex < StoreClientLimits.retainedBytesMax
+  }
+
   /// Encodes one request. False: the window is full, nothing was done.
   ///
   /// - Parameters:
@@ -130,9 +135,7 @@ struct RequestTable: ~Copyable {
     thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> OnAppend {
-    guard count + abandonedCount < limit,
-      retainedBytes + open.writerIndex < StoreClientLimits.retainedBytesMax
-    else { return .busy }
+    guard hasRoom else { return .busy }
     var target = shard ?? ShardID(0)
     if shard == nil, let name {
       if shardCount > 0 { target = .owning(name, count: shardCount) } else { unsentIsStale = true }
@@ -307,7 +310,7 @@ struct RequestTable: ~Copyable {
     return given
   }
 
-  func isCommand(_ index: UInt32) -> Bool { slots[Int(index)].kind & 0xF0 == 0x10 }
+  func isCommand(_ index: UInt32) -> Bool { FrameKind.isCommand(slots[Int(index)].kind) }
 
   // MARK: - Connections
 

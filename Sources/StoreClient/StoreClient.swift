@@ -166,6 +166,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     }
   }
 
+  /// Whether the window has room for one request more.
+  package var hasRoom: Bool { table.hasRoom }
+
   /// Bytes that wait for a flush.
   package var queuedBytes: Int { table.queuedBytes }
 

@@ -97,13 +97,23 @@ struct LogTail: ~Copyable {
 extension ShardEngine {
   /// Lets a request wait for its channel, and asks for the channel if nobody has yet.
   func wait(_ header: FrameHeader, _ payload: RawSpan, cid: RawSpan, lane: ReplyLane) throws(WireError) {
+    let reference = ChannelReference.cid(cid.withUnsafeBytes { Array($0) })
+    try wait(header, payload, for: reference, lane)
+  }
+
+  /// Lets a request wait for a channel, or, where a ticket names it by its number, first for its name.
+  func wait(
+    _ header: FrameHeader,
+    _ payload: RawSpan,
+    for reference: ChannelReference,
+    _ lane: ReplyLane
+  ) throws(WireError) {
     var counter: UInt64?
     if header.kind.isCommand {
       var reader = FieldReader(payload)
-      _ = try reader.string()
+      if header.kind != .redeemTicket { _ = try reader.string() }
       counter = try Self.counter(&reader)
     }
-    let reference = ChannelReference.cid(cid.withUnsafeBytes { Array($0) })
     if loads[reference] == nil {
       guard loads.count - incoming.loads < configuration.loadsMax else {
         refuseUndecided(header, counter, .busy, 100, "too many channels are being loaded", lane)
@@ -182,6 +192,7 @@ extension ShardEngine {
     guard awaits(request, as: reference), let load = takeLoad(reference) else { return }
     defer { goOnWithIndexes(isAfterRead: true) }
     if load.isForName { return nameRead(reference, result) }
+    if case .head(let number) = reference { return headRead(number, result, load.waiting) }
     var waiting = load.waiting
     var unread = load.unread
     var walking = load.walks
@@ -240,11 +251,11 @@ extension ShardEngine {
     return load
   }
 
-  private func refuseUnread(_ item: ChannelLoad.Waiting) {
+  func refuseUnread(_ item: ChannelLoad.Waiting) {
     refuseUndecided(item.header, item.counter, .unavailable, 1000, "the channel cannot be read", item.lane)
   }
 
-  private func noteDropped(_ item: ChannelLoad.Waiting) {
+  func noteDropped(_ item: ChannelLoad.Waiting) {
     if let counter = item.counter { sessions.refused(counter, at: sessionPosition(item.lane)) }
   }
 
@@ -260,7 +271,7 @@ extension ShardEngine {
       number = stored.number
     } else {
       switch reference {
-      case .number(let asked): number = asked
+      case .number(let asked), .head(let asked): number = asked
       case .cid(let cid):
         guard let created = tail.number(of: cid) else { return nil }
         number = created
@@ -411,6 +422,7 @@ private struct LoadedContent {
       named = max(named, record.marker?.rawValue ?? 0)
       return true
     case .readMoved(_, let row, let sequence, _, _), .deliveredMoved(_, let row, let sequence, _, _),
+      .deliveredAcked(_, let row, let sequence, _, _, _),
       .acknowledgedThrough(_, let row, let sequence):
       named = max(named, sequence.rawValue)
       return row.rawValue < rows
@@ -448,7 +460,7 @@ private struct LoadedContent {
       return place < MembershipTable.placesMax
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
       .sessionAssigned, .channelDeleted, .membershipQueued, .membershipsSent, .membershipsTaken,
-      .indexEpochAssigned:
+      .indexEpochAssigned, .webhookNoted:
       return false
     }
   }
@@ -468,6 +480,7 @@ extension PageID {
     case .outbox(let number): 8 << 32 | UInt64(number)
     case .index: 9 << 32
     case .memberships(let number): 10 << 32 | UInt64(number)
+    case .webhooks(let number): 11 << 32 | UInt64(number)
     // A thread's pages are together, rows first.
     case .threadRows(let parent, let number): 1 << 56 | UInt64(parent.rawValue) << 24 | UInt64(number)
     case .threadSegment(let parent, let number):
@@ -493,6 +506,7 @@ extension PageID {
     switch self {
     case .types, .shardHead, .users, .index: true
     case .outbox(let number): UInt64(number) < Self.outboxPages
+    case .webhooks(let number): number < Self.webhookPages
     case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: false
     }
   }
@@ -526,6 +540,7 @@ extension PageID {
     case 8: self = .outbox(number)
     case 9 where number == 0: self = .index
     case 10: self = .memberships(number)
+    case 11: self = .webhooks(number)
     default: return nil
     }
   }

@@ -37,9 +37,12 @@ struct DirtyPages {
   private var users: [UInt64] = []
   private var outbox: [UInt64] = []
   private var index: UInt64 = 0
+  private var webhooks: [UInt64] = []
   private(set) var typesLast = LogIndex.zero
   /// The last effect on users' settings.
   private(set) var usersLast = LogIndex.zero
+  /// The last effect on remembered webhooks.
+  private(set) var webhooksLast = LogIndex.zero
   private var queue: Deque<Entry> = []
   /// Pages whose first effect was found in the log at recovery: older than all of `queue`, in no order among themselves.
   private var recovered: Deque<Entry> = []
@@ -108,6 +111,9 @@ struct DirtyPages {
       isNew = Self.mark(&outbox, Int(number), index)
     case .index:
       isNew = Self.mark(&self.index, index)
+    case .webhooks(let number):
+      isNew = Self.mark(&webhooks, Int(number), index)
+      webhooksLast = max(webhooksLast, index)
     }
     if let slot { trackers[Int(slot.rawValue)].last = max(trackers[Int(slot.rawValue)].last, index.rawValue) }
     guard isNew else { return }
@@ -145,6 +151,7 @@ struct DirtyPages {
     case .shardHead: shardHead = 0
     case .outbox(let number): outbox[Int(number)] = 0
     case .index: index = 0
+    case .webhooks(let number): webhooks[Int(number)] = 0
     }
     return entry
   }

@@ -110,6 +110,9 @@ extension ByteBuffer {
     writeInteger(own.rawValue)
     writeInteger(shown.rawValue)
     writeTime(event.at)
+    writeOptional(
+      event.isRead && place.isThread ? UInt64(state.unreadMessagesOfChannel(place, event.row)) : nil
+    )
     writeRow(state.ownRow(place, event.row), place, in: state)
     if !shown.isEmpty {
       writeRow(state.shownRow(place, event.row, withOwnDetails: false), place, in: state)

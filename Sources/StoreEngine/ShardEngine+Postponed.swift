@@ -42,7 +42,13 @@ extension ShardEngine {
     guard isWide || !postponed.isEmpty && header.kind.namesChannel else { return false }
     var cid: [UInt8] = []
     var counter: UInt64?
-    if header.kind.namesChannel {
+    if header.kind == .redeemTicket {
+      let asked = try ticket(FieldReader(payload.extracting(first: try takeIssued(header, payload))))
+      guard let slot = state.slot(numbered: asked.place.channel) else { return false }
+      cid = state[slot].cid
+      guard postponed.contains(where: { $0.cid == cid }) else { return false }
+      counter = asked.counter
+    } else if header.kind.namesChannel {
       var reader = FieldReader(payload.extracting(first: try takeIssued(header, payload)))
       let name = try reader.string()
       guard isWide || postponed.contains(where: { name.isSame(as: $0.cid) }) else { return false }
@@ -91,11 +97,12 @@ extension FrameKind {
     }
   }
 
-  /// Whether its first field is the channel that it is about.
+  /// Whether it is about one channel, which is its first field but in a ticket's.
   fileprivate var namesChannel: Bool {
     switch self {
     case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes, .patchUser, .assignUser,
-      .getUser, .settle, .listUnsettled, .purge, .listChannels, .rebuildIndex, .unreadCounts:
+      .getUser, .settle, .listUnsettled, .purge, .listChannels, .rebuildIndex, .unreadCounts,
+      .webhookKnown, .noteWebhook, .presentTicket:
       false
     default: true
     }

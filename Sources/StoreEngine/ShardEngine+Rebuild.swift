@@ -245,7 +245,8 @@ extension ShardEngine {
     }
   }
 
-  private func name(of number: ChannelNumber, _ stored: StoredChannel?) throws(StorageError) -> [UInt8]? {
+  /// The name of a channel that is on storage, or was created in the log's tail; nil: there is none of that number.
+  func name(of number: ChannelNumber, _ stored: StoredChannel?) throws(StorageError) -> [UInt8]? {
     let place = "shard \(state.id.rawValue), channel \(number.rawValue), head page"
     if let head = stored?.pages.first, head.page == .head,
       case .channelAssigned(number, let cid, _, _)? = try Self.page(head.bytes, place).effects.first

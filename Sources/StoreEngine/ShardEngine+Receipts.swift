@@ -64,7 +64,7 @@ extension ShardEngine {
       guard !effects.isEmpty else { continue }
       guard !command.isCovered else {
         // It was taken up before this message could be acknowledged, and is not applied again: what came of it for this one, nobody knows any more.
-        return refuse(header, .outcomeUnknown, "the command's counter was taken up before", lane)
+        return refuseApplied(header, lane)
       }
       carryOut(slot, session: command.session)
     }

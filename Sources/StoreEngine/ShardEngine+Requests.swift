@@ -31,6 +31,10 @@ extension ShardEngine {
       try unreadCounts(header, payload.extracting(first: fields), lane)
     case .subscribe, .unsubscribe, .subscribeUser, .announceRow:
       try performEvents(header, payload.extracting(first: fields), lane)
+    case .redeemTicket:
+      try redeemTicket(header, payload, lane)
+    case .webhookKnown, .noteWebhook, .presentTicket:
+      try performPush(header, payload.extracting(first: fields), lane)
     default:
       var reader = FieldReader(payload.extracting(first: fields))
       let cid = try reader.string()
@@ -53,6 +57,7 @@ extension ShardEngine {
   /// A request whose channel was looked for: it is in memory, or there is none.
   func perform(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
     if header.kind == .listChannels { return try listChannels(header, payload, lane, isLookedFor: true) }
+    if header.kind == .redeemTicket { return try redeemTicket(header, payload, lane, .lookedFor) }
     var reader = FieldReader(payload.extracting(first: try takeIssued(header, payload)))
     let cid = try reader.string()
     if let slot = state.slot(of: cid) {
@@ -79,6 +84,8 @@ extension ShardEngine {
     switch header.kind {
     case .markRead, .markUnread, .markDelivered: try mark(header, &reader, slot, lane)
     case .registerMessage: try register(header, &reader, slot, lane)
+    case .acknowledgePush: try acknowledgePush(header, &reader, slot, lane)
+    case .ticketPlace: try ticketPlace(header, &reader, slot, lane)
     case .acknowledge: try acknowledge(header, &reader, slot, lane)
     case .deleteMessage: try deleteMessage(header, &reader, slot, lane)
     case .truncateChannel: try truncateChannel(header, &reader, slot, lane)
@@ -143,6 +150,10 @@ extension ShardEngine {
         return mark(header, slot, lane, command, in: thread, user: user, message: message, epoch: epoch)
       }
       return refuse(header, error, slot, lane, command)
+    }
+    // Where it names its message, moving to it says that this was not done; the newest may be another by now, and a marker may have been set again.
+    guard !command.isCovered || message.isEmpty || !effects.contains(where: \.movesWatermark) else {
+      return refuseApplied(header, lane)
     }
     finish(slot, command)
     reply(header, departure(slot), lane) { $0.writeRow(state.ownRow(slot, row), slot, in: state) }
@@ -220,10 +231,7 @@ extension ShardEngine {
     finish(slot, command)
     var isNew = false
     if case .created = registration { isNew = true }
-    guard !isNew || !command.isCovered else {
-      // Its session says that it was applied, and it was not: a gateway that gives counters twice, or has more refusals open than are kept.
-      return refuse(header, .outcomeUnknown, "the command's counter was taken up before", lane)
-    }
+    guard !isNew || !command.isCovered else { return refuseApplied(header, lane) }
     let place = state.place(of: id, in: slot)
     // Nobody but its sender can have read or received a message that is new.
     let status =
@@ -487,6 +495,12 @@ extension ShardEngine {
     return carryOut(slot, session: command.session)
   }
 
+  /// A command counts as applied and would do something now: it was applied to what is not there any more, or it was not, and its session keeps so few
+  /// refusals that it is not among them. Nobody knows which.
+  func refuseApplied(_ header: FrameHeader, _ lane: ReplyLane) {
+    refuse(header, .outcomeUnknown, "the command's counter was taken up before", lane)
+  }
+
   func noteRefused(_ command: CommandPlace) {
     if !command.isCovered { sessions.refused(command.counter, at: command.session) }
   }
@@ -576,6 +590,7 @@ extension ShardEngine {
     case .invalidCursor: .invalidCursor
     case .userErased: .userErased
     case .nestedReply: .invalidField
+    case .checkDiffers: .ticketInvalid
     }
   }
 }

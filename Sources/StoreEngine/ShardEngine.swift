@@ -350,6 +350,8 @@ final class ShardEngine {
       effects = state.outboxEffects(page)
     } else if entry.page == .index {
       effects = state.indexEffects
+    } else if case .webhooks(let page) = entry.page {
+      effects = state.webhookEffects(page)
     } else {
       let kept = sessions.records(
         elapsed: loop.elapsedMilliseconds,
@@ -439,6 +441,7 @@ final class ShardEngine {
     case .users(let number): "users page \(number)"
     case .outbox(let number): "outbox page \(number)"
     case .index: "index page"
+    case .webhooks(let number): "webhooks page \(number)"
     default: "page \(page)"
     }
   }

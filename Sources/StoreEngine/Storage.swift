@@ -13,7 +13,7 @@ package protocol StorageEngine: Sendable {
   /// Makes durable what earlier commits have left for later; where each commit is synced, nothing.
   func sync() throws(StorageError)
 
-  /// A channel's pages as they are on storage, by name or by number; nil where there is none.
+  /// A channel's pages as they are on storage, by name or by number, or its head alone; nil where there is none.
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel?
 
   /// Some of a channel's pages as they are on storage, those that are there, in the order asked for; nil where there is no channel of that name.
@@ -69,6 +69,8 @@ extension ReopenableStorage {
 package enum ChannelReference: Hashable, Sendable {
   case cid([UInt8])
   case number(ChannelNumber)
+  /// By number, and nothing but its head page, which says its cid.
+  case head(ChannelNumber)
 }
 
 /// Which pages of a channel are read.

@@ -33,7 +33,8 @@ extension ThreadContents.Thread {
       named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
       named = max(named, record.marker?.rawValue ?? 0)
       return true
-    case .readMoved(_, let row, let sequence, _, _), .deliveredMoved(_, let row, let sequence, _, _):
+    case .readMoved(_, let row, let sequence, _, _), .deliveredMoved(_, let row, let sequence, _, _),
+      .deliveredAcked(_, let row, let sequence, _, _, _):
       named = max(named, sequence.rawValue)
       return row.rawValue < rows
     case .markerAssigned(_, let row, let marker, _, _):

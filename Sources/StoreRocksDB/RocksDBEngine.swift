@@ -268,6 +268,10 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   package func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
     guard let number = try number(shard, channel) else { return nil }
+    if case .head = channel {
+      let key = StorageKey.page(PageKey(shard: shard, channel: number, page: .head))
+      return try get(pages, key).map { StoredChannel(number: number, pages: [(.head, $0)]) }
+    }
     var found: [(page: PageID, bytes: ByteBuffer)] = []
     try scan(
       pages,
@@ -319,7 +323,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// The number of a channel; nil where there is none of that name.
   private func number(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> ChannelNumber? {
     switch channel {
-    case .number(let known):
+    case .number(let known), .head(let known):
       return known
     case .cid(let cid):
       guard let value = try get(pages, StorageKey.directory(shard, cid)) else { return nil }

@@ -141,11 +141,11 @@ struct FrameTextTests {
     // The row as others see it is there only where it says that anybody is told.
     Row(
       "events channels=[{cid=a:b events=[{event=row own=2 time=5 user=u flags=1 unread_epoch=1}]}]",
-      "00000022 08000000 00000000 00 00 01 03613a62 01 01 00 02 00 05 0175 000000 000000 01 00 00 01 00"
+      "00000023 08000000 00000000 00 00 01 03613a62 01 01 00 02 00 05 00 0175 000000 000000 01 00 00 01 00"
     ),
     Row(
       "events channels=[{cid=a:b events=[{event=row shown=1 user=u shown_user=u shown_last_read=9}]}]",
-      "00000028 08000000 00000000 00 00 01 03613a62 01 01 00 00 01 00 0175 000000 000000 00 0175 090000 000000 00 00"
+      "00000029 08000000 00000000 00 00 01 03613a62 01 01 00 00 01 00 00 0175 000000 000000 00 0175 090000 000000 00 00"
     ),
     Row(
       "events channels=[{cid=a:b events=[{event=member_added user=u role=r time=1 member_count=2 sequence=9 message=m} {event=channel_deleted time=3}]}]",
@@ -201,7 +201,8 @@ struct FrameTextTests {
     ("mark_read @thread=[m]", "a single value is expected"),
     ("events users=[{user=u events=[{event=row}]}]", "a number is expected"),
     (
-      "events channels=[{cid=a:b events=[{foo=1}]}]", "its fields are: event, thread, own, shown, time, user,"
+      "events channels=[{cid=a:b events=[{foo=1}]}]",
+      "its fields are: event, thread, own, shown, time, unread_in_channel,"
     ),
     ("unread_counts channels=[a:b]", "entries are written {cid=… user=… row=…}"),
     ("hex:0", "hexadecimal is expected"),

@@ -21,6 +21,11 @@ enum Command: Hashable, Sendable {
   case read(cid: String, user: String, message: String, epoch: Int?)
   case delivered(cid: String, user: String, message: String)
   case unread(cid: String, user: String, message: String, epoch: Int?)
+  /// A push acknowledgement by names; `acked` 0: now.
+  case push(cid: String, user: String, message: String, acked: Int)
+  /// Makes a ticket, and acknowledges by one: by its place among those made for the cid.
+  case ticket(cid: String, user: String, message: String)
+  case redeem(cid: String, ticket: Int, acked: Int)
   /// One message after the other; an empty note is none.
   case acknowledge(cid: String, user: String, messages: [String], note: String)
   case patchType(name: String, settings: Settings)
@@ -55,6 +60,10 @@ enum Outcome: Hashable, Sendable {
   /// `refusal`: why it has no receipt, where one was asked for; empty: it has one, or none was asked for.
   case message(sequence: Int, isNew: Bool, refusal: String = "")
   case position(Int)
+  /// What an acknowledgement came to; times are milliseconds, 0 is none.
+  case delivery(isMoved: Bool, sentAt: Int, deliveredAt: Int)
+  /// The place of a ticket among those made for its cid.
+  case ticket(Int)
   /// Per message `ok`, or the wire's name of the error.
   case acknowledged([String])
   case user(UserView)

@@ -56,6 +56,8 @@ struct HistoryShape: Sendable {
 /// Random commands. They depend on the seed, and on what the naive model says there is, so a history replays from its seed.
 struct CommandGenerator: Sendable {
   var random: SplitMix64
+  /// For acknowledgements of pushes alone, so that all else of a seed is as it was before there were any.
+  private var pushes: SplitMix64
   let shape: HistoryShape
   let cids: [String]
   let users: [String]
@@ -68,6 +70,7 @@ struct CommandGenerator: Sendable {
 
   init(seed: UInt64) {
     random = SplitMix64(seed: seed)
+    pushes = SplitMix64(seed: seed &* 0x9E6C_63D0_876A_68DE &+ 1)
     shape = HistoryShape.all[Int(seed % UInt64(HistoryShape.all.count))]
     cids = (0..<shape.channels).map { "\($0 % 2 == 0 ? "team" : "dm"):c\($0)" }
     users = (0..<shape.users).map { "user\($0)" }
@@ -123,7 +126,9 @@ struct CommandGenerator: Sendable {
         message: random.oneIn(4) ? "" : message(cid),
         epoch: epoch(cid, user, model)
       )
-    case 4..<7: return .delivered(cid: cid, user: user, message: random.oneIn(4) ? "" : message(cid))
+    case 4..<7:
+      let message = random.oneIn(4) ? "" : message(cid)
+      return pushed(cid, user, message, model) ?? .delivered(cid: cid, user: user, message: message)
     case 7..<9:
       let count = random.oneIn(3) ? 1 + random.below(8) : 1
       let ids = (0..<count).map { _ in message(cid) }
@@ -148,6 +153,32 @@ struct CommandGenerator: Sendable {
       isSilent: random.oneIn(10),
       wantsReceipt: random.oneIn(2)
     )
+  }
+
+  // MARK: Pushes
+
+  /// In place of a mark as often as not: by names, or by a ticket, mostly a new one, sometimes the first of all. Acknowledged now, a moment ago, long ago, or in the future.
+  private mutating func pushed(
+    _ cid: String,
+    _ user: String,
+    _ message: String,
+    _ model: NaiveModel
+  ) -> Command? {
+    guard pushes.oneIn(2), !message.isEmpty else { return nil }
+    var acked = 0
+    switch pushes.below(8) {
+    case 0..<4: acked = clock - pushes.below(200)
+    case 4: acked = clock - pushes.below(200_000)
+    case 5: acked = pushes.oneIn(2) ? 1 : clock + pushes.below(3_000)
+    default: break
+    }
+    let tickets = model.tickets[cid, default: []].count
+    if tickets > 0, pushes.oneIn(2) {
+      let ticket = pushes.oneIn(8) ? 0 : tickets - 1 - pushes.below(min(tickets, 12))
+      return .redeem(cid: cid, ticket: ticket, acked: acked)
+    }
+    if pushes.oneIn(2) { return .ticket(cid: cid, user: user, message: message) }
+    return .push(cid: cid, user: user, message: message, acked: acked)
   }
 
   // MARK: Threads
@@ -202,7 +233,9 @@ struct CommandGenerator: Sendable {
     let mark: Command
     switch random.below(8) {
     case 0..<3: mark = .read(cid: cid, user: user, message: message, epoch: epoch)
-    case 3..<5: mark = .delivered(cid: cid, user: user, message: message)
+    case 3..<5:
+      if let push = pushed(cid, user, message, model) { return push }
+      mark = .delivered(cid: cid, user: user, message: message)
     default: mark = .unread(cid: cid, user: user, message: message, epoch: epoch)
     }
     return isNamed ? .inThread(parent, mark) : mark

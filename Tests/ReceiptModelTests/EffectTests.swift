@@ -16,6 +16,7 @@ struct EffectTests {
         .rowLeft(Self.channel, row, at: .none), .roleAssigned(Self.channel, row, role: ""),
         .readMoved(Self.channel, row, to: .zero, at: .none),
         .deliveredMoved(Self.channel, row, to: .zero, at: .none),
+        .deliveredAcked(Self.channel, row, to: .zero, at: .none, acked: .none),
         .markerAssigned(Self.channel, row, marker: nil, epoch: 0),
       ]
       for effect in effects {

@@ -36,7 +36,7 @@ struct EventHistory {
 
   mutating func run(steps: Int) throws(HistoryFault) {
     while step < steps {
-      var last: Command?
+      var group: [Command] = []
       for _ in 0..<(random.oneIn(3) ? 1 : 1 + random.below(way == .live ? 8 : 40)) {
         step += 1
         let command = generator.next(model)
@@ -44,7 +44,7 @@ struct EventHistory {
         _ = world.perform(command, clock: clock)
         _ = world.takeForgotten()
         _ = model.perform(command, clock: clock)
-        last = command
+        group.append(command)
         if way == .resuming {
           for name in world.upkeep(&random).keys { tally[name, default: 0] += 1 }
         }
@@ -54,7 +54,7 @@ struct EventHistory {
           throw HistoryFault(
             seed: seed,
             step: step,
-            text: "\(way), \(cid), after \(last!): \(text)"
+            text: "\(way), \(cid), after \(group): \(text)"
           )
         }
       }

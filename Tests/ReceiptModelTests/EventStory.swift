@@ -8,6 +8,7 @@ import Testing
 /// | --- | --- |
 /// | `clock`, `hide`, `show`, `options`, `join`, `leave`, `swap`, `post`, `delete`, `reply`, `read`, `delivered`, `unread`, `recover` | as in ``ThreadStory`` |
 /// | `ask m1 by alice`, `ack bob m1` | posts with a receipt; acknowledges |
+/// | `push bob m1 acked 900` | acknowledges a push |
 /// | `truncate m3`, `erase bob`, `type read_events=false` | |
 /// | `expire` | what has expired by now is noted |
 /// | `told` | everything since it was asked last, in its order; `nothing` |
@@ -57,6 +58,9 @@ struct EventStory {
             : .unread(cid: cid, user: command[1], message: message, epoch: nil),
         clock: clock
       )
+    case "push":
+      let acked = Self.number(after: "acked", command) ?? 0
+      _ = shard.perform(.push(cid: cid, user: command[1], message: command[2], acked: acked), clock: clock)
     case "truncate": _ = shard.perform(.truncate(cid: cid, before: command[1]), clock: clock)
     case "erase": _ = shard.perform(.eraseMember(cid: cid, user: command[1]), clock: clock)
     case "type":

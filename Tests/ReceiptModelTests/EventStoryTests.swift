@@ -351,6 +351,34 @@ struct EventStoryTests {
   }
 
   @Test(
+    "R7, R9: after a gap, a receipt is told behind its message, also where nobody may know when it was acknowledged"
+  )
+  func receiptsSince() {
+    eventStory(
+      """
+      join alice bob
+      hide bob
+      clock 2000
+      ask m1 by alice
+      clock 2100
+      ack bob m1
+      clock 2200
+      show bob
+      since 1500 times     -> new m1@2000, alice: read +read +delivered@2000, receipt:m1=done@2000, bob: +row@2200, alice:m1=read@2200
+      since 2150 times     -> receipt:m1=done@2150, bob: +row@2200, alice:m1=read@2200
+      options receipt_max_members=0
+      clock 3000
+      ask m2 by alice
+      clock 3100
+      ack bob m2
+      recover
+      since 2500 times     -> new m2@3000, alice: read +read +delivered@3000, receipt:m2=done@3000, alice:m2=read@3000
+      since 3050 times     -> receipt:m2=done@3050, alice:m2=read@3050
+      """
+    )
+  }
+
+  @Test(
     "after a gap, only messages whose statuses may have changed are looked at, as far as the steps in memory say it"
   )
   func statusesSince() {

@@ -71,8 +71,14 @@ final class ListRoom {
     assign(.readMoved(number, row(user), to: SequenceNumber(sequence), at: now, isHidden: hides))
   }
 
-  func receive(_ user: String, _ sequence: UInt32) {
+  /// - Parameter acked: the time with which it is acknowledged; nil: none.
+  func receive(_ user: String, _ sequence: UInt32, acked: Int64? = nil) {
     let hides = state[slot].rows.hidesDelivered(row(user))
+    if let acked {
+      let shown = Timestamp(milliseconds: acked)
+      let sequence = SequenceNumber(sequence)
+      return assign(.deliveredAcked(number, row(user), to: sequence, at: now, acked: shown, isHidden: hides))
+    }
     assign(.deliveredMoved(number, row(user), to: SequenceNumber(sequence), at: now, isHidden: hides))
   }
 

@@ -8,6 +8,7 @@ struct NaiveModel: Sendable {
   /// Something that a member did, and whether they hid it then; positions are worked out from the first to the last of these.
   enum Act: Sendable {
     case read(to: Int, epoch: Int?, at: Int, isHidden: Bool)
+    /// `at`: as it is shown, which may be before it was done (R20).
     case delivered(to: Int, at: Int, isHidden: Bool)
     case unread(from: Int, epoch: Int?)
     case posted(Int, at: Int, hidesRead: Bool, hidesDelivered: Bool)
@@ -73,6 +74,8 @@ struct NaiveModel: Sendable {
   }
 
   struct Channel: Sendable {
+    /// Tells one from another that had its name.
+    let incarnation: Int
     var own: Settings
     var main = Room()
     var threads: [Room] = []
@@ -98,6 +101,9 @@ struct NaiveModel: Sendable {
   ]
 
   var channels: [String: Channel] = [:]
+  private var incarnations = 0
+  /// By cid, in the order in which they were made.
+  var tickets: [String: [Ticket]] = [:]
   private(set) var types: [String: ChannelType] = [:]
   var users: [String: UserView] = [:]
   /// The last version of users who were erased, and when they were.
@@ -151,6 +157,9 @@ struct NaiveModel: Sendable {
     case .assignUser(let record):
       if record.version > settings(of: record.user).version { keep(record) }
       return .user(settings(of: record.user))
+    case .push(let cid, let user, let message, let acked): return push(cid, user, message, acked: acked)
+    case .ticket(let cid, let user, let message): return makeTicket(cid, user, message)
+    case .redeem(let cid, let ticket, let acked): return redeem(cid, ticket, acked: acked)
     case .truncate(let cid, let before): return truncate(cid, before)
     case .deleteChannel(let cid): return .done(channels.removeValue(forKey: cid) != nil)
     case .eraseMember(let cid, let user): return eraseMember(cid, user)
@@ -166,7 +175,11 @@ struct NaiveModel: Sendable {
   private mutating func put(_ cid: String, _ settings: Settings, _ members: [Seat]) -> Outcome {
     if members.contains(where: { isErasing($0.user) }) { return .refused("user_erased") }
     let isNew = channels[cid] == nil
-    channels[cid, default: Channel(own: [:])].own.merge(settings) { $1 }
+    if isNew {
+      incarnations += 1
+      channels[cid] = Channel(incarnation: incarnations, own: [:])
+    }
+    channels[cid]!.own.merge(settings) { $1 }
     join(cid, members)
     return .channel(isNew: isNew, members: memberCount(cid), newest: channels[cid]!.main.messages.count)
   }

@@ -59,7 +59,9 @@ struct RandomHistory<Shards: Subject> {
     if case .inThread = command { place = "in thread: " }
     func add(_ name: String, to tally: inout [String: Int]) { tally[place + name, default: 0] += 1 }
     switch outcome {
-    case .refused(let name): add(name, to: &tally)
+    case .refused(let name):
+      add(name, to: &tally)
+      if case .redeem = command { add("redeem \(name)", to: &tally) }
     case .row(let row) where row == .zeros(row.user): add("no row", to: &tally)
     case .row: add(shard.lastEffectCount > 0 ? "moved" : "same", to: &tally)
     case .message(_, let isNew, let refusal):
@@ -68,7 +70,8 @@ struct RandomHistory<Shards: Subject> {
     case .acknowledged(let codes): for code in codes { add("acknowledge \(code)", to: &tally) }
     case .done(let isDone): add("\(command.name) \(isDone)", to: &tally)
     case .marked(let cids): add(cids.isEmpty ? "marked none" : "marked all", to: &tally)
-    case .position, .channel, .type, .user: add(command.name, to: &tally)
+    case .delivery(let isMoved, _, _): add("\(command.name) \(isMoved ? "moved" : "same")", to: &tally)
+    case .position, .channel, .type, .user, .ticket: add(command.name, to: &tally)
     }
   }
 

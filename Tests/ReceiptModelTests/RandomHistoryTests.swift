@@ -54,7 +54,9 @@ struct RandomHistoryTests {
       "in thread: no row", "in thread: invalid_field", "in thread: message_deleted",
       "in thread: message_not_found", "in thread: receipt_not_allowed", "unread threads", "truncate",
       "deleteChannel true", "deleteChannel false", "eraseMember true", "eraseMember false", "eraseUser",
-      "assignErased", "user_erased", "marked all", "totals of several", "known, no member",
+      "assignErased", "user_erased", "push moved", "push same", "ticket", "redeem moved", "redeem same",
+      "redeem channel_not_found", "redeem not_a_member", "redeem message_deleted", "marked all",
+      "totals of several", "known, no member",
     ] {
       #expect(tally[name, default: 0] > 0, "never \(name)")
     }

@@ -161,7 +161,7 @@ extension Command {
     case .put(let cid, _, _), .change(let cid, _, _), .post(let cid, _, _, _, _, _), .delete(let cid, _),
       .read(let cid, _, _, _), .delivered(let cid, _, _), .unread(let cid, _, _, _),
       .acknowledge(let cid, _, _, _), .truncate(let cid, _), .deleteChannel(let cid),
-      .eraseMember(let cid, _):
+      .eraseMember(let cid, _), .push(let cid, _, _, _), .ticket(let cid, _, _), .redeem(let cid, _, _):
       cid
     case .inThread(_, let command): command.home
     case .patchType(let name, _), .assignType(let name, _, _): name

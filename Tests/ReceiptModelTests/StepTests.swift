@@ -31,14 +31,31 @@ struct StepTests {
     let bytes = StepBytes.bytes(steps)
     #expect(StepBytes.steps(bytes) == steps)
     #expect(bytes.count < 7 * steps.count)
+    // Those that were acknowledged with a time keep it beside the shard's, which the next one goes by.
+    for place in steps.indices where random.oneIn(3) {
+      steps[place].kind = .delivered
+      steps[place].acked = at(steps[place].time.milliseconds - Int64(1 + random.below(3_000_000)))
+    }
+    let acked = StepBytes.bytes(steps)
+    #expect(StepBytes.steps(acked) == steps && acked.count < 11 * steps.count)
+    #expect(
+      StepBytes.merge([acked]) { _ in true }?.compactMap { StepBytes.steps($0) }.joined().map(\.acked)
+        == steps.map(\.acked)
+    )
     // Where they are largest: both ends of every field, times that fall too.
     let edges = [
       Step(row: 255, kind: .read, sequence: SequenceNumber(.max), time: at(.max), number: .max),
       Step(row: 0, kind: .delivered, sequence: SequenceNumber(1), time: at(0), number: 1, isHidden: true),
       Step(row: 255, kind: .delivered, sequence: SequenceNumber(.max), time: at(.max), number: .max),
+      Step(row: 255, kind: .delivered, sequence: SequenceNumber(1), time: at(.max), acked: at(1), number: 1),
+      Step(row: 0, kind: .delivered, sequence: SequenceNumber(1), time: at(2), acked: at(1), number: 2),
     ]
     #expect(StepBytes.steps(StepBytes.bytes(edges)) == edges)
     #expect(StepBytes.steps([]) == [])
+    // At no time, or not before the shard's.
+    let one = [0x81, 0x10, 2, 20, 1] as [UInt8]
+    #expect(StepBytes.steps(one + [9])?.map(\.acked) == [at(1)])
+    for earlier in [[0], [10], [11], []] as [[UInt8]] { #expect(!StepBytes.areWhole(one + earlier)) }
   }
 
   @Test("damaged, are refused or read as others, and never trap")

@@ -15,6 +15,10 @@ import Testing
 /// | `post m1 by alice [silent] [created 77]` | `created` or `known`, `seq`; sender `-`: the system |
 /// | `delete m1` | `seq` |
 /// | `read bob [m1] [epoch 2]`, `delivered bob [m1]`, `unread bob m1 [epoch 2]`, `row bob` | `moved` or `same`, and the own row |
+/// | `push bob m1 [acked 900]` | `moved` or `same`; `sent`, `delivered` |
+/// | `ticket bob m1`, `redeem 0 [acked 900]` | the ticket's number; as `push` |
+/// | `hide bob`, `show bob` | what others see of their deliveries |
+/// | `erase bob`, `end` | `done` or `nothing` |
 /// | `shown bob` | the row as others see it: without `unread`, `first`, `epoch` |
 /// | `status m1` | `sent`, `delivered` or `read`; `readers`, `received`, `unread`, `members`, `created` |
 /// | `types mark_unread=public …`, `options read_events=false …` | patches the channel's type, the channel |
@@ -107,6 +111,16 @@ struct Story {
     case "evict":
       shard.evictAndLoad(shard.state[shard.slot(cid)!].number)
       return Answer(word: "")
+    case "hide", "show":
+      return try outcome(.patchUser(words[1], showsRead: nil, showsDelivered: verb == "show", revoked: nil))
+    case "erase": return try outcome(.eraseMember(cid: cid, user: words[1]))
+    case "end": return try outcome(.deleteChannel(cid: cid))
+    case "push", "ticket", "redeem":
+      let acked = Self.take("acked", from: &words).map { Int($0)! } ?? 0
+      if verb == "redeem" { return try outcome(.redeem(cid: cid, ticket: Int(words[1])!, acked: acked)) }
+      let (user, message) = (words[1], words[2])
+      if verb == "ticket" { return try outcome(.ticket(cid: cid, user: user, message: message)) }
+      return try outcome(.push(cid: cid, user: user, message: message, acked: acked))
     case "post", "delete", "read", "delivered", "unread": return try mark(verb, &words)
     default: return try query(verb, &words)
     }
@@ -229,6 +243,10 @@ struct Story {
           "delivered_since": "\(user.deliveredShownSince)", "revoked": "\(user.revokedBefore)",
         ]
       )
+    case .delivery(let isMoved, let sentAt, let deliveredAt):
+      let facts = ["sent": "\(sentAt)", "delivered": "\(deliveredAt)"]
+      return Answer(word: isMoved ? "moved" : "same", facts: facts)
+    case .ticket(let number): return Answer(word: "\(number)")
     case .position(let sequence): return Answer(word: moved, facts: ["seq": "\(sequence)"])
     case .channel(let isNew, let members, let newest):
       return Answer(

@@ -481,6 +481,7 @@ extension Refusal {
     case .invalidCursor: "invalid_cursor"
     case .userErased: "user_erased"
     case .nestedReply: "invalid_field"
+    case .checkDiffers: "ticket_invalid"
     }
   }
 }

@@ -30,6 +30,12 @@ extension TestShard {
     case .unread(let cid, let user, let message, let epoch):
       guard isReply(cid, message) else { return nil }
       return mark("unread", cid, user, under: nil, message, epoch: epoch, clock: clock)
+    case .push(let cid, let user, let message, let acked):
+      return push(cid, user, message, acked: acked, clock: clock)
+    case .ticket(let cid, let user, let message):
+      return makeTicket(cid, user, message, clock: clock)
+    case .redeem(let cid, let ticket, let acked):
+      return redeem(cid, ticket, acked: acked, clock: clock)
     case .truncate(let cid, let before):
       return deciding(cid, clock) { slot, time, effects throws(Refusal) in
         let before = Array(before.utf8)

@@ -37,6 +37,8 @@ final class TestShard {
   var forgotten: [ForgottenTimes] = []
   /// Of channels that are watched, by number: what has happened since it was told (`TestShard+Events.swift`).
   var notes: [ChannelNumber: ChannelNotes]?
+  /// By cid, in the order in which they were made.
+  var tickets: [String: [TicketPlace]] = [:]
   /// Whether everything is checked after each command, or only what the command touched.
   var checksEverything = false
 
@@ -93,7 +95,8 @@ final class TestShard {
         let decided = try decideInChannel(command, time, &effects)
         apply(effects)
         return finish(decided)
-      case .inThread, .truncate, .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll:
+      case .inThread, .truncate, .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll, .push,
+        .ticket, .redeem:
         preconditionFailure("performed above")
       }
     } catch {
@@ -257,7 +260,7 @@ final class TestShard {
       )
       return .row(slot, row)
     case .put, .change, .patchType, .assignType, .patchUser, .assignUser, .acknowledge, .inThread, .truncate,
-      .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll:
+      .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll, .push, .ticket, .redeem:
       preconditionFailure("not a command within a channel")
     }
   }
@@ -496,6 +499,7 @@ extension PageID {
   var order: UInt32 {
     switch self {
     case .rows(let number), .segment(let number), .users(let number), .steps(_, let number),
+      .webhooks(let number),
       .memberships(let number), .outbox(let number), .threadRows(_, let number),
       .threadSegment(_, let number):
       number

@@ -225,6 +225,10 @@ struct ThreadStory {
         word: isNew ? "created" : "known",
         facts: ["seq": "\(sequence)", "refusal": refusal.isEmpty ? "-" : refusal]
       )
+    case .delivery(let isMoved, let sentAt, let deliveredAt):
+      let facts = ["sent": "\(sentAt)", "delivered": "\(deliveredAt)"]
+      return Answer(word: isMoved ? "moved" : "same", facts: facts)
+    case .ticket(let number): return Answer(word: "\(number)")
     case .position(let sequence): return Answer(word: moved, facts: ["seq": "\(sequence)"])
     case .channel(_, let members, let newest):
       return Answer(word: moved, facts: ["members": "\(members)", "newest": "\(newest)"])

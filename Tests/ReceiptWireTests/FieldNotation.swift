@@ -149,6 +149,31 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .deleteChannel:
     _ = try reader.string()
     _ = try reader.varint()
+  case .ticketPlace: for _ in 0..<3 { _ = try reader.string() }
+  case .webhookKnown: _ = try reader.string()
+  case .acknowledgePush:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.string()
+    _ = try reader.time()
+    _ = try reader.varint()
+  case .redeemTicket:
+    _ = try reader.varint()
+    _ = try reader.ticketPlace()
+    _ = try reader.time()
+  case .noteWebhook:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.time()
+  case .presentTicket:
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.time()
+    _ = try reader.varint()
+  case .ticketPlaceReply: _ = try reader.ticketPlace()
+  case .webhookKnownReply, .noteWebhookReply: _ = try reader.byte()
+  case .acknowledgePushReply, .redeemTicketReply, .presentTicketReply: _ = try DeliveryFields(&reader)
   case .truncateChannel, .eraseMember:
     _ = try reader.string()
     _ = try reader.varint()

@@ -219,6 +219,27 @@ struct FrameVectorTests {
       #expect(rebuild.channels == fields.number("channels"))
       #expect(rebuild.entries == fields.number("entries"))
       rebuild.write(into: &content)
+    case "ticket_place_reply":
+      var reader = FieldReader(payload)
+      let place = try reader.ticketPlace()
+      #expect(place.channel.rawValue == fields.number("channel"))
+      #expect(UInt64(place.row.rawValue) == fields.number("row"))
+      #expect(place.parent.map { UInt64($0.rawValue) } == fields.optional("parent"))
+      #expect(UInt64(place.sequence.rawValue) == fields.number("sequence"))
+      #expect(place.check == fields.bytes("check").reduce(0) { $0 << 8 | UInt64($1) })
+      content.writeTicketPlace(place)
+    case "acknowledge_push_reply", "redeem_ticket_reply", "present_ticket_reply":
+      var reader = FieldReader(payload)
+      let delivery = try DeliveryFields(&reader)
+      #expect(delivery.moved == (fields.number("moved") == 1))
+      #expect(UInt64(delivery.sent.milliseconds) == fields.number("sent"))
+      #expect(UInt64(delivery.delivered.milliseconds) == fields.number("delivered"))
+      #expect(delivery.cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } == fields.text("cid"))
+      #expect(delivery.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } == fields.text("user"))
+      #expect(
+        delivery.message.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } == fields.text("message")
+      )
+      return
     case "events":
       let events = try EventsFields(payload)
       #expect(UInt64(events.through.milliseconds) == fields.number("through"))

@@ -109,7 +109,7 @@ struct FuzzTests {
     var generator = SeededGenerator(seed: seed &+ 2000)
     let page = GuardedPage()
     let effects: [UInt8] =
-      Array(1...11) + Array(16...19) + Array(32...46) + Array(48...50) + Array(64...67)
+      Array(1...14) + Array(16...20) + Array(32...46) + Array(48...50) + Array(64...67)
     var taken: [String: Int] = [:]
     for _ in 0..<40_000 {
       let bytes = randomFields(using: &generator)
@@ -139,6 +139,11 @@ struct FuzzTests {
         if try again(span, { try $0.channelTypeRecord() }, write: { $0.writeChannelTypeRecord($1) }) {
           taken["type", default: 0] += 1
         }
+        if try again(span, { try $0.ticketPlace() }, write: { $0.writeTicketPlace($1) }) {
+          taken["place", default: 0] += 1
+        }
+        var delivery = FieldReader(span)
+        if (try? DeliveryFields(&delivery)) != nil { taken["delivery", default: 0] += 1 }
         _ = try again(span) {
           try $0.sessionRecord()
         } write: {
@@ -150,8 +155,10 @@ struct FuzzTests {
       }
     }
     // A reader that took nothing was not tested beyond its refusals.
-    for name in ["settings"]
-      + [3, 4, 5, 6, 9, 10, 11, 32, 33, 34, 36, 37, 39, 40, 42, 43, 46, 49, 65, 66, 67].map({ "effect \($0)" }
+    for name in ["settings", "place", "delivery"]
+      + [3, 4, 5, 6, 9, 10, 11, 12, 20, 32, 33, 34, 36, 37, 39, 40, 42, 43, 46, 49, 65, 66, 67].map({
+        "effect \($0)"
+      }
       )
       + (1...12).map({ "option \($0)" })
     {

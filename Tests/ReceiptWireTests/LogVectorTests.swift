@@ -20,7 +20,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 39)
+    #expect(known.count == 42)
   }
 
   /// What a thread can have is what the model says, and each of it has a vector in one.
@@ -188,6 +188,7 @@ struct LogVectorTests {
       )
       record.joinedByReading = flags & 8 != 0
       if flags & 16 != 0 { record.markedAt = time(fields, "marked_at") }
+      if flags & 32 != 0 { record.ackedAt = time(fields, "acked_at") }
       if flags & 4 != 0 {
         record.readIsHidden = fields.number("hidden") & 1 != 0
         record.deliveredIsHidden = fields.number("hidden") & 2 != 0
@@ -208,6 +209,16 @@ struct LogVectorTests {
         row(),
         to: sequence(),
         at: time(fields, "time"),
+        isHidden: isHidden
+      )
+    case "delivered_acked", "delivered_acked_hidden":
+      let isHidden = vector.effect == "delivered_acked_hidden"
+      return .deliveredAcked(
+        channel(),
+        row(),
+        to: sequence(),
+        at: time(fields, "time"),
+        acked: time(fields, "acked"),
         isHidden: isHidden
       )
     case "marker_assigned":
@@ -329,6 +340,9 @@ struct LogVectorTests {
         from: ShardID(UInt16(fields.number("shard"))),
         through: fields.number("through")
       )
+    case "webhook_noted":
+      let key = fields.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) }
+      return .webhookNoted(key, until: time(fields, "until"))
     case "index_epoch_assigned": return .indexEpochAssigned(fields.number("epoch"))
     default: fatalError("no effect \(vector.effect)")
     }

@@ -20,6 +20,10 @@ enum Answer: Hashable {
   case type(TypeView)
   case types([TypeView])
   case settings(SettingsView)
+  /// With cid, user and message.
+  case delivery(moved: Bool, sent: Int64, delivered: Int64, [String])
+  /// That a webhook is known, or was noted.
+  case known(Bool)
 }
 
 struct RowView: Hashable {
@@ -139,6 +143,21 @@ extension Answer {
       self = .type(TypeView(try reader.channelTypeRecord()))
     case .patchUserReply, .assignUserReply, .getUserReply:
       self = .settings(SettingsView(try reader.userSettings()))
+    case .acknowledgePushReply:
+      let delivery = try DeliveryFields(&reader)
+      let names = [
+        delivery.cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
+        delivery.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
+        delivery.message.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
+      ]
+      self = .delivery(
+        moved: delivery.moved,
+        sent: delivery.sent.milliseconds,
+        delivered: delivery.delivered.milliseconds,
+        names
+      )
+    case .noteWebhookReply, .webhookKnownReply:
+      self = .known(try reader.byte() == 1)
     case .listChannelTypesReply:
       var types: [TypeView] = []
       for _ in 0..<(try reader.count()) { types.append(TypeView(try reader.channelTypeRecord())) }

@@ -46,6 +46,10 @@ enum Ask {
   case read(cid: String, user: String, message: String, epoch: UInt32?)
   case unread(cid: String, user: String, message: String, epoch: UInt32?)
   case delivered(cid: String, user: String, message: String)
+  /// By name, answered with names; `acked` 0: now.
+  case push(cid: String, user: String, message: String, acked: Int64)
+  case note(key: String, until: Int64)
+  case known(key: String)
   /// One of the four that may have the flag `thread`, with the thread's parent message.
   indirect case inThread(String, Ask)
   case patchType(String, OptionChange)
@@ -68,11 +72,19 @@ enum Ask {
     case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _, _), .delete(let cid, _),
       .read(let cid, _, _, _), .unread(let cid, _, _, _), .delivered(let cid, _, _), .getChannel(let cid),
       .readState(let cid, _, _, _, _), .statuses(let cid, _), .acknowledge(let cid, _, _, _),
-      .malformed(let cid), .truncate(let cid, _), .end(let cid), .erase(let cid, _):
+      .malformed(let cid), .truncate(let cid, _), .end(let cid), .erase(let cid, _), .push(let cid, _, _, _):
       cid
     case .inThread(_, let ask): ask.cid
-    case .patchType, .assignType, .getType, .listTypes, .patchUser, .assignUser, .getUser:
+    case .patchType, .assignType, .getType, .listTypes, .patchUser, .assignUser, .getUser, .note, .known:
       nil
+    }
+  }
+
+  /// Which webhook it is about.
+  var webhook: String? {
+    switch self {
+    case .note(let key, _), .known(let key): key
+    default: nil
     }
   }
 
@@ -107,6 +119,9 @@ enum Ask {
     case .read: .markRead
     case .unread: .markUnread
     case .delivered: .markDelivered
+    case .push: .acknowledgePush
+    case .note: .noteWebhook
+    case .known: .webhookKnown
     case .inThread(_, let ask): ask.kind
     case .patchType: .patchChannelType
     case .assignType: .assignChannelType
@@ -131,7 +146,7 @@ enum Ask {
     if let cid { buffer.writeField(cid) }
     switch self {
     case .patchType(let name, _), .assignType(let name, _, _), .getType(let name): buffer.writeField(name)
-    default: if let settingsUser { buffer.writeField(settingsUser) }
+    default: if let first = settingsUser ?? webhook { buffer.writeField(first) }
     }
     if kind.isCommand { buffer.writeVarint(counter) }
     switch self {
@@ -163,6 +178,13 @@ enum Ask {
     case .delivered(_, let user, let message):
       buffer.writeField(user)
       buffer.writeField(message)
+    case .push(_, let user, let message, let acked):
+      buffer.writeField(user)
+      buffer.writeField(message)
+      buffer.writeTime(Timestamp(milliseconds: acked))
+      buffer.writeVarint(1)
+    case .note(_, let until):
+      buffer.writeTime(Timestamp(milliseconds: until))
     case .patchType(_, let options):
       buffer.writeOptionPatch(options.wire)
     case .assignType(_, let version, let options):
@@ -190,7 +212,7 @@ enum Ask {
       buffer.writeTime(Timestamp(milliseconds: settings.readShownSince))
       buffer.writeTime(Timestamp(milliseconds: settings.deliveredShownSince))
       buffer.writeTime(.none)
-    case .getChannel, .getType, .listTypes, .getUser, .inThread, .end:
+    case .getChannel, .getType, .listTypes, .getUser, .inThread, .end, .known:
       break
     }
   }

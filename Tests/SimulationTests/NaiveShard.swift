@@ -62,12 +62,16 @@ struct NaiveShard {
   var channels: [String: Channel] = [:]
   private(set) var types: [String: TypeView] = [:]
   private(set) var users: [String: SettingsView] = [:]
+  /// Up to when each is remembered.
+  var webhooks: [String: Int64] = [:]
 
   /// What a command came to.
   struct Outcome {
     var answer: Answer
     /// Something is different now, so it has to be in the log.
     var hasChanged = false
+    /// It counts as refused: sent again, it is decided again.
+    var isOpen = false
   }
 
   enum Code {
@@ -102,6 +106,7 @@ struct NaiveShard {
     switch ask {
     case .read(let cid, let user, let message, _):
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
+      if moves(cid, user, message, \.read) { return .refused(23) }
       return answer(cid, user, message, emptyIsNewest: true)
     case .inThread(_, .register(let cid, let id, _, _, _, _)):
       if channels[cid] != nil, find(cid, id) == nil {
@@ -116,6 +121,7 @@ struct NaiveShard {
       return answerInThread(ask, user, at: time)
     case .delivered(let cid, let user, let message):
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
+      if moves(cid, user, message, \.delivered) { return .refused(23) }
       return answer(cid, user, message, emptyIsNewest: true)
     case .unread(let cid, let user, let message, _):
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
@@ -134,6 +140,8 @@ struct NaiveShard {
       if channels[cid] == nil { return .refused(Code.channelNotFound) }
       guard let (_, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
       return Outcome(answer: .sequence(place + 1))
+    case .push: return push(ask, at: time, isCovered: true)
+    case .note(let key, let until): return note(key, until: until, at: time, isCovered: true)
     case .truncate, .end, .erase: return answerRemoved(ask)
     case .put(let cid, _, _):
       return Outcome(
@@ -148,6 +156,16 @@ struct NaiveShard {
     default:
       preconditionFailure("not a command")
     }
+  }
+
+  /// Whether a mark that names its message would move a watermark: of one that is covered nobody knows then what it did.
+  private func moves(_ cid: String, _ user: String, _ message: String, _ watermark: KeyPath<Row, Int>)
+    -> Bool
+  {
+    guard !message.isEmpty, let seat = channels[cid]?.seats[user], let (at, place) = find(cid, message) else {
+      return false
+    }
+    return place + 1 > self[at].rows[seat][keyPath: watermark]
   }
 
   private func settings(_ user: String) -> SettingsView { users[user] ?? SettingsView(user: user) }
@@ -198,6 +216,8 @@ struct NaiveShard {
     case .unread(let cid, let user, let message, let epoch):
       if let at = threadMarked(cid, user, message) { return markInThread(ask, at, user, message, time) }
       return unread(Spot(cid: cid), user, message, epoch)
+    case .push: return push(ask, at: time, isCovered: false)
+    case .note(let key, let until): return note(key, until: until, at: time, isCovered: false)
     case .inThread(let parent, let ask): return inThread(parent, ask, time)
     case .patchType(let name, let options):
       var type = type(name)
@@ -414,7 +434,7 @@ struct NaiveShard {
 
   // MARK: Answers
 
-  func query(_ ask: Ask) -> Answer {
+  func query(_ ask: Ask, at time: Int64) -> Answer {
     if let cid = ask.cid, channels[cid] == nil { return .refused(Code.channelNotFound) }
     switch ask {
     case .getChannel(let cid): return channel(cid, isNew: nil)
@@ -423,6 +443,7 @@ struct NaiveShard {
     case .statuses(let cid, let ids): return .statuses(ids.map { status(cid, $0) })
     case .getType(let name): return .type(type(name))
     case .getUser(let user): return .settings(settings(user))
+    case .known(let key): return .known(isKnown(key, at: time))
     case .listTypes: return .types(types.values.sorted { $0.name < $1.name })
     default: preconditionFailure("not a query")
     }
@@ -597,5 +618,5 @@ struct NaiveShard {
 extension NaiveShard.Outcome {
   static func refused(_ code: UInt64) -> Self { Self(answer: .refused(code)) }
 
-  var isRefused: Bool { if case .refused = answer { true } else { false } }
+  var isRefused: Bool { if case .refused = answer { true } else { isOpen } }
 }

@@ -40,6 +40,7 @@ struct ShardOracle {
   private var channelPlace: [String: Int] = [:]
   private var typesPlace = 0
   private var usersPlace = 0
+  private var webhooksPlace = 0
   private(set) var taken: [CommandKey: Taken] = [:]
   private(set) var time: Int64 = 0
   // Since the last start
@@ -68,10 +69,14 @@ struct ShardOracle {
 
   mutating func decide(_ request: Request, session: SessionID, clock: Int64) -> (answer: Answer, needs: Int) {
     let ask = request.ask
-    guard ask.isCommand else { return (live.query(ask), needs(ask)) }
+    let now = max(time, clock)
+    guard ask.isCommand else {
+      let answer = live.query(ask, at: now)
+      // That a webhook is not known tells of nothing.
+      return (answer, answer == .known(false) ? 0 : needs(ask))
+    }
     let key = CommandKey(session: session, counter: request.counter)
     let isCovered = taken[key] != nil
-    let now = max(time, clock)
     let outcome = live.perform(ask, at: now, isCovered: isCovered)
     if let cid = ask.cid {
       takeIn(cid)
@@ -85,6 +90,8 @@ struct ShardOracle {
         pending.append(Pending(place: lastPlace, ask: ask, time: now))
         if let cid = ask.cid {
           channelPlace[cid] = lastPlace
+        } else if ask.webhook != nil {
+          webhooksPlace = lastPlace
         } else if ask.settingsUser != nil {
           usersPlace = lastPlace
         } else {
@@ -99,6 +106,7 @@ struct ShardOracle {
   }
 
   private func needs(_ ask: Ask) -> Int {
+    if ask.webhook != nil { return webhooksPlace }
     guard let cid = ask.cid else { return ask.settingsUser == nil ? typesPlace : usersPlace }
     let place = channelPlace[cid] ?? 0
     return live.channels[cid] == nil ? place : max(place, typesPlace, usersPlace)
@@ -139,6 +147,7 @@ struct ShardOracle {
     channelPlace = [:]
     typesPlace = 0
     usersPlace = 0
+    webhooksPlace = 0
     inMemory = []
     wereInMemory = []
     loading = [:]

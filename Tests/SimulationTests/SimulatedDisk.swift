@@ -75,10 +75,14 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
     let number: ChannelNumber
     switch channel {
-    case .number(let asked): number = asked
+    case .number(let asked), .head(let asked): number = asked
     case .cid(let cid):
       guard let found = directory[shard]?[cid] else { return nil }
       number = found
+    }
+    if case .head = channel {
+      let head = pages[PageKey(shard: shard, channel: number, page: .head)]
+      return head.map { StoredChannel(number: number, pages: [(page: .head, bytes: $0)]) }
     }
     let found = pages.filter { $0.key.shard == shard && $0.key.channel == number && !$0.key.page.isOfSteps }
       .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
@@ -93,7 +97,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   ) throws(StorageError) -> StoredChannel? {
     var number = ChannelNumber(0)
     switch channel {
-    case .number(let asked): number = asked
+    case .number(let asked), .head(let asked): number = asked
     case .cid(let cid):
       guard let found = directory[shard]?[cid] else { return nil }
       number = found

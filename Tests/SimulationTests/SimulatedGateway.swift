@@ -103,7 +103,8 @@ struct AskGenerator {
       return .acknowledge(cid: cid, user: user(), note: random.oneIn(2) ? "seen" : "", ids: ids)
     case 45..<57:
       return .read(cid: cid, user: user(), message: random.oneIn(4) ? "" : message(cid), epoch: epoch())
-    case 57..<68: return .delivered(cid: cid, user: user(), message: random.oneIn(4) ? "" : message(cid))
+    case 57..<62: return push(cid)
+    case 62..<68: return .delivered(cid: cid, user: user(), message: random.oneIn(4) ? "" : message(cid))
     case 68..<80: return .unread(cid: cid, user: user(), message: message(cid), epoch: epoch())
     case 80..<82:
       let name = random.pick(Self.types)
@@ -128,6 +129,21 @@ struct AskGenerator {
     case 98: return .listTypes
     default: return random.oneIn(4) ? .malformed(cid: cid) : .getChannel(cid: cid)
     }
+  }
+
+  /// An acknowledgement, late or in the future as often as not, or one of few webhooks.
+  private mutating func push(_ cid: String) -> Ask {
+    let time = 1_000_000_000 + Int64(random.below(random.oneIn(2) ? 20_000 : 20_000_000))
+    if random.oneIn(4) {
+      let key = "relay/\(random.below(40))"
+      return random.oneIn(2) ? .known(key: key) : .note(key: key, until: time)
+    }
+    return .push(
+      cid: cid,
+      user: user(),
+      message: random.oneIn(4) ? reply(cid) : message(cid),
+      acked: random.oneIn(3) ? 0 : random.oneIn(20) ? 1 : time
+    )
   }
 
   /// One channel is put and deleted again and again, with so many members that it takes slices.

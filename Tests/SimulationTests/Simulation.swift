@@ -162,6 +162,9 @@ final class Simulation {
       let owner = Int(ShardID.owning(Array(cid.utf8).span.bytes, count: Self.shardCount).rawValue)
       shard = random.oneIn(400) && ask.kind != .getChannel ? (owner + 1) % Self.shardCount : owner
     }
+    if let key = ask.webhook {
+      shard = Int(ShardID.owning(Array(key.utf8).span.bytes, count: Self.shardCount).rawValue)
+    }
     if case .patchUser(let user, _, _) = ask {
       shard = Int(ShardID.owning(Array(user.utf8).span.bytes, count: Self.shardCount).rawValue)
     }
@@ -476,6 +479,7 @@ final class Simulation {
       case .cid(let bytes):
         wasAsked && !ShardState.isIndex(bytes) ? String(decoding: bytes, as: UTF8.self) : nil
       case .number(let number): oracles[shard].names[number]
+      case .head: nil
       }
     if isFailing {
       count("failed reads")
@@ -640,6 +644,9 @@ final class Simulation {
     let auditor = gateways.count - 1
     for shard in oracles.indices {
       issue(.listTypes, to: shard, by: auditor)
+      for key in oracles[shard].live.webhooks.keys.sorted() where isComplete {
+        issue(.known(key: key), to: shard, by: auditor)
+      }
       for (cid, channel) in oracles[shard].live.channels.sorted(by: { $0.key < $1.key }) {
         issue(.getChannel(cid: cid), to: shard, by: auditor)
         for first in stride(from: channel.rows.count, to: 0, by: -100) {

@@ -6,7 +6,7 @@ import Testing
 @testable import StoreClient
 
 /// The table alone, as stories: an event to the left, what comes of it to the right. `c1` is command 1, `q2`
-/// query 2; on the wire a command is shown with its counter (`c1#1`), a thread with its parent (`c1#1/m1`), what
+/// query 2, `r3` command 3 that has no name, as redeem_ticket; on the wire a command is shown with its counter (`c1#1`), a thread with its parent (`c1#1/m1`), what
 /// was issued with its time (`c1#1@7`), a resend with `!`.
 struct RequestTableTests {
   struct Story: CustomTestStringConvertible {
@@ -141,6 +141,14 @@ struct RequestTableTests {
       ]
     ),
     Story(
+      "a command without a name gets another counter too",
+      [
+        ("send c1", "queued"), ("write", "c1#1"), ("send r2", "queued"), ("lost", ""),
+        ("ended", "c1 outcome_unknown"), ("open 100", ""), ("write", "r2#1"), ("send r3 7", "queued"),
+        ("write", "r3#2@7"), ("lost", ""), ("open 100", ""), ("write", "r2#1! r3#2@7!"),
+      ]
+    ),
+    Story(
       "closing",
       [
         ("send c1", "queued"), ("send q2", "queued"), ("write", "c1#1 q2"), ("send c3", "queued"),
@@ -221,7 +229,11 @@ private final class Player {
       let issued = words.dropFirst(2).compactMap { UInt32($0) }.first
       let thread = words.dropFirst(2).first { $0.hasPrefix("m") }.map { Array($0.utf8) }
       let outcome =
-        if let thread {
+        if words[1].hasPrefix("r") {
+          table.append(.redeemTicket, shard: ShardID(3), name: nil, token: token, issued: issued) {
+            $0.writeInteger(token)
+          }
+        } else if let thread {
           table.append(
             kind,
             shard: nil,
@@ -278,7 +290,7 @@ private final class Player {
       bytes.moveReaderIndex(forwardBy: FrameHeader.byteCount)
       let payload = bytes.readSlice(length: count)!
       var reader = FieldReader(payload.readableBytesSpan)
-      _ = try! reader.string()
+      if header.kind != .redeemTicket { _ = try! reader.string() }
       let counter = header.kind.isCommand ? try! reader.varint() : nil
       let fields = try! reader.raw(8).withUnsafeBytes { Array($0) }
       let name = names[token(of: fields)]!

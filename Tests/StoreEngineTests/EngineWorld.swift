@@ -34,10 +34,14 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
     var number = ChannelNumber(0)
     switch channel {
-    case .number(let asked): number = asked
+    case .number(let asked), .head(let asked): number = asked
     case .cid(let cid):
       guard let found = directory[cid] else { return nil }
       number = found
+    }
+    if case .head = channel {
+      let head = pages[PageKey(shard: shard, channel: number, page: .head)]
+      return head.map { StoredChannel(number: number, pages: [(page: .head, bytes: $0)]) }
     }
     let found = pages.filter { $0.key.shard == shard && $0.key.channel == number && !$0.key.page.isOfSteps }
       .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
@@ -53,7 +57,7 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
     beforePages(selection)
     var number = ChannelNumber(0)
     switch channel {
-    case .number(let asked): number = asked
+    case .number(let asked), .head(let asked): number = asked
     case .cid(let cid):
       guard let found = directory[cid] else { return nil }
       number = found
@@ -420,6 +424,18 @@ final class Gateway {
       case .unsubscribeReply, .announceRowReply:
         try reader.end()
         return header.kind == .unsubscribeReply ? "unsubscribed" : "announced"
+      case .ticketPlaceReply:
+        let place = try reader.ticketPlace()
+        try reader.end()
+        let parent = place.parent.map { " of a reply to \($0.rawValue)" } ?? ""
+        return
+          "ticket channel \(place.channel.rawValue) row \(place.row.rawValue) message \(place.sequence.rawValue)\(parent)"
+      case .acknowledgePushReply, .redeemTicketReply:
+        return try deliveryWords(&reader)
+      case .webhookKnownReply:
+        return try reader.byte() == 1 ? "known" : "not known"
+      case .noteWebhookReply:
+        return try reader.byte() == 1 ? "noted" : "was known"
       case .subscribeUserReply:
         let through = try reader.time().milliseconds
         try reader.end()
@@ -430,6 +446,19 @@ final class Gateway {
     } catch {
       return "does not parse: \(error)"
     }
+  }
+
+  private static func deliveryWords(_ reader: inout FieldReader) throws(WireError) -> String {
+    let delivery = try DeliveryFields(&reader)
+    let names = [
+      delivery.cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
+      delivery.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
+      delivery.message.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
+    ]
+    let times = "sent \(delivery.sent.milliseconds) delivered \(delivery.delivered.milliseconds)"
+    try reader.end()
+    return ([delivery.moved ? "moved" : "same", times] + names.filter { !$0.isEmpty })
+      .joined(separator: " ")
   }
 
   private static func userWords(_ reader: inout FieldReader) throws(WireError) -> String {

@@ -42,6 +42,7 @@ enum EventWords {
       var words = row.thread.isEmpty ? "row" : "row in \(row.thread)"
       words += " \(row.ownRow.user) read \(row.ownRow.lastReadSequence.rawValue)"
       words += " unread \(row.ownRow.own?.unreadMessages ?? 0)"
+      if let unread = row.unreadInChannel { words += " (\(unread))" }
       if let shown = row.shownRow { words += " shown \(shown.lastReadSequence.rawValue)" }
       if row.shown.contains(.serversOnly) { words += " to servers" }
       return words

@@ -86,7 +86,9 @@ struct RocksDBEngineTests {
     let directory = TestDirectory()
     var engine = try directory.open()
     var group = CommitGroup(index: 1)
-    let own: [PageID] = [.types, .shardHead, .users(2), .outbox(0), .outbox(1_023), .index]
+    let own: [PageID] = [
+      .types, .shardHead, .users(2), .outbox(0), .outbox(1_023), .index, .webhooks(0), .webhooks(255),
+    ]
     group.pages += own.reversed().map { page(1, 0, $0) }
     group.pages += [
       page(1, 1, .head, cid: "alice"), page(1, 1, .memberships(0)), page(1, 1, .memberships(1)),
@@ -104,6 +106,9 @@ struct RocksDBEngineTests {
       #expect(try engine.recover(ShardID(2)).pages.map(\.page) == [.outbox(7)])
       let index = try engine.read(ShardID(1), .cid(Array("alice".utf8)))
       #expect(texts(index) == ["1 1 head", "1 1 memberships(0)", "1 1 memberships(1)"])
+      // By its number, for its name.
+      #expect(texts(try engine.read(ShardID(1), .head(ChannelNumber(1)))) == ["1 1 head"])
+      #expect(try engine.read(ShardID(1), .head(ChannelNumber(2))) == nil)
     }
   }
 

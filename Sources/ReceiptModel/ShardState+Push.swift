@@ -1,0 +1,148 @@
+/// Acknowledgements of push notifications: a member's device, or whoever pushed to it, says that a message has arrived (R3, R20).
+extension ShardState {
+  /// A message that is acknowledged for a member.
+  package struct PushTarget: Hashable, Sendable {
+    /// The channel's slot, or that of a thread where the message is a reply.
+    package var place: ChannelSlot
+    package var sequence: SequenceNumber
+    /// The member's row in the channel.
+    package var member: MemberOrdinal
+  }
+
+  // MARK: Finding
+
+  /// By names; a reply's id says by itself which thread is meant.
+  package mutating func pushTarget(
+    _ slot: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan
+  ) throws(Refusal) -> PushTarget {
+    let member = try member(user, in: slot)
+    let place = place(of: message, in: slot)
+    guard let sequence = self[place].messages.find(message) else { throw .messageNotFound }
+    return PushTarget(place: place, sequence: sequence, member: member)
+  }
+
+  /// By the numbers of a ticket; its channel is the one in the slot.
+  package mutating func pushTarget(
+    _ slot: ChannelSlot,
+    _ ticket: TicketPlace
+  ) throws(Refusal) -> PushTarget {
+    guard Int(ticket.row.rawValue) < self[slot].rows.rowCount, self[slot].rows.isActive(ticket.row) else {
+      throw .notAMember
+    }
+    var place = slot
+    if let parent = ticket.parent {
+      guard let thread = self[slot].threads.place(of: parent) else { throw .messageNotFound }
+      place = slot.thread(thread)
+      refresh(place)
+    }
+    guard ticket.sequence > .zero, ticket.sequence <= self[place].messages.newest else {
+      throw .messageNotFound
+    }
+    let target = PushTarget(place: place, sequence: ticket.sequence, member: ticket.row)
+    guard check(of: target) == ticket.check else { throw .checkDiffers }
+    return target
+  }
+
+  /// What a ticket for a message says. None is made for one that was deleted, though a ticket that was made before goes on marking its position (R16).
+  package func ticketPlace(_ target: PushTarget) throws(Refusal) -> TicketPlace {
+    guard !isDeleted(target.sequence, in: target.place) else { throw .messageDeleted }
+    return TicketPlace(
+      channel: self[target.place].number,
+      row: target.member,
+      parent: target.place.isThread ? self[target.place].parent : nil,
+      sequence: target.sequence,
+      check: check(of: target)
+    )
+  }
+
+  private func check(of target: PushTarget) -> UInt64 {
+    let channel = target.place.channel
+    return withUser(channel, target.member) { user in
+      withMessage(target.place, target.sequence) { message in
+        TicketPlace.check(cid: self[channel].cid.span.bytes, user: user, message: message)
+      }
+    }
+  }
+
+  // MARK: Acknowledging
+
+  /// Mark-delivered up to a message, which may have been acknowledged a while ago (R3, R20). In a thread a member who has no row there changes nothing (R15).
+  ///
+  /// - Parameter acked: when, as the caller says; none: now. Never taken for earlier than what is shown of the row already, or for later than now.
+  package func decidePush(
+    _ target: PushTarget,
+    acked: Timestamp,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    let place = target.place
+    if place.isThread, isClosed(place) { throw .messageDeleted }
+    guard let row = row(of: target), target.sequence.rawValue > self[place].rows.delivered[Int(row.rawValue)]
+    else { return }
+    let start = effects.count
+    let number = self[place].number
+    let isHidden = self[place].rows.hidesDelivered(row)
+    let shown = shownTime(acked, place, row, at: time)
+    decideSeal(place, row, .delivered, to: target.sequence, into: &effects)
+    effects.append(
+      shown == time
+        ? .deliveredMoved(number, row, to: target.sequence, at: time, isHidden: isHidden)
+        : .deliveredAcked(number, row, to: target.sequence, at: time, acked: shown, isHidden: isHidden)
+    )
+    if place.isThread { effects.putInThread(self[place].parent, from: start) }
+  }
+
+  /// The time with which an acknowledged move is shown. Not before one that others may have been shown of the row, nor before its user was shown again: what came while they hid has no time to show (R7).
+  private func shownTime(
+    _ acked: Timestamp,
+    _ place: ChannelSlot,
+    _ row: MemberOrdinal,
+    at now: Timestamp
+  ) -> Timestamp {
+    guard acked != .none else { return now }
+    let since = settings.shownSince(self[place].users.id(self[place].rows.user(row))).delivered
+    let earliest = max(self[place].rows.deliveredShownAt(row), since)
+    return min(max(acked, earliest), now)
+  }
+
+  /// The row that an acknowledgement moves; nil: the member is not in the thread.
+  private func row(of target: PushTarget) -> MemberOrdinal? {
+    guard target.place.isThread else { return target.member }
+    return withUser(target.place.channel, target.member) { self[target.place].row(of: $0) }
+  }
+
+  // MARK: Answering
+
+  /// When the member's delivered watermark got to where it is now, as it is shown; none: it never moved.
+  package func deliveredAt(_ target: PushTarget) -> Timestamp {
+    row(of: target).map { self[target.place].rows.deliveredShownAt($0) } ?? .none
+  }
+
+  /// When the message was registered.
+  package func sentAt(_ target: PushTarget) -> Timestamp {
+    self[target.place].messages.registeredAt(target.sequence)
+  }
+
+  // MARK: Webhooks
+
+  /// Whether a webhook was taken before, and is still remembered.
+  ///
+  /// - Parameter key: the XXH64 of its key.
+  package func knowsWebhook(_ key: UInt64, at time: Timestamp) -> Bool {
+    webhooks.until(key).map { $0 >= time } ?? false
+  }
+
+  /// Remembers a webhook, for an hour at most; nothing where that time is over already. The caller has made sure that it is not known, and that there is room.
+  package func decideNote(
+    webhook key: UInt64,
+    until: Timestamp,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    let latest = Timestamp(milliseconds: time.milliseconds + WebhookTable.lifetimeMax)
+    guard until >= time else { return }
+    effects.append(.webhookNoted(key, until: min(until, latest)))
+  }
+}

@@ -1,0 +1,55 @@
+package import NIOCore
+package import ReceiptModel
+
+/// *delivery* of Proto/frames.md as it stands in a payload: its strings are read where they are.
+package struct DeliveryFields: ~Escapable {
+  /// A byte, two times, and three names with their lengths.
+  package static let byteCountMax =
+    1 + 2 * 10 + (Identifier.cidLengthMax + 2) + (Identifier.userLengthMax + 2)
+    + (Identifier.messageLengthMax + 2)
+
+  /// The member's watermark moved; false: the message had been delivered before.
+  package let moved: Bool
+  package let sent: Timestamp
+  /// None: it never moved.
+  package let delivered: Timestamp
+  /// Empty, as the names that follow, where none were asked for.
+  package let cid: RawSpan
+  package let user: RawSpan
+  package let message: RawSpan
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    let moved = try reader.byte()
+    guard moved <= 1 else { throw .badValue(.flags) }
+    self.moved = moved == 1
+    sent = try reader.time()
+    delivered = try reader.time()
+    cid = try reader.string()
+    user = try reader.string()
+    message = try reader.string()
+  }
+}
+
+extension FieldReader {
+  /// *place* of Proto/frames.md.
+  @_lifetime(self: copy self)
+  package mutating func ticketPlace() throws(WireError) -> TicketPlace {
+    let channel = ChannelNumber(try varint())
+    let row = MemberOrdinal(try varint32())
+    let parent = try optional32().map { SequenceNumber($0) }
+    let sequence = try sequence()
+    return TicketPlace(channel: channel, row: row, parent: parent, sequence: sequence, check: try hash())
+  }
+}
+
+extension ByteBuffer {
+  /// *place* of Proto/frames.md.
+  package mutating func writeTicketPlace(_ place: TicketPlace) {
+    writeVarint(place.channel.rawValue)
+    writeVarint(place.row.rawValue)
+    writeOptional(place.parent.map { UInt64($0.rawValue) })
+    writeSequence(place.sequence)
+    writeInteger(place.check)
+  }
+}

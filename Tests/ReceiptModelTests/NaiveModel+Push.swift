@@ -1,0 +1,69 @@
+/// Push acknowledgements (R3, R20), by names and by tickets.
+extension NaiveModel {
+  /// What a ticket stands for: one membership in one incarnation of a channel, and one message.
+  struct Ticket: Sendable {
+    let incarnation: Int
+    let membership: Int
+    let spot: Spot
+    let place: Int
+  }
+
+  mutating func push(_ cid: String, _ user: String, _ message: String, acked: Int) -> Outcome {
+    switch target(cid, user, message) {
+    case .failure(let refusal): .refused(refusal.name)
+    case .success(let ticket): deliver(ticket, acked: acked)
+    }
+  }
+
+  mutating func makeTicket(_ cid: String, _ user: String, _ message: String) -> Outcome {
+    switch target(cid, user, message) {
+    case .failure(let refusal): return .refused(refusal.name)
+    case .success(let ticket):
+      if isGone(ticket.spot, ticket.place) { return .refused("message_deleted") }
+      tickets[cid, default: []].append(ticket)
+      return .ticket(tickets[cid]!.count - 1)
+    }
+  }
+
+  mutating func redeem(_ cid: String, _ number: Int, acked: Int) -> Outcome {
+    let ticket = tickets[cid]![number]
+    guard channels[cid]?.incarnation == ticket.incarnation else { return .refused("channel_not_found") }
+    if channels[cid]!.main.memberships[ticket.membership].hasLeft { return .refused("not_a_member") }
+    return deliver(ticket, acked: acked)
+  }
+
+  private func target(_ cid: String, _ user: String, _ message: String) -> Result<Ticket, NamedRefusal> {
+    guard let channel = channels[cid] else { return .failure(NamedRefusal(name: "channel_not_found")) }
+    guard let member = membership(cid, user) else { return .failure(NamedRefusal(name: "not_a_member")) }
+    guard let (spot, place) = find(cid, message) else {
+      return .failure(NamedRefusal(name: "message_not_found"))
+    }
+    let ticket = Ticket(incarnation: channel.incarnation, membership: member, spot: spot, place: place)
+    return .success(ticket)
+  }
+
+  private mutating func deliver(_ ticket: Ticket, acked: Int) -> Outcome {
+    let (cid, spot) = (ticket.spot.cid, ticket.spot)
+    if isClosed(spot) { return .refused("message_deleted") }
+    let user = channels[cid]!.main.memberships[ticket.membership].user
+    let sentAt = self[spot].messages[ticket.place].registeredAt
+    guard let row = self[spot].membership(user) else {
+      return .delivery(isMoved: false, sentAt: sentAt, deliveredAt: 0)
+    }
+    let before = positions(self[spot].memberships[row])
+    var shown = now
+    if acked != 0 {
+      // R20: between what the row shows already and now; R7: what came while they hid has no time.
+      let floor = max(before.deliveredSteps.last?.at ?? 0, settings(of: user).deliveredShownSince)
+      shown = min(max(acked, floor), now)
+    }
+    let isHidden = hidesDelivered(user)
+    self[spot].memberships[row].acts.append(.delivered(to: ticket.place + 1, at: shown, isHidden: isHidden))
+    let after = positions(self[spot].memberships[row])
+    return .delivery(
+      isMoved: after.delivered > before.delivered,
+      sentAt: sentAt,
+      deliveredAt: after.deliveredSteps.last?.at ?? 0
+    )
+  }
+}

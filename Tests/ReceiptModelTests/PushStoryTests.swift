@@ -1,0 +1,316 @@
+import Testing
+
+@testable import ReceiptModel
+
+/// R3, R16, R20: acknowledgements of push notifications, by names and by tickets.
+@Suite("Stories of push acknowledgements")
+struct PushStoryTests {
+  @Test("an acknowledgement marks its message delivered, and all before it; late ones change nothing")
+  func order() {
+    story(
+      """
+      join alice bob
+      post m1…m4 by alice
+      clock 2000
+      push bob m3          -> moved sent 1000 delivered 2000
+      row bob              -> delivered 3 dat 2000
+      clock 3000
+      push bob m3          -> same sent 1000 delivered 2000
+      push bob m1          -> same delivered 2000
+      delivered bob m2     -> same dat 2000
+      status m3            -> delivered received 1
+      status m4            -> sent
+      push bob m4          -> moved delivered 3000
+      push carol m4        -> not_a_member
+      push bob m9          -> message_not_found
+      """
+    )
+  }
+
+  @Test("R20: the acknowledged time is what is shown, between what is shown already and now")
+  func acked() {
+    story(
+      """
+      join alice bob
+      post m1…m5 by alice
+      clock 60000
+      # A time of before the message was sent is the caller's to say.
+      push bob m1 acked 500    -> moved sent 1000 delivered 500
+      push bob m2 acked 2000   -> moved delivered 2000
+      row bob                  -> delivered 2 dat 2000
+      shown bob                -> delivered 2 dat 2000
+      # Earlier than the one before it; then later than now.
+      push bob m3 acked 1500   -> moved delivered 2000
+      push bob m4 acked 70000  -> moved delivered 60000
+      push bob m5 acked 59000  -> moved delivered 60000
+      row bob                  -> delivered 5 dat 60000
+      recover
+      row bob                  -> delivered 5 dat 60000
+      """
+    )
+  }
+
+  @Test("R20: doubled and reordered acknowledgements end where the farthest does, and its time stays")
+  func reordered() {
+    story(
+      """
+      join alice bob
+      post m1…m9 by alice
+      clock 9000
+      push bob m4 acked 4000   -> moved delivered 4000
+      push bob m2 acked 2000   -> same delivered 4000
+      push bob m9 acked 8000   -> moved delivered 8000
+      push bob m9 acked 8500   -> same delivered 8000
+      push bob m4 acked 4000   -> same delivered 8000
+      row bob                  -> delivered 9 dat 8000
+      # A mark of now has no such time, and what comes after it is not before it.
+      post m10 by alice
+      delivered bob m10        -> moved delivered 10 dat 9000
+      post m11 by alice
+      clock 10000
+      push bob m11 acked 8000  -> moved delivered 9000
+      evict
+      row bob                  -> delivered 11 dat 9000
+      """
+    )
+  }
+
+  @Test("sending and reading go on as they did, and reading shows its own time")
+  func beside() {
+    story(
+      """
+      join alice bob
+      post m1 m2 by alice
+      clock 5000
+      push bob m1 acked 3000   -> moved delivered 3000
+      read bob m2              -> moved seq 2 delivered 2 dat 5000
+      push bob m2 acked 4000   -> moved delivered 4000
+      row bob                  -> delivered 2 dat 4000
+      clock 6000
+      post m3 by bob
+      row bob                  -> delivered 3 dat 6000
+      """
+    )
+  }
+
+  @Test("a ticket holds for one member of one channel, as long as they are there")
+  func tickets() {
+    story(
+      """
+      join alice bob
+      post m1 m2 by alice
+      ticket bob m2            -> 0
+      ticket carol m2          -> not_a_member
+      ticket bob m9            -> message_not_found
+      clock 3000
+      redeem 0 acked 2000      -> moved sent 1000 delivered 2000
+      redeem 0                 -> same delivered 2000
+      delete m1                -> moved seq 1
+      ticket bob m1            -> message_deleted
+      # One that was made before goes on marking its position.
+      delete m2                -> moved seq 2
+      redeem 0                 -> same
+      leave bob
+      redeem 0                 -> not_a_member
+      join bob
+      redeem 0                 -> not_a_member
+      post m3 by alice
+      ticket bob m3            -> 1
+      recover
+      redeem 1                 -> moved delivered 3000
+      erase bob                -> done
+      redeem 1                 -> not_a_member
+      """
+    )
+  }
+
+  @Test("a ticket of a channel that was deleted is of no channel, also where one has its name again")
+  func deleted() {
+    story(
+      """
+      join alice bob
+      post m1 by alice
+      ticket bob m1            -> 0
+      end                      -> done
+      redeem 0                 -> channel_not_found
+      push bob m1              -> channel_not_found
+      channel team:room        -> created members 0
+      join alice bob
+      post m1 by alice
+      redeem 0                 -> channel_not_found
+      recover
+      redeem 0                 -> channel_not_found
+      ticket bob m1            -> 1
+      redeem 1                 -> moved
+      """
+    )
+  }
+
+  @Test("R7: what is acknowledged while hidden has no time to show, and does not tell by those after it")
+  func hidden() {
+    story(
+      """
+      join alice bob
+      post m1…m4 by alice
+      hide bob
+      clock 2000
+      push bob m1 acked 1500   -> moved delivered 1500
+      shown bob                -> delivered 0
+      row bob                  -> delivered 1 dat 1500
+      clock 3000
+      show bob
+      shown bob                -> delivered 1 dat 3000
+      # Others have been shown 3,000 already.
+      clock 4000
+      push bob m2 acked 1800   -> moved delivered 3000
+      push bob m3 acked 3500   -> moved delivered 3500
+      shown bob                -> delivered 3 dat 3500
+      """
+    )
+  }
+
+  @Test("R15: in a thread it marks the member's row there; who has none changes nothing")
+  func threads() {
+    let shard = TestShard()
+    shard.checksEverything = true
+    let cid = "team:room"
+    func outcome(_ command: Command, _ clock: Int) -> Outcome {
+      defer { shard.seal() }
+      return shard.perform(command, clock: clock)
+    }
+    _ = outcome(
+      .put(cid: cid, settings: [:], members: ["alice", "bob", "carol"].map { Seat(user: $0) }),
+      1_000
+    )
+    _ = outcome(.post(cid: cid, id: "m1", sender: "alice", created: 0, isSilent: false), 1_000)
+    _ = outcome(.inThread("m1", .post(cid: cid, id: "r1", sender: "bob", created: 0, isSilent: false)), 2_000)
+    #expect(
+      outcome(.push(cid: cid, user: "alice", message: "r1", acked: 2_500), 3_000)
+        == .delivery(isMoved: true, sentAt: 2_000, deliveredAt: 2_500)
+    )
+    #expect(shard.threadRow(cid, "alice", under: "m1")?.lastDeliveredAt == 2_500)
+    #expect(
+      outcome(.push(cid: cid, user: "carol", message: "r1", acked: 0), 3_000)
+        == .delivery(isMoved: false, sentAt: 2_000, deliveredAt: 0)
+    )
+    #expect(outcome(.ticket(cid: cid, user: "carol", message: "r1"), 3_000) == .ticket(0))
+    _ = outcome(.inThread("m1", .read(cid: cid, user: "carol", message: "", epoch: nil)), 4_000)
+    shard.crash()
+    #expect(shard.threadRow(cid, "alice", under: "m1")?.lastDeliveredAt == 2_500)
+    #expect(
+      outcome(.redeem(cid: cid, ticket: 0, acked: 1), 5_000)
+        == .delivery(isMoved: true, sentAt: 2_000, deliveredAt: 1)
+    )
+    _ = outcome(.delete(cid: cid, id: "m1"), 6_000)
+    #expect(outcome(.redeem(cid: cid, ticket: 0, acked: 0), 6_000) == .refused("message_deleted"))
+    #expect(shard.faults == [])
+  }
+
+  @Test("lists and their order go by the acknowledged time, what has changed by when it came")
+  func listsAndChanges() {
+    let room = ListRoom(["alice", "bob", "carol"])
+    room.post("m1", by: "alice")
+    room.clock = 2_000
+    room.receive("carol", 1)
+    room.clock = 60_000
+    room.receive("bob", 1, acked: 1_500)
+    #expect(room.page(.delivered) == "bob@1500 carol@2000")
+    #expect(room.page(.delivered, order: .time) == "bob@1500 carol@2000")
+    #expect(room.page(.delivered, order: .time, limit: 1) == "bob@1500 | t1500-bob")
+    eventStory(
+      """
+      join alice bob
+      post m1 m2 by alice
+      told                 -> added alice, added bob, new m1, new m2, alice: read +read +delivered
+      clock 60000
+      push bob m1 acked 2000
+      told times               -> bob: +delivered@60000, alice:m1=delivered@60000
+      since 60000 times        -> bob: +delivered@60000, alice:m1=delivered@60000
+      since 59000              -> bob: +delivered, alice:m1=delivered
+      since 60001              -> nothing
+      clock 70000
+      push bob m1 acked 65000
+      since 60001              -> nothing
+      recover
+      since 60000              -> bob: +delivered, alice:m1=delivered
+      clock 80000
+      push bob m2 acked 3000
+      # By the steps in memory: m1 was delivered before.
+      since 75000              -> bob: +delivered, alice:m2=delivered
+      """
+    )
+  }
+}
+
+/// Webhooks that are remembered, by the shard's time.
+@Suite("Remembered webhooks in the model")
+struct WebhookTableTests {
+  private static func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
+
+  @Test("are forgotten when their time is over, in the order of their times, and no earlier")
+  func order() {
+    var table = WebhookTable()
+    // Keys of many pages, times in no order.
+    let untils = (0..<500).map { Int64(1_000 + $0 * 37 % 500) }
+    for (number, until) in untils.enumerated() {
+      table.note(UInt64(number) &* 0x9E37_79B9_7F4A_7C15, until: Self.at(until), at: Self.at(1))
+    }
+    #expect(table.count == 500)
+    for time in stride(from: Int64(900), through: 1_600, by: 50) {
+      table.note(1, until: Self.at(2_000), at: Self.at(time))
+      let left = untils.count { $0 >= time }
+      #expect(table.count == left + 1)
+      for (number, until) in untils.enumerated() where until >= time {
+        #expect(table.until(UInt64(number) &* 0x9E37_79B9_7F4A_7C15) == Self.at(until))
+      }
+    }
+    #expect(table.count == 1)
+  }
+
+  @Test("a page has what is remembered of its keys, and makes it anew")
+  func pages() {
+    var table = WebhookTable()
+    #expect(table.effects(of: 7, at: Self.at(1)) == [])
+    let keys = [7 << 56 | 3, 7 << 56 | 1, 8 << 56] as [UInt64]
+    for (number, key) in keys.enumerated() {
+      table.note(key, until: Self.at(1_000 + Int64(number)), at: Self.at(1))
+    }
+    let effects = table.effects(of: 7, at: Self.at(1))
+    #expect(
+      effects == [
+        .webhookNoted(keys[1], until: Self.at(1_001)), .webhookNoted(keys[0], until: Self.at(1_000)),
+      ]
+    )
+    #expect(table.effects(of: 7, at: Self.at(1_001)).count == 1)
+    #expect(effects.allSatisfy { $0.page == .webhooks(7) && $0.channel == nil })
+    var again = ShardState(id: ShardID(0))
+    for effect in effects + effects { again.assign(effect) }
+    #expect(again.webhooks.count == 2 && again.webhookEffects(7) == effects)
+  }
+
+  @Test("one is remembered for an hour at most, and not at all where its time is over")
+  func bounds() {
+    let shard = ShardState(id: ShardID(0))
+    func decided(until: Int64) -> [Effect] {
+      var effects: [Effect] = []
+      shard.decideNote(webhook: 5, until: Self.at(until), at: Self.at(10_000), into: &effects)
+      return effects
+    }
+    #expect(decided(until: 9_999) == [])
+    #expect(decided(until: 10_000) == [.webhookNoted(5, until: Self.at(10_000))])
+    #expect(decided(until: 3_610_000) == [.webhookNoted(5, until: Self.at(3_610_000))])
+    #expect(decided(until: 3_610_001) == [.webhookNoted(5, until: Self.at(3_610_000))])
+  }
+
+  @Test("says when there is room again, and takes no more until then")
+  func full() {
+    var table = WebhookTable()
+    for number in 0..<WebhookTable.countMax {
+      #expect(table.full(at: Self.at(1)) == .none)
+      table.note(UInt64(number), until: Self.at(5_000 + Int64(number)), at: Self.at(1))
+    }
+    #expect(table.full(at: Self.at(1)) == Self.at(5_001))
+    #expect(table.full(at: Self.at(5_000)) == Self.at(5_001))
+    #expect(table.full(at: Self.at(5_001)) == .none)
+  }
+}

@@ -1,0 +1,587 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Push acknowledgements by name and by ticket (R3, R20), wherever the channel is.
+@Suite("Push acknowledgements")
+struct PushTests {
+  private static let a = ChannelReference.cid(Array("team:a".utf8))
+
+  /// `team:a` of alice and bob with alice's m1 to m3, sent at 1,000; it is 2,000 now.
+  private func world(
+    configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+  ) throws -> (world: EngineWorld, gateway: Gateway) {
+    let (world, gateway) = try settledWorld(configure: configure)
+    for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice") }
+    try turn(world)
+    world.pass(1_000)
+    _ = gateway.take()
+    return (world, gateway)
+  }
+
+  private func turn(_ world: EngineWorld) throws {
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+  }
+
+  /// What was answered since, without its correlations.
+  private func answers(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
+    try turn(world)
+    return taken(gateway)
+  }
+
+  private func taken(_ gateway: Gateway) -> [String] {
+    gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
+  }
+
+  /// The store starts again from what is on storage.
+  private func restarted(
+    _ world: EngineWorld,
+    configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+  ) throws -> (world: EngineWorld, gateway: Gateway) {
+    let again = try EngineWorld(world.storage, configure: configure)
+    again.pass(world.clock - again.clock)
+    return (again, again.connect(session: 7))
+  }
+
+  // MARK: By names
+
+  @Test("an acknowledgement by name marks the message delivered, and is answered when that is durable")
+  func byName() throws {
+    let (world, gateway) = try world()
+    gateway.push("team:a", "bob", "m2")
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    try world.persistAll()
+    #expect(gateway.take() == ["5 moved sent 1000 delivered 2000"])
+    world.pass(10)
+    // Late ones, and repeated ones, change nothing that is further on.
+    gateway.push("team:a", "bob", "m2", flags: 1)
+    gateway.push("team:a", "bob", "m1")
+    world.loop.endTurn()
+    #expect(
+      gateway.take() == [
+        "6 same sent 1000 delivered 2000 team:a bob m2", "7 same sent 1000 delivered 2000",
+      ]
+    )
+    #expect(world.commits.isEmpty)
+  }
+
+  @Test("what is wrong is said by name, and nothing of it is applied")
+  func refusals() throws {
+    let (world, gateway) = try world()
+    gateway.push("team:a", "bob", "m1", flags: 2)
+    gateway.push("team:a", "zoe", "m1")
+    gateway.push("team:a", "bob", "m9")
+    gateway.push("team:a", "bob", "")
+    gateway.push("team:b", "bob", "m1")
+    gateway.place("team:a", "zoe", "m1")
+    gateway.place("team:a", "bob", "m9")
+    #expect(
+      try answers(world, gateway) == [
+        "invalid_field", "not_a_member", "message_not_found", "message_not_found", "not_a_member",
+        "message_not_found", "channel_not_found",
+      ]
+    )
+    gateway.delete("team:a", "m1")
+    gateway.place("team:a", "bob", "m1")
+    gateway.push("team:a", "bob", "m1")
+    #expect(
+      try answers(world, gateway) == ["deleted 1", "message_deleted", "moved sent 1000 delivered 2000"]
+    )
+  }
+
+  @Test("an acknowledged time lies between what the row shows already and now")
+  func ackedTimes() throws {
+    let (world, gateway) = try world()
+    gateway.push("team:a", "bob", "m1", acked: 1_500)
+    world.pass(100)
+    // Before the last one, and in the future.
+    gateway.push("team:a", "bob", "m2", acked: 1_200)
+    gateway.push("team:a", "bob", "m3", acked: 9_999)
+    #expect(
+      try answers(world, gateway) == [
+        "moved sent 1000 delivered 1500", "moved sent 1000 delivered 1500", "moved sent 1000 delivered 2100",
+      ]
+    )
+  }
+
+  @Test("acknowledged times are there again after a start from the log, and from pages")
+  func ackedTimesKept() throws {
+    let (world, gateway) = try world()
+    gateway.push("team:a", "bob", "m1", acked: 1_200)
+    gateway.push("team:a", "bob", "m3", acked: 1_700)
+    try turn(world)
+    for isCheckpointed in [false, true] {
+      if isCheckpointed { try world.checkpoint() }
+      let (again, other) = try restarted(world)
+      for message in ["m1", "m2", "m3"] { other.delivered("team:a", message) }
+      other.push("team:a", "bob", "m2")
+      #expect(
+        try answers(again, other) == ["bob@1200", "bob@1700", "bob@1700", "same sent 1000 delivered 1700"]
+      )
+    }
+  }
+
+  @Test("whoever asks what has changed is told of a backdated acknowledgement that came since")
+  func since() throws {
+    let (world, gateway) = try world()
+    world.pass(60_000)
+    gateway.push("team:a", "bob", "m1", acked: 1_200)
+    try turn(world)
+    _ = gateway.take()
+    gateway.subscribe(["team:a"], since: 30_000)
+    let told = try answers(world, gateway).joined()
+    #expect(told.contains("bob") && told.contains("1-1 delivered"), "\(told)")
+    gateway.subscribe(["team:a"], since: world.clock + 1)
+    #expect(try !answers(world, gateway).joined().contains("bob"))
+  }
+
+  // MARK: By a ticket
+
+  @Test("a ticket leads back to its names, and marks the message delivered")
+  func ticket() throws {
+    let (world, gateway) = try world()
+    gateway.place("team:a", "bob", "m2")
+    #expect(try answers(world, gateway) == ["ticket channel 1 row 1 message 2"])
+    let ticket = try gateway.ticket()
+    gateway.redeem(ticket)
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    try world.persistAll()
+    #expect(gateway.take() == ["6 moved sent 1000 delivered 2000 team:a bob m2"])
+    gateway.redeem(ticket, acked: 1_500)
+    #expect(try answers(world, gateway) == ["same sent 1000 delivered 2000 team:a bob m2"])
+  }
+
+  @Test("a ticket whose numbers lead elsewhere, or nowhere")
+  func strangeTickets() throws {
+    let (world, gateway) = try world()
+    let ticket = try gateway.ticket("team:a", "bob", "m2", world)
+    func changed(_ change: (inout TicketPlace) -> Void) {
+      var other = ticket
+      change(&other)
+      gateway.redeem(other)
+    }
+    changed { $0.check ^= 1 }
+    changed { $0.sequence = SequenceNumber(1) }
+    changed { $0.row = MemberOrdinal(0) }
+    changed { $0.row = MemberOrdinal(2) }
+    changed { $0.sequence = SequenceNumber(4) }
+    changed { $0.sequence = .zero }
+    changed { $0.parent = SequenceNumber(1) }
+    // Of no channel, the index of a user, one that was never made.
+    for number in [0, 2, 3, 4, 1 << 40, UInt64.max] { changed { $0.channel = ChannelNumber(number) } }
+    #expect(
+      try answers(world, gateway) == [
+        "ticket_invalid", "ticket_invalid", "ticket_invalid", "not_a_member", "message_not_found",
+        "message_not_found", "message_not_found",
+      ] + Array(repeating: "channel_not_found", count: 6)
+    )
+    #expect(world.reports.isEmpty)
+  }
+
+  @Test("a channel on storage is found by its number: first its name, then its pages")
+  func cold() throws {
+    let (first, before) = try world()
+    let ticket = try before.ticket("team:a", "bob", "m2", first)
+    try first.checkpoint()
+    let (world, gateway) = try restarted(first)
+    gateway.redeem(ticket)
+    gateway.redeem(ticket)
+    gateway.look("team:none")
+    world.loop.endTurn()
+    let none = ChannelReference.cid(Array("team:none".utf8))
+    #expect(world.loads.map(\.reference) == [.head(ChannelNumber(1)), none])
+    try world.answerLoad()
+    #expect(world.loads.map(\.reference) == [none, Self.a])
+    #expect(world.loop.gauges.loadedChannels == 0)
+    #expect(
+      try answers(world, gateway) == [
+        "channel_not_found", "moved sent 1000 delivered \(world.clock) team:a bob m2",
+        "same sent 1000 delivered \(world.clock) team:a bob m2",
+      ]
+    )
+    // It is in memory now.
+    gateway.redeem(ticket)
+    world.loop.endTurn()
+    #expect(world.loads.isEmpty && gateway.take().count == 1)
+  }
+
+  @Test(
+    "a channel of the log's tail is found by its number, made in it or before it",
+    arguments: [false, true]
+  )
+  func tail(_ isMadeBefore: Bool) throws {
+    let (first, before) = try world()
+    if isMadeBefore { try first.checkpoint() }
+    let ticket = try before.ticket("team:a", "bob", "m3", first)
+    before.push("team:a", "bob", "m1", acked: 1_100)
+    try turn(first)
+    let (world, gateway) = try restarted(first)
+    gateway.redeem(ticket, acked: 1_600)
+    world.loop.endTurn()
+    let reference = isMadeBefore ? ChannelReference.head(ChannelNumber(1)) : Self.a
+    #expect(world.loads.map(\.reference) == [reference])
+    #expect(try answers(world, gateway) == ["moved sent 1000 delivered 1600 team:a bob m3"])
+    // The log's tail goes on being drained.
+    try world.checkpoint()
+    #expect(world.storage.log[ShardID(0)]!.isEmpty)
+  }
+
+  @Test("a channel that was let go is found again")
+  func evicted() throws {
+    let (world, gateway) = try world { $0.residentBytesMax = 1 }
+    let ticket = try gateway.ticket("team:a", "bob", "m2", world)
+    try world.checkpoint()
+    let cid = Array("team:a".utf8)
+    let isLoaded = world.loop.isLoaded(ShardID(0), cid: cid.span.bytes)
+    #expect(!isLoaded)
+    gateway.redeem(ticket)
+    #expect(
+      try answers(world, gateway) == ["moved sent 1000 delivered \(world.clock) team:a bob m2"]
+    )
+  }
+
+  @Test("so many wait for a channel's name, and so many channels are looked for; the rest is busy")
+  func bounded() throws {
+    let (first, before) = try world()
+    let ticket = try before.ticket("team:a", "bob", "m2", first)
+    try first.checkpoint()
+    let (world, gateway) = try restarted(first) {
+      $0.waitingPerLoadMax = 2
+      $0.loadsMax = 1
+    }
+    for _ in 0..<3 { gateway.redeem(ticket) }
+    gateway.look("team:b")
+    world.loop.endTurn()
+    #expect(gateway.take() == ["3 busy", "4 busy"])
+    _ = try answers(world, gateway)
+    // Refused, it is not covered, and its resend is decided.
+    gateway.redeem(ticket, counter: 3)
+    #expect(
+      try answers(world, gateway) == ["same sent 1000 delivered \(world.clock) team:a bob m2"]
+    )
+  }
+
+  @Test("where its name cannot be read it is unavailable, and a repeat finds it")
+  func unreadable() throws {
+    let (first, before) = try world()
+    let ticket = try before.ticket("team:a", "bob", "m2", first)
+    try first.checkpoint()
+    let (world, gateway) = try restarted(first)
+    gateway.redeem(ticket)
+    world.loop.endTurn()
+    try world.answerLoad(failing: true)
+    #expect(gateway.take() == ["1 unavailable"] && world.reports.count == 1)
+    gateway.redeem(ticket, counter: 1)
+    #expect(
+      try answers(world, gateway) == ["moved sent 1000 delivered \(world.clock) team:a bob m2"]
+    )
+  }
+
+  @Test("a connection that is lost while its ticket waits: sent again it is carried out, once")
+  func lost() throws {
+    let (first, before) = try world()
+    let ticket = try before.ticket("team:a", "bob", "m2", first)
+    try first.checkpoint()
+    let (world, gateway) = try restarted(first)
+    gateway.redeem(ticket)
+    world.loop.endTurn()
+    world.loop.close(gateway.lane)
+    try world.answerLoads()
+    #expect(world.commits.isEmpty)
+    let again = world.connect(session: 7, serial: 1)
+    again.redeem(ticket, counter: 1)
+    #expect(try answers(world, again) == ["moved sent 1000 delivered \(world.clock) team:a bob m2"])
+  }
+
+  @Test("sent again it moves nothing, whatever has happened since")
+  func resent() throws {
+    let (world, gateway) = try world()
+    let ticket = try gateway.ticket("team:a", "bob", "m2", world)
+    gateway.redeem(ticket, acked: 1_500)
+    let counter = gateway.counter
+    try turn(world)
+    _ = gateway.take()
+    gateway.redeem(ticket, acked: 1_500, counter: counter)
+    #expect(try answers(world, gateway) == ["same sent 1000 delivered 1500 team:a bob m2"])
+    gateway.change("team:a", remove: ["bob"])
+    gateway.redeem(ticket, counter: counter)
+    gateway.change("team:a", add: ["bob"])
+    gateway.redeem(ticket, counter: counter)
+    gateway.push("team:a", "bob", "m2", counter: counter)
+    #expect(
+      try answers(world, gateway) == [
+        "outcome_unknown", "channel of 1", "not_a_member", "channel of 2", "not_a_member",
+      ]
+    )
+    // As after a start.
+    let (again, other) = try restarted(world)
+    let same = again.connect(session: 1)
+    same.push("team:a", "bob", "m2", counter: counter)
+    other.push("team:a", "bob", "m2")
+    try turn(again)
+    #expect(same.take() == ["1 outcome_unknown"])
+    #expect(other.take() == ["1 moved sent 1000 delivered 2000"])
+  }
+
+  @Test("of many that waited when their connection was lost none is answered as done that was not")
+  func droppedWhileWaiting() throws {
+    let (before, _) = try world()
+    let (world, gateway) = try restarted(before)
+    let counters = 1...UInt64(200)
+    for counter in counters { gateway.push("team:a", "bob", "m2", counter: counter) }
+    world.loop.close(gateway.lane)
+    try turn(world)
+    let again = world.connect(session: 7)
+    for counter in counters { again.push("team:a", "bob", "m2", counter: counter) }
+    let answers = try answers(world, again)
+    let forgotten = answers.count { $0 == "outcome_unknown" }
+    // A session keeps the last 128 that were not carried out.
+    #expect(forgotten == counters.count - 128)
+    #expect(answers.dropFirst(forgotten).first == "moved sent 1000 delivered 2000")
+    #expect(answers.dropFirst(forgotten + 1).allSatisfy { $0 == "same sent 1000 delivered 2000" })
+  }
+
+  @Test("a ticket of somebody who left, who came back, who was erased")
+  func left() throws {
+    let (world, gateway) = try world()
+    let ticket = try gateway.ticket("team:a", "bob", "m2", world)
+    gateway.change("team:a", remove: ["bob"])
+    gateway.redeem(ticket)
+    gateway.change("team:a", add: ["bob"])
+    gateway.redeem(ticket)
+    #expect(
+      try answers(world, gateway) == ["channel of 1", "not_a_member", "channel of 2", "not_a_member"]
+    )
+    let second = try gateway.ticket("team:a", "bob", "m2", world)
+    #expect(second.row == MemberOrdinal(2))
+    gateway.redeem(second)
+    gateway.erase("team:a", "bob")
+    gateway.redeem(second)
+    #expect(
+      try answers(world, gateway) == [
+        "moved sent 1000 delivered 2000 team:a bob m2", "erased", "not_a_member",
+      ]
+    )
+  }
+
+  @Test("a ticket of a channel that was deleted, and made anew, at every stage of that")
+  func deleted() throws {
+    let (world, gateway) = try world()
+    let ticket = try gateway.ticket("team:a", "bob", "m2", world)
+    try world.checkpoint()
+    gateway.end("team:a")
+    gateway.redeem(ticket)
+    world.loop.endTurn()
+    // That it is gone may not be said before it is durable; storage has it still.
+    try world.answerLoads()
+    #expect(gateway.take() == [])
+    try world.persist()
+    #expect(taken(gateway) == ["channel deleted", "channel_not_found"])
+    gateway.redeem(ticket)
+    #expect(try answers(world, gateway) == ["channel_not_found"])
+    try world.settle()
+    gateway.redeem(ticket)
+    gateway.put("team:a", ["alice", "bob"])
+    for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice") }
+    #expect(
+      try answers(world, gateway).sorted() == [
+        "channel of 2 new", "channel_not_found", "message 1 new", "message 2 new",
+      ]
+    )
+    gateway.redeem(ticket)
+    #expect(try answers(world, gateway) == ["channel_not_found"])
+    let (tail, other) = try restarted(world)
+    other.redeem(ticket)
+    #expect(try answers(tail, other) == ["channel_not_found"])
+    try world.checkpoint()
+    let (cold, third) = try restarted(world)
+    third.redeem(ticket)
+    #expect(try answers(cold, third) == ["channel_not_found"])
+    third.push("team:a", "bob", "m2")
+    #expect(try answers(cold, third).map { $0.prefix(5) } == ["moved"])
+  }
+
+  @Test("a channel that is deleted in slices is not there for a ticket from the first on")
+  func endingInSlices() throws {
+    let (world, gateway) = try settledWorld { $0.changesPerTurn = 2 }
+    gateway.put("team:b", (0..<9).map { "user\($0)" })
+    gateway.post("team:b", "m1")
+    try world.settle()
+    _ = gateway.take()
+    let ticket = try gateway.ticket("team:b", "user3", "m1", world)
+    gateway.end("team:b")
+    gateway.redeem(ticket)
+    world.loop.endTurn()
+    try world.persist()
+    #expect(taken(gateway) == ["channel_not_found"])
+  }
+
+  @Test("a reply's ticket, of who is in its thread and who is not")
+  func replies() throws {
+    let (world, gateway) = try world()
+    gateway.reply("team:a", "r1", by: "bob", to: "m1")
+    _ = try answers(world, gateway)
+    let ofAlice = try gateway.ticket("team:a", "alice", "r1", world)
+    #expect(ofAlice.parent == SequenceNumber(1) && ofAlice.sequence == SequenceNumber(1))
+    gateway.change("team:a", add: ["carol"])
+    gateway.redeem(ofAlice, acked: 1_900)
+    gateway.push("team:a", "carol", "r1", flags: 1)
+    #expect(
+      try answers(world, gateway) == [
+        "channel of 3", "moved sent 2000 delivered 1900 team:a alice r1",
+        "same sent 2000 delivered 0 team:a carol r1",
+      ]
+    )
+    let ofCarol = try gateway.ticket("team:a", "carol", "r1", world)
+    gateway.redeem(ofCarol)
+    #expect(try answers(world, gateway) == ["same sent 2000 delivered 0 team:a carol r1"])
+    gateway.delete("team:a", "m1")
+    gateway.redeem(ofAlice)
+    gateway.place("team:a", "alice", "r1")
+    #expect(try answers(world, gateway) == ["deleted 1", "message_deleted", "message_deleted"])
+  }
+
+  @Test("a token that was revoked acknowledges nothing, by name or by ticket")
+  func revoked() throws {
+    let (world, gateway) = try world()
+    let ticket = try gateway.ticket("team:a", "bob", "m1", world)
+    gateway.revoke("bob", before: 1_800_000)
+    _ = try answers(world, gateway)
+    gateway.push("team:a", "bob", "m1", issued: 1_799)
+    gateway.redeem(ticket, issued: 1_799)
+    gateway.push("team:a", "bob", "m1", issued: 1_800)
+    #expect(
+      try answers(world, gateway) == [
+        "token_revoked", "token_revoked", "moved sent 1000 delivered 2000",
+      ]
+    )
+  }
+
+  @Test("a ticket waits behind what waits for a slice in its channel")
+  func behindWide() throws {
+    let crowd = (0..<12).map { "\($0)" + String(repeating: "x", count: 100) }
+    let (world, gateway) = try world { $0.entriesPerTurn = 10 }
+    let ticket = try gateway.ticket("team:a", "bob", "m2", world)
+    try world.settle()
+    world.loop.tick()
+    try world.settle()
+    _ = gateway.take()
+    gateway.change("team:a", add: crowd)
+    gateway.change("team:a", add: crowd.map { $0 + "y" })
+    gateway.change("team:a", remove: ["bob"])
+    gateway.redeem(ticket)
+    #expect(try answers(world, gateway) == ["channel of 14"])
+    try world.settle()
+    #expect(
+      taken(gateway) == [
+        "channel of 26", "channel of 25", "not_a_member",
+      ]
+    )
+  }
+
+  @Test("only a gateway can check a whole ticket")
+  func presented() throws {
+    let (world, gateway) = try world()
+    gateway.send(.presentTicket, nil) { payload in
+      payload.writeField("dGlja2V0")
+      payload.writeTime(.none)
+      payload.writeVarint(0)
+    }
+    #expect(try answers(world, gateway) == ["not_implemented"])
+  }
+
+  @Test("fields that end early, or late, end the connection before anything of them is applied")
+  func truncated() throws {
+    for kind in [FrameKind.redeemTicket, .noteWebhook, .webhookKnown, .presentTicket, .acknowledgePush] {
+      let (world, gateway) = try world()
+      gateway.send(kind, kind == .acknowledgePush ? "team:a" : nil) { $0.writeInteger(UInt16(0)) }
+      #expect(gateway.ended.count == 1, "\(kind)")
+      #expect(world.commits.isEmpty)
+    }
+  }
+}
+
+extension Gateway {
+  func place(_ cid: String, _ user: String, _ message: String) {
+    send(.ticketPlace, cid) { payload in
+      payload.writeField(user)
+      payload.writeField(message)
+    }
+  }
+
+  /// What came last: a ticket's place.
+  func ticket() throws -> TicketPlace {
+    let payload = lastPayload
+    var reader = FieldReader(payload.readableBytesSpan)
+    return try reader.ticketPlace()
+  }
+
+  /// A ticket for a message that is there, and no trace of having asked for it.
+  func ticket(_ cid: String, _ user: String, _ message: String, _ world: EngineWorld) throws -> TicketPlace {
+    place(cid, user, message)
+    world.loop.endTurn()
+    try world.persistAll()
+    _ = take()
+    return try ticket()
+  }
+
+  func push(
+    _ cid: String,
+    _ user: String,
+    _ message: String,
+    acked: Int64 = 0,
+    flags: UInt64 = 0,
+    counter: UInt64? = nil,
+    issued: UInt32? = nil
+  ) {
+    send(.acknowledgePush, cid, counter: counter, issued: issued) { payload in
+      payload.writeField(user)
+      payload.writeField(message)
+      payload.writeTime(Timestamp(milliseconds: acked))
+      payload.writeVarint(flags)
+    }
+  }
+
+  func redeem(_ ticket: TicketPlace, acked: Int64 = 0, counter: UInt64? = nil, issued: UInt32? = nil) {
+    send(.redeemTicket, nil, counter: counter, issued: issued) { payload in
+      payload.writeTicketPlace(ticket)
+      payload.writeTime(Timestamp(milliseconds: acked))
+    }
+  }
+
+  /// Who has had a message delivered and not read it.
+  fileprivate func delivered(_ cid: String, _ message: String) {
+    send(.listMembers, cid) { payload in
+      payload.writeVarint(1)
+      payload.writeEmptyField()
+      payload.writeField(message)
+      payload.writeInteger(UInt8(1))
+      payload.writeInteger(UInt8(1))
+      payload.writeVarint(100)
+      payload.writeEmptyField()
+    }
+  }
+
+  fileprivate func reply(_ cid: String, _ id: String, by sender: String, to parent: String) {
+    send(.registerMessage, cid, thread: parent) { payload in
+      payload.writeField(id)
+      payload.writeField(sender)
+      payload.writeTime(.none)
+      payload.writeVarint(0)
+    }
+  }
+
+  fileprivate func revoke(_ user: String, before time: Int64) {
+    send(.patchUser, user) { payload in
+      payload.writeVarint(4)
+      payload.writeVarint(0)
+      payload.writeTime(Timestamp(milliseconds: time))
+    }
+  }
+}
