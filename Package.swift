@@ -56,7 +56,7 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
     .package(url: "https://github.com/apple/swift-asn1", from: "1.7.0"),
     .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.0"),
-    // Of the tests; swift-configuration brings it along as it is.
+    // Of the gateway's hooks file and the tests; swift-configuration brings it along as it is.
     .package(url: "https://github.com/jpsim/Yams", from: "6.2.0"),
   ],
   targets: [
@@ -113,7 +113,7 @@ let package = Package(
         "CAPIDocument", "CRapidJSON", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel",
         "ReceiptWire",
         "StoreClient",
-        nioCore, nioPosix, logging, jwt, lifecycle, deque,
+        nioCore, nioPosix, logging, crypto, jwt, lifecycle, deque, yams,
       ],
       swiftSettings: strict
     ),
@@ -152,6 +152,11 @@ let package = Package(
       swiftSettings: strict
     ),
     .target(
+      name: "TicketPost",
+      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations"],
+      swiftSettings: strict
+    ),
+    .target(
       name: "Probe",
       dependencies: [
         "ReceiptModel", "ReceiptWire", "HTTP2Session", "TLSSession", nioCore, nioPosix, crypto, arguments,
@@ -171,8 +176,8 @@ let package = Package(
     .executableTarget(
       name: "tidemark",
       dependencies: [
-        "LocalStack", "LoadGenerator", "Demo", "Watch", "Probe", "IndexRebuild", "Operations", "TLSSession",
-        arguments, signals,
+        "LocalStack", "LoadGenerator", "Demo", "Watch", "TicketPost", "Probe", "IndexRebuild", "Operations",
+        "TLSSession", arguments, signals,
       ],
       swiftSettings: strict
     ),
@@ -231,14 +236,19 @@ let package = Package(
     .testTarget(
       name: "LoadGeneratorTests",
       dependencies: [
-        "LoadGenerator", "LocalStack", "HTTP2Session", "Operations", nioCore, nioEmbedded,
-        nioPosix,
+        "LoadGenerator", "LocalStack", "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire", nioCore,
+        nioEmbedded, nioPosix,
       ],
       swiftSettings: strict
     ),
     .testTarget(
+      name: "TicketPostTests",
+      dependencies: ["TicketPost", "LocalStack", "HTTP2Session", "Operations", nioCore, nioPosix],
+      swiftSettings: strict
+    ),
+    .testTarget(
       name: "WatchTests",
-      dependencies: ["Watch", "HTTP2Session", "Operations", nioCore, nioPosix],
+      dependencies: ["Watch", "LocalStack", "HTTP2Session", "Operations", nioCore, nioPosix],
       swiftSettings: strict
     ),
     .testTarget(

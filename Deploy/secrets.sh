@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes what docker-compose.yml wants in Deploy/secrets (or in another directory, given as the argument): the secret between
-# gateways and store, the secret of tokens, and a self-signed certificate for HAProxy. What is there already stays.
+# gateways and store, those of tokens and of push tickets, and a self-signed certificate for HAProxy. What is there already stays.
 set -euo pipefail
 directory=${1:-$(dirname "$0")/secrets}
 # The users in the containers: tidemark in Deploy/Dockerfile, haproxy in the haproxy image.
@@ -12,7 +12,7 @@ mkdir -p "$directory"
 # Nobody else of this machine gets past the directory. A container is given single files, by mount, and sees no directory.
 chmod 0700 "$directory"
 
-for name in frame-secret jwt-secret; do
+for name in frame-secret jwt-secret ticket-secret; do
   [ -e "$directory/$name" ] || openssl rand -hex 32 >"$directory/$name"
 done
 if [ ! -e "$directory/haproxy.pem" ]; then
@@ -28,12 +28,12 @@ fi
 
 # A file keeps its owner and mode when it is mounted into a container.
 if [ "$(id -u)" = 0 ]; then
-  chgrp "$service_gid" "$directory/frame-secret" "$directory/jwt-secret"
+  chgrp "$service_gid" "$directory/frame-secret" "$directory/jwt-secret" "$directory/ticket-secret"
   chgrp "$haproxy_gid" "$directory/haproxy.pem"
-  chmod 0640 "$directory/frame-secret" "$directory/jwt-secret" "$directory/haproxy.pem"
+  chmod 0640 "$directory/frame-secret" "$directory/jwt-secret" "$directory/ticket-secret" "$directory/haproxy.pem"
 else
   # Without root no file can be given to another group: readable by whoever gets to see it, which the directory prevents here.
   # The services remark on it when they start.
-  chmod 0644 "$directory/frame-secret" "$directory/jwt-secret" "$directory/haproxy.pem"
+  chmod 0644 "$directory/frame-secret" "$directory/jwt-secret" "$directory/ticket-secret" "$directory/haproxy.pem"
 fi
 echo "secrets and certificate are in $directory"

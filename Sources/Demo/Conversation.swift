@@ -11,7 +11,10 @@ final class Conversation {
   }
 
   let client: DemoClient
+  /// Those who have a token.
   let people: [String]
+  /// All members of the channel.
+  let members: [String]
   private(set) var messages: [Message] = []
   /// What was compared so far.
   private(set) var checks = Checks()
@@ -22,10 +25,19 @@ final class Conversation {
   private let pause: Duration
   private var drawn: [String: MessageView] = [:]
 
-  init(client: DemoClient, live: LiveTicks, people: [String], ink: Ink, textWidth: Int, pause: Duration) {
+  init(
+    client: DemoClient,
+    live: LiveTicks,
+    people: [String],
+    members: [String],
+    ink: Ink,
+    textWidth: Int,
+    pause: Duration
+  ) {
     self.client = client
     self.live = live
     self.people = people
+    self.members = members
     self.ink = ink
     self.textWidth = textWidth
     self.pause = pause
@@ -130,7 +142,7 @@ final class Conversation {
         )
         expect(
           "the others of “\(message.text)”",
-          people.count - 1,
+          members.count - 1,
           status.read_count + status.unread_count
         )
         views[message.id] = MessageView(

@@ -17,6 +17,8 @@ package struct Demo: Sendable {
   }
 
   private static let people = ["alice", "bob", "carol"]
+  /// Has no token, and no connection.
+  static let offline = "dan"
   /// Whose ticks come from a stream of events.
   private static let follower = "alice"
   private static let cid = "messaging:team"
@@ -65,6 +67,7 @@ package struct Demo: Sendable {
       client: client,
       live: live,
       people: Self.people,
+      members: Self.people + [Self.offline],
       ink: ink,
       textWidth: Self.texts.map(\.count).max() ?? 0,
       pause: .milliseconds(Int(pause * 1000))
@@ -94,6 +97,14 @@ package struct Demo: Sendable {
     try await live.waitUntilOpen()
     try await talk(conversation)
     try await turnBack(conversation, ink)
+    let phone = SleepingPhone(
+      program: try Executables.ownPath(),
+      gateway: "https://\(endpoint)",
+      certificate: stack.files.certificate,
+      logFile: stack.files.log(of: "tidemark-ack")
+    )
+    try await wake(phone, conversation, Self.texts[3], ink)
+    try await catchUp(conversation, ink)
     try await survive(conversation, stack, ink)
     try await finish(conversation)
     live.end()
@@ -132,8 +143,8 @@ package struct Demo: Sendable {
   /// Sent, delivered, read.
   private func talk(_ conversation: Conversation) async throws {
     let client = conversation.client
-    try await conversation.tell("alice, bob and carol are in \(Self.cid); alice writes")
-    try await client.createChannel(members: Self.people)
+    try await conversation.tell("alice, bob, carol and \(Self.offline) are in \(Self.cid); alice writes")
+    try await client.createChannel(members: conversation.members)
     try await conversation.write(Self.texts[0], by: "alice")
     try await conversation.show("sent")
 
@@ -187,21 +198,18 @@ package struct Demo: Sendable {
       "read by alice and bob"
     )
     conversation.expect("what the others see", before, try await conversation.views())
+  }
 
-    try await conversation.tell("alice writes again, and bob's phone gets it")
-    try await conversation.write(Self.texts[3], by: "alice")
-    try await conversation.show(
-      "read by bob and carol",
-      "read by alice and carol",
-      "read by alice and bob",
-      "sent"
-    )
+  /// An app that is open does with its user's token what the ticket did.
+  private func catchUp(_ conversation: Conversation, _ ink: Ink) async throws {
+    let client = conversation.client
+    try await conversation.tell("bob's phone gets it, and says so with bob's token")
     try await client.delivered("alice-4", by: "bob")
     try await conversation.show(
-      "read by bob and carol",
-      "read by alice and carol",
-      "read by alice and bob",
-      "delivered to bob"
+      "read by bob and carol, delivered to dan",
+      "read by alice and carol, delivered to dan",
+      "read by alice and bob, delivered to dan",
+      "delivered to bob and dan"
     )
     let own = try await client.readState(seenBy: "bob").first { $0.user.id == "bob" }
     conversation.note(ink.yellow("bob's unread count: \(own?.unread_messages ?? -1)"))
@@ -227,10 +235,10 @@ package struct Demo: Sendable {
     conversation.note("the store is back; nothing that was acknowledged is lost, and carol's read is there:")
     try await conversation.show(
       all: true,
-      "read by bob and carol",
-      "read by alice and carol",
-      "read by alice and bob",
-      "read by carol, delivered to bob"
+      "read by bob and carol, delivered to dan",
+      "read by alice and carol, delivered to dan",
+      "read by alice and bob, delivered to dan",
+      "read by carol, delivered to bob and dan"
     )
     let after = try await conversation.views()
     conversation.expect("the first three messages", Array(before.prefix(3)), Array(after.prefix(3)))
@@ -245,10 +253,10 @@ package struct Demo: Sendable {
     let row = try await conversation.client.read("alice-4", by: "bob")
     conversation.expect("bob's unread count at the end", 0, row?.unread_messages ?? -1)
     try await conversation.show(
-      "read by bob and carol",
-      "read by alice and carol",
-      "read by alice and bob",
-      "read by bob and carol"
+      "read by bob and carol, delivered to dan",
+      "read by alice and carol, delivered to dan",
+      "read by alice and bob, delivered to dan",
+      "read by bob and carol, delivered to dan"
     )
     for person in Self.people { try await conversation.expectUnread(0, of: person) }
     conversation.note("bob's unread count: \(row?.unread_messages ?? -1)")

@@ -5,10 +5,12 @@ internal import LocalStack
 /// A row of a read state, as API.md has it.
 // The names are the API's own.
 // swift-format-ignore: AlwaysUseLowerCamelCase
-struct RowAnswer: Decodable {
-  struct User: Decodable { var id: String }
+struct RowAnswer: Decodable, Hashable {
+  struct User: Decodable, Hashable { var id: String }
   var user: User
+  var last_read: String?
   var last_read_seq: Int
+  var last_delivered_at: String?
   var last_delivered_seq: Int
   var unread_messages: Int?
   var first_unread_message_id: String?
@@ -33,6 +35,7 @@ private struct RegisteredAnswer: Decodable {
   struct Message: Decodable { var seq: Int }
   var message: Message
 }
+private struct TicketsAnswer: Decodable { var tickets: [String] }
 private struct DeliveredAnswer: Decodable {
   struct Result: Decodable { var ok: Bool }
   var results: [Result]
@@ -58,6 +61,22 @@ struct DemoClient: Sendable {
     let answer = try await send(.post, "/messages", ["id": id, "user_id": sender], serverToken)
     try check(answer, 201, "POST message")
     return try decode(RegisteredAnswer.self, answer).message.seq
+  }
+
+  /// What a push worker asks for before it sends the push.
+  func ticket(for message: String, of user: String) async throws -> String {
+    let body = ["tickets": [["cid": cid, "message_id": message, "user_id": user]]]
+    let answer = try await caller.call(
+      .post,
+      "/v1/push/tickets",
+      body: Array(try JSONEncoder().encode(body)),
+      token: serverToken
+    )
+    try check(answer, 200, "POST tickets")
+    guard let ticket = try decode(TicketsAnswer.self, answer).tickets.first else {
+      throw StackError("POST tickets: \(answer.text)")
+    }
+    return ticket
   }
 
   // MARK: People

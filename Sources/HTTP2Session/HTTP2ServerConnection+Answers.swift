@@ -218,7 +218,20 @@ extension HTTP2ServerConnection {
     ) { list, count in
       nghttp2Submit(session, slot, list, count, hasBody: hasBody)
     }
+    if slot.pointee.flags.contains(.bodyStreams) { passOverBody(slot, session) }
     return submitted(slot, result)
+  }
+
+  /// A streamed body that is answered as a whole is not wanted: the rest of it is read and dropped as that of others is, within
+  /// ``HTTP2Limits/maxDroppedBodyBytes``, so that clients that send before they read get the answer.
+  private func passOverBody(_ slot: UnsafeMutablePointer<StreamSlot>, _ session: OpaquePointer) {
+    let unread = slot.pointee.count - slot.pointee.headerEnd
+    slot.pointee.flags.remove(.bodyStreams)
+    guard unread > 0 else { return }
+    slot.pointee.dropBody(unread)
+    slot.pointee.droppedBodyBytes += unread
+    // Fails only for lack of memory.
+    _ = nghttp2_session_consume(session, slot.pointee.streamID, unread)
   }
 
   /// These headers and those that the application has every answer carry.

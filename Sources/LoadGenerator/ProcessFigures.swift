@@ -5,11 +5,27 @@ package enum ProcessFigures {
   /// Resident memory of a process in bytes; nil where it is gone.
   package static func residentBytes(of processID: Int32) -> Int? {
     guard let data = FileManager.default.contents(atPath: "/proc/\(processID)/status") else { return nil }
-    return residentBytes(status: String(decoding: data, as: UTF8.self))
+    return bytes("VmRSS:", status: String(decoding: data, as: UTF8.self))
   }
 
-  static func residentBytes(status: String) -> Int? {
-    for line in status.split(separator: "\n") where line.hasPrefix("VmRSS:") {
+  /// The most resident memory that a process has had at once, in bytes, since it began or ``forgetPeak(of:)``; nil where it is gone.
+  static func peakBytes(of processID: Int32) -> Int? {
+    guard let data = FileManager.default.contents(atPath: "/proc/\(processID)/status") else { return nil }
+    return bytes("VmHWM:", status: String(decoding: data, as: UTF8.self))
+  }
+
+  /// From now on the peak is a new one (proc_pid_clear_refs(5)).
+  ///
+  /// - Returns: false where the system will not do that for this process.
+  static func forgetPeak(of processID: Int32) -> Bool {
+    guard let file = FileHandle(forWritingAtPath: "/proc/\(processID)/clear_refs") else { return false }
+    defer { try? file.close() }
+    return (try? file.write(contentsOf: Data("5".utf8))) != nil
+  }
+
+  /// A size in the text of `/proc/PID/status`.
+  static func bytes(_ field: String, status: String) -> Int? {
+    for line in status.split(separator: "\n") where line.hasPrefix(field) {
       return line.split(whereSeparator: { $0 == " " || $0 == "\t" }).dropFirst().first
         .flatMap { Int($0) }.map { $0 << 10 }
     }

@@ -18,10 +18,15 @@ package struct Executables: Sendable {
 
   /// The programs beside this process's own executable.
   package static func besideThisOne() throws(StackError) -> Executables {
+    try Executables(directory: (ownPath() as NSString).deletingLastPathComponent)
+  }
+
+  /// The path of this process's own executable.
+  package static func ownPath() throws(StackError) -> String {
     guard let own = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") else {
       throw StackError("/proc/self/exe cannot be read")
     }
-    return try Executables(directory: (own as NSString).deletingLastPathComponent)
+    return own
   }
 
   /// A program on the PATH.

@@ -1,5 +1,5 @@
 internal import HTTP2Session
-internal import LocalStack
+package import LocalStack
 internal import NIOCore
 internal import NIOPosix
 internal import Operations
@@ -243,7 +243,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
       return end(.finished)
     }
     keepProblem(response)
-    let (code, detail) = Problem.parts(of: problem)
+    let (code, detail) = ProblemDocument.parts(of: problem)
     let retryAfter = response.header("retry-after")?.withUnsafeBytes {
       Int(String(decoding: $0, as: UTF8.self))
     }

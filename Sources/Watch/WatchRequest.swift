@@ -1,30 +1,3 @@
-package import Operations
-
-/// Where a gateway is: `https://HOST[:PORT]`, or `http://HOST[:PORT]` for h2c.
-package struct GatewayURL: Hashable, Sendable {
-  package var endpoint: Endpoint
-  package var isTLS: Bool
-
-  /// Nil where the text is no such URL. A path other than `/` is none.
-  package init?(_ text: String) {
-    let rest: Substring
-    if text.hasPrefix("https://") {
-      (isTLS, rest) = (true, text.dropFirst(8))
-    } else if text.hasPrefix("http://") {
-      (isTLS, rest) = (false, text.dropFirst(7))
-    } else {
-      return nil
-    }
-    let place = rest.hasSuffix("/") ? rest.dropLast() : rest
-    guard !place.isEmpty, !place.contains("/") else { return nil }
-    let standard = isTLS ? 443 : 80
-    guard let endpoint = Endpoint(place) ?? Endpoint("\(place):\(standard)"), endpoint.port > 0 else {
-      return nil
-    }
-    self.endpoint = endpoint
-  }
-}
-
 /// What is watched.
 package struct WatchRequest: Hashable, Sendable {
   /// Whose events; nil where a server watches channels.

@@ -29,6 +29,8 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Public keys of ES256 and EdDSA tokens, a JSON Web Key Set.", valueName: "file"))
   var jwksFile: String?
   @Option(help: ArgumentHelp("Secret of push tickets.", valueName: "file")) var ticketSecretFile: String?
+  @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON.", valueName: "file")) var hooksFile:
+    String?
   @Option(help: ArgumentHelp("Where to serve /health, /ready and /metrics.", valueName: "host:port"))
   var admin: String?
   @Flag(help: "Take the client's address from the PROXY protocol.") var proxyProtocol = false
@@ -51,7 +53,8 @@ struct TidemarkGateway: AsyncParsableCommand {
     let given: [String: String?] = [
       "listen": listen, "tls-cert": tlsCert, "tls-key": tlsKey, "h2c": h2c ? "true" : nil, "store": store,
       "secret-file": secretFile, "jwt-secret-file": jwtSecretFile, "jwks-file": jwksFile,
-      "ticket-secret-file": ticketSecretFile, "admin": admin, "proxy-protocol": proxyProtocol ? "true" : nil,
+      "ticket-secret-file": ticketSecretFile, "hooks-file": hooksFile, "admin": admin,
+      "proxy-protocol": proxyProtocol ? "true" : nil,
       "cors-origin": corsOrigin, "loops": loops, "config": config, "log-level": logLevel,
     ]
     return given.compactMapValues { $0 }

@@ -11,7 +11,7 @@ struct BenchCommand: AsyncParsableCommand {
     abstract: "Loads an HTTP/2 server and measures its answers.",
     subcommands: [
       LoadCommand.self, CompareCommand.self, RecoveryCommand.self, MemoryCommand.self, ChannelCommand.self,
-      UsersCommand.self, EventsCommand.self,
+      UsersCommand.self, EventsCommand.self, PushCommand.self,
     ],
     defaultSubcommand: LoadCommand.self
   )

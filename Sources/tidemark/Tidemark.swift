@@ -8,8 +8,8 @@ struct Tidemark: AsyncParsableCommand {
     commandName: "tidemark",
     abstract: "Tidemark on this machine: try it, watch it, load it, look at its frames, mend its index.",
     subcommands: [
-      RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, ProbeCommand.self,
-      BenchCommand.self, RebuildIndexCommand.self,
+      RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, AckCommand.self,
+      ProbeCommand.self, BenchCommand.self, RebuildIndexCommand.self,
     ]
   )
 }

@@ -1,6 +1,5 @@
 import ArgumentParser
 import LocalStack
-import TLSSession
 import Watch
 
 /// tidemark watch
@@ -15,8 +14,7 @@ struct WatchCommand: AsyncParsableCommand {
       """
   )
 
-  @Option(help: ArgumentHelp("The gateway; http:// for one with h2c.", valueName: "url"))
-  var gateway: String
+  @OptionGroup var place: GatewayOptions
   @Option(help: ArgumentHelp("The token to present.", valueName: "jwt"))
   var token: String?
   @Option(
@@ -40,40 +38,23 @@ struct WatchCommand: AsyncParsableCommand {
   var json = false
   @Option(help: "End after so many events.")
   var count: Int?
-  @Option(help: ArgumentHelp("Verify the gateway's certificate with this PEM file.", valueName: "file"))
-  var ca: String?
-  @Flag(help: "Do not verify the gateway's certificate.")
-  var insecure = false
 
   private var cids: [String] {
     channels.map { $0.split(separator: ",").map(String.init) } ?? []
   }
 
   func validate() throws {
-    guard let url = GatewayURL(gateway) else {
-      throw ValidationError("--gateway \"\(gateway)\": give https://HOST:PORT or http://HOST:PORT")
-    }
     guard (token == nil) != (jwtSecretFile == nil) else {
       throw ValidationError("give either --token or --jwt-secret-file")
     }
     guard user != nil || !cids.isEmpty else { throw ValidationError("give --user, or --channels, or both") }
     guard user != nil || !totals else { throw ValidationError("--totals are a user's: give --user") }
     if let count, count < 1 { throw ValidationError("--count: give 1 or more") }
-    guard ca == nil || !insecure else { throw ValidationError("--ca and --insecure: one or the other") }
-    guard url.isTLS || ca == nil && !insecure else {
-      throw ValidationError("--ca and --insecure are for https://")
-    }
   }
 
   func run() async throws {
     try await reportingErrors("tidemark watch") {
-      guard let url = GatewayURL(gateway) else { return }
-      var tls: TLSContext?
-      if url.isTLS {
-        var configuration = TLSClientConfiguration(authorityFile: ca)
-        configuration.verifiesServer = !insecure
-        tls = try TLSContext(client: configuration)
-      }
+      let (url, tls) = try place.place()
       let mint = try await mint()
       let (user, given) = (user, token)
       var watch = EventWatch(

@@ -76,6 +76,7 @@ import Testing
         (["cors-origin": "https://x/path"], "--cors-origin \"https://x/path\": give origins"),
         (["admin": "here"], "--admin \"here\""),
         (["ticket-secret-file": "/none"], "--ticket-secret-file /none"),
+        (["hooks-file": "/none"], "--hooks-file /none"),
       ]
       for (change, part) in table {
         let flags = good.merging(change) { $1 }

@@ -14,7 +14,8 @@ import Testing
   static func row(
     own: RowEventFields.Own = [],
     shown: RowEventFields.Shown = [],
-    thread: String = ""
+    thread: String = "",
+    unreadInChannel: UInt32? = nil
   ) -> EventFields {
     var mine = RowEventRow(
       user: "bob",
@@ -36,6 +37,7 @@ import Testing
         own: own,
         shown: shown,
         at: time,
+        unreadInChannel: unreadInChannel,
         ownRow: ownRow,
         shownRow: shown.isEmpty ? nil : mine
       )
@@ -189,6 +191,9 @@ import Testing
     for (form, expected) in table { #expect(try json(form, event) == expected, "\(form)") }
     let reply = Self.row(shown: .read, thread: "m2")
     #expect(try json(.read, reply)["thread_id"] as? String == "m2")
+    // What is unread is the channel's, also where a thread was read.
+    let read = try json(.markRead, Self.row(own: .read, thread: "m2", unreadInChannel: 9))
+    #expect(read["unread_messages"] as? Int == 9 && read["thread_id"] as? String == "m2")
   }
 
   @Test func othersAreWritten() throws {

@@ -7,6 +7,7 @@ extension FakeModel {
   func deleteChannel(_ cid: String, fields: inout ByteBuffer) {
     fields.writeInteger(UInt8(channels[cid] == nil ? 0 : 1))
     channels[cid] = nil
+    channelNumbers[cid] = nil
     order.removeAll { $0 == cid }
   }
 

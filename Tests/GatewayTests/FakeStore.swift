@@ -135,6 +135,11 @@ final class FakeModel {
   var hasThread = false
   /// Cids as they were made: their places in users' indexes.
   var order: [String] = []
+  /// Of the channels that tickets were made of.
+  var channelNumbers: [String: UInt64] = [:]
+  var nextChannelNumber: UInt64 = 0
+  /// Webhooks that are noted, with the time until which they are remembered.
+  var webhooks: [String: Int64] = [:]
   var listMax = 1_000
   var countFrames: [Int] = []
   /// By user: channels that have erased them, which the index still lists.
@@ -236,6 +241,7 @@ final class FakeModel {
       for record in records { fields.writeChannelTypeRecord(record) }
       return
     }
+    if header.kind == .redeemTicket { return try redeemTicket(&reader, fields: &fields) }
     let name = try reader.text()
     if header.kind.isCommand { _ = try reader.varint() }
     switch header.kind {
@@ -244,6 +250,7 @@ final class FakeModel {
     case .patchUser, .assignUser, .getUser:
       return try user(header, name, tokenIssued, &reader, fields: &fields)
     case .listChannels: return try listChannels(header, name, tokenIssued, &reader, fields: &fields)
+    case .webhookKnown, .noteWebhook: return try webhook(header.kind, name, &reader, fields: &fields)
     case .settle: return try settle(header.shard.rawValue, name, &reader, fields: &fields)
     default:
       let owner = ShardID.owning(Array(name.utf8).span.bytes, count: Int(shardCount))
@@ -318,6 +325,8 @@ final class FakeModel {
       try truncate(&channel, before: try reader.text())
       write(channel, cid, into: &fields)
     case .eraseMember: eraseMember(cid, &channel, try reader.text(), fields: &fields)
+    case .ticketPlace: try ticketPlace(cid, channel, &reader, fields: &fields)
+    case .acknowledgePush: try acknowledgePush(cid, &channel, &reader, fields: &fields)
     case .readState: try readState(channel, &reader, fields: &fields)
     case .statuses: try statuses(channel, &reader, fields: &fields)
     case .acknowledge: try acknowledge(&channel, &reader, fields: &fields)

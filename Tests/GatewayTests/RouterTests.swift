@@ -42,7 +42,7 @@ import Testing
     (.get, "/v1/events", "events"),
     (.post, "/v1/push/tickets", "issue_tickets"),
     (.post, "/v1/push/acks", "acknowledge_pushes"),
-    (.post, "/v1/push/hooks/fcm", "receive_hook"),
+    (.post, "/v1/push/hooks/fcm", "receive_hook fcm"),
     (.post, "/v1/frames", "frames"),
     (.get, "/v1/openapi.yaml", "api_document"),
     // HEAD goes where GET goes.

@@ -25,6 +25,8 @@ struct TestGateway: Sendable {
     limits: GatewayLimits = GatewayLimits(),
     http2: HTTP2Limits = HTTP2Limits(),
     origins: CrossOrigins = CrossOrigins(),
+    tickets: TicketKeys? = TicketKeys(secrets: [Array(TestTokens.secret.utf8)]),
+    hooks: [PushHook] = [],
     deadline: TimeAmount = .seconds(5),
     settling: TimeAmount? = nil,
     store other: FakeStore? = nil,
@@ -53,6 +55,8 @@ struct TestGateway: Sendable {
         limits: limits,
         http2: http2,
         origins: origins,
+        tickets: tickets,
+        hooks: hooks,
         logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
         readinessChanged: { if $0 { ready.succeed() } }
       )
@@ -146,6 +150,8 @@ final class TestClient: Sendable {
   }
 
   func close() async throws { try? await channel.close() }
+  /// Leaves what comes with the system.
+  func stopReading() async throws { try await channel.setOption(.autoRead, value: false).get() }
   var isClosed: EventLoopFuture<Void> { channel.closeFuture }
   var isOpen: Bool { channel.isActive }
 
@@ -232,6 +238,34 @@ extension TestClient {
     return stream
   }
 
+  /// Begins a request whose body follows, see ``TestRequestStream``.
+  func open(
+    _ method: HTTP2Method,
+    _ path: String,
+    contentType: String,
+    token: String?,
+    _ stream: TestRequestStream
+  ) async throws {
+    let (port, connection, eventLoop) = (port, connection, channel.eventLoop)
+    stream.handle = try await eventLoop.submit {
+      let template = HTTP2RequestTemplate(
+        method: method,
+        scheme: "http",
+        authority: "127.0.0.1:\(port)",
+        authorization: token.map { "Bearer \($0)" } ?? "",
+        contentType: contentType
+      )
+      return connection.value.delegate.begin(template, path, stream, on: connection.value)
+    }.get()
+  }
+
+  /// Calls the connection on its event loop.
+  func onConnection(
+    _ body: @escaping @Sendable (HTTP2ClientConnection<TestClientDelegate>) -> Void
+  ) async throws {
+    try await channel.eventLoop.submit { body(self.connection.value) }.get()
+  }
+
   /// Gives a stream up.
   func cancel(_ stream: TestEventStream) async throws {
     guard let handle = stream.handle else { return }
@@ -243,6 +277,21 @@ final class TestClientDelegate: HTTP2ClientDelegate {
   private var waiting: [UInt64: (EventLoopPromise<TestAnswer>, HTTP2RequestTemplate)] = [:]
   private var nextToken: UInt64 = 1
   private var streams: [UInt64: (TestEventStream, HTTP2RequestTemplate)] = [:]
+  private var requests: [UInt64: (TestRequestStream, HTTP2RequestTemplate)] = [:]
+
+  func begin(
+    _ template: HTTP2RequestTemplate,
+    _ path: String,
+    _ stream: TestRequestStream,
+    on connection: HTTP2ClientConnection<TestClientDelegate>
+  ) -> HTTP2StreamHandle? {
+    let token = nextToken
+    nextToken += 1
+    requests[token] = (stream, template)
+    let handle = connection.submit(template, path: path, token: token, streaming: true, endsLater: true)
+    connection.flushIfNeeded()
+    return handle
+  }
 
   func open(
     _ template: HTTP2RequestTemplate,
@@ -264,6 +313,7 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     on connection: HTTP2ClientConnection<TestClientDelegate>
   ) {
     streams[token]?.0.received(status: response.status, response.body.text)
+    requests[token]?.0.received(response)
   }
 
   func ask(
@@ -307,6 +357,10 @@ final class TestClientDelegate: HTTP2ClientDelegate {
       stream.received(status: response.status, answer.body)
       stream.ended()
     }
+    if let (stream, _) = requests.removeValue(forKey: token) {
+      stream.received(response)
+      stream.ended()
+    }
   }
 
   func http2StreamFailed(
@@ -316,6 +370,7 @@ final class TestClientDelegate: HTTP2ClientDelegate {
   ) {
     waiting.removeValue(forKey: token)?.0.fail(TestStreamFailed(errorCode: errorCode))
     streams.removeValue(forKey: token)?.0.ended()
+    requests.removeValue(forKey: token)?.0.ended()
   }
 
   func http2ConnectionClosed(_ connection: HTTP2ClientConnection<TestClientDelegate>) {
@@ -323,5 +378,7 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     waiting = [:]
     for (stream, _) in streams.values { stream.ended() }
     streams = [:]
+    for (stream, _) in requests.values { stream.ended() }
+    requests = [:]
   }
 }

@@ -177,6 +177,26 @@ struct LimitTests {
     #expect(server.frames(.rstStream, stream: 3).map(\.errorCode) == [0])
   }
 
+  @Test("maxDroppedBodyBytes: a streamed body answered early is dropped, and reset only past that")
+  func streamedBodyDropped() throws {
+    var limits = HTTP2Limits()
+    limits.maxDroppedBodyBytes = 30
+    let server = try TestServer(limits: limits, streamedContentTypes: [.ndjson])
+    server.delegate.onRequest = { stream, connection in connection.respond(stream, status: 401) }
+    let lines: Fields = [("content-type", "application/x-ndjson")]
+    server.send(post(1, lines), data(1, "1234567890", end: false))
+    #expect(server.status(1) == 401)
+    server.send(data(1, "1234567890123456789", end: false))
+    #expect(server.frames(.rstStream, stream: 1).isEmpty)
+    server.send(data(1, ""))
+    #expect(server.frames(.rstStream, stream: 1).isEmpty)
+    #expect(server.connection.openStreams == 0)
+    server.send(post(3, lines), data(3, "1234567890", end: false))
+    server.send(data(3, "12345678901234567890", end: false))
+    #expect(server.frames(.rstStream, stream: 3).map(\.errorCode) == [0])
+    #expect(server.connection.openStreams == 0 && !server.isClosed)
+  }
+
   @Test("maxBodyBytes: a content-length beyond it is not waited for")
   func bodyDeclaredTooLarge() throws {
     var limits = HTTP2Limits()

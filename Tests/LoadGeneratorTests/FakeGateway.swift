@@ -136,12 +136,16 @@ final class FakeGateway: HTTP2ServerDelegate {
 /// Runs a delegate's server on a free loopback port while `body` runs.
 func withServer<Delegate: HTTP2ServerDelegate & SendableMetatype, Value>(
   _ delegate: @escaping @Sendable () -> Delegate,
+  streamedContentTypes: [HTTP2ContentType] = [],
   _ body: (Endpoint, NIOLoopBound<Delegate>) async throws -> Value
 ) async throws -> Value {
   let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
   let loop = group.next()
   let shared = try await loop.submit {
-    NIOLoopBound((delegate(), HTTP2ServerResources()), eventLoop: loop)
+    NIOLoopBound(
+      (delegate(), HTTP2ServerResources(streamedContentTypes: streamedContentTypes)),
+      eventLoop: loop
+    )
   }.get()
   let server = try await ServerBootstrap(group: group)
     .childChannelInitializer { channel in

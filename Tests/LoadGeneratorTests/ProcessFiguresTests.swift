@@ -1,4 +1,5 @@
 import Foundation
+import LocalStack
 import Testing
 
 @testable import LoadGenerator
@@ -6,9 +7,33 @@ import Testing
 @Suite struct ProcessFiguresTests {
   @Test func residentMemoryIsReadFromTheStatus() {
     let status = "Name:\ttidemark-store\nVmPeak:\t  900000 kB\nVmRSS:\t   51234 kB\nRssAnon:\t   40000 kB\n"
-    #expect(ProcessFigures.residentBytes(status: status) == 51_234 << 10)
-    #expect(ProcessFigures.residentBytes(status: "Name:\tx\n") == nil)
+    #expect(ProcessFigures.bytes("VmRSS:", status: status) == 51_234 << 10)
+    #expect(ProcessFigures.bytes("VmRSS:", status: "Name:\tx\n") == nil)
     #expect(ProcessFigures.residentBytes(of: getpid()) ?? 0 > 1 << 20)
+  }
+
+  /// Of a process of its own, in which nothing else is done: it takes 50 MB, gives them back, says so and waits.
+  @Test func aPeakIsForgotten() async throws {
+    let log = NSTemporaryDirectory() + "tidemark-peak-\(UUID().uuidString)"
+    defer { try? FileManager.default.removeItem(atPath: log) }
+    let process = try ChildProcess(
+      name: "python3",
+      executable: "/usr/bin/python3",
+      arguments: ["-c", "import time; x = b'1' * 50_000_000; del x; print(1, flush=True); time.sleep(60)"],
+      logFile: log
+    )
+    while process.isRunning, (FileManager.default.contents(atPath: log) ?? Data()).isEmpty {
+      try await Task.sleep(for: .milliseconds(20))
+    }
+    let before = ProcessFigures.peakBytes(of: process.processID)
+    let peak = try? MemoryPeak(process.processID)
+    let after = try? peak?.look()
+    process.signal(9)
+    await process.waitForExit()
+    #expect(try #require(before) > 50_000_000)
+    #expect(try #require(after).most < 50_000_000)
+    #expect(try #require(after).most >= #require(after).before)
+    #expect(throws: LoadError.self) { try MemoryPeak(Int32.max) }
   }
 
   @Test func aMetricIsFoundByItsWholeName() {

@@ -45,7 +45,7 @@ import Testing
     return measurements
   }
 
-  @Test(.timeLimit(.minutes(3)))
+  @Test(.timeLimit(.minutes(15)))
   func ourRows() async throws {
     let rows = BenchRow.allCases.filter(\.isOwn)
     let measurements = try await run(rows)
@@ -60,7 +60,7 @@ import Testing
     }
   }
 
-  @Test(.timeLimit(.minutes(3)))
+  @Test(.timeLimit(.minutes(15)))
   func liveEvents() async throws {
     var bench = EventBench()
     bench.rounds = 1
@@ -82,7 +82,23 @@ import Testing
     #expect(report.costs.allSatisfy { $0.marks == 2_000 })
   }
 
-  @Test(.timeLimit(.minutes(3)))
+  @Test(.timeLimit(.minutes(15)))
+  func pushAcknowledgements() async throws {
+    var bench = PushBench()
+    bench.rounds = 1
+    bench.count = 6_000
+    bench.channels = 500
+    bench.members = 3
+    let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
+    let report = try await bench.run(executables: try executables(), directory: directory, note: { _ in })
+    #expect(report.runs.map(\.way) == PushWay.allCases)
+    #expect(
+      report.runs.allSatisfy { $0.acknowledgements == 6_000 && $0.perSecond > 0 && $0.rowsChecked == 300 }
+    )
+    #expect(report.runs.allSatisfy { $0.gatewayMemory.most >= $0.gatewayMemory.before })
+  }
+
+  @Test(.timeLimit(.minutes(15)))
   func nghttpdIsThePeerOfAll() async throws {
     let measurement = try #require(try await run([.nghttpd]).first)
     #expect(measurement.figures.answers > 0)
@@ -91,7 +107,7 @@ import Testing
 
   @Test(
     .enabled(if: areInstalled([.nginx, .webdis, .redis]), "make bench installs them"),
-    .timeLimit(.minutes(3))
+    .timeLimit(.minutes(15))
   )
   func otherPeers() async throws {
     let measurements = try await run([.nginx, .webdis, .redis])

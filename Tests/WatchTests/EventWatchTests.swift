@@ -1,3 +1,4 @@
+import LocalStack
 import NIOCore
 import NIOPosix
 import Synchronization

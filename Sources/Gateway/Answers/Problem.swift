@@ -35,7 +35,7 @@ package struct Problem: Error, Equatable {
     var headers = [HTTP2Header("x-request-id", requestID)]
     if let retryAfterSeconds { headers.append(HTTP2Header("retry-after", "\(retryAfterSeconds)")) }
     if let allow { headers.append(HTTP2Header("allow", allow.value)) }
-    if status == 401 {
+    if status == 401 && code != .webhookSignatureInvalid {
       // RFC 6750 section 3.1: a request without a token gets the bare challenge.
       let challenge =
         code == .tokenMissing

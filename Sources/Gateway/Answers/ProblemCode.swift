@@ -1,6 +1,6 @@
 /// Every `code` that an answer can carry, with the status and the title that go with it. Codes are stable:
 /// they may be added to, not renamed. Documentation is made from this table.
-package enum ProblemCode: String, CaseIterable, Sendable {
+package enum ProblemCode: String, Error, CaseIterable, Sendable {
   // 400
   case invalidJSON = "invalid_json"
   case invalidField = "invalid_field"
@@ -14,6 +14,8 @@ package enum ProblemCode: String, CaseIterable, Sendable {
   case invalidQuery = "invalid_query"
   case userIDRequired = "user_id_required"
   case orderNotAvailable = "order_not_available"
+  case ticketInvalid = "ticket_invalid"
+  case webhookTooOld = "webhook_too_old"
   // 401
   case tokenMissing = "token_missing"
   case tokenMalformed = "token_malformed"
@@ -25,6 +27,7 @@ package enum ProblemCode: String, CaseIterable, Sendable {
   case tokenWithoutUser = "token_without_user"
   case tokenUserInvalid = "token_user_invalid"
   case tokenRevoked = "token_revoked"
+  case webhookSignatureInvalid = "webhook_signature_invalid"
   // 403
   case notAMember = "not_a_member"
   case serverTokenRequired = "server_token_required"
@@ -37,6 +40,7 @@ package enum ProblemCode: String, CaseIterable, Sendable {
   case channelNotFound = "channel_not_found"
   case memberNotFound = "member_not_found"
   case messageNotFound = "message_not_found"
+  case hookNotFound = "hook_not_found"
   // 405 and beyond
   case methodNotAllowed = "method_not_allowed"
   case messageDeleted = "message_deleted"
@@ -45,7 +49,10 @@ package enum ProblemCode: String, CaseIterable, Sendable {
   case receiptExpired = "receipt_expired"
   case notExpected = "not_expected"
   case limitReached = "limit_reached"
+  case ticketExpired = "ticket_expired"
+  case webhookReplayed = "webhook_replayed"
   case bodyTooLarge = "body_too_large"
+  case lineTooLong = "line_too_long"
   case contentTypeNotSupported = "content_type_not_supported"
   case headersTooLarge = "headers_too_large"
   case internalError = "internal_error"
@@ -60,17 +67,22 @@ package enum ProblemCode: String, CaseIterable, Sendable {
   package var status: Int {
     switch self {
     case .invalidJSON, .invalidField, .invalidCID, .invalidMessageID, .invalidUserID, .invalidChannelType,
-      .invalidOption, .unknownOption, .invalidCursor, .invalidQuery, .userIDRequired, .orderNotAvailable:
+      .invalidOption, .unknownOption, .invalidCursor, .invalidQuery, .userIDRequired, .orderNotAvailable,
+      .ticketInvalid, .webhookTooOld:
       400
     case .tokenMissing, .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid,
-      .tokenExpired, .tokenNotYetValid, .tokenWithoutUser, .tokenUserInvalid, .tokenRevoked:
+      .tokenExpired, .tokenNotYetValid, .tokenWithoutUser, .tokenUserInvalid, .tokenRevoked,
+      .webhookSignatureInvalid:
       401
     case .notAMember, .serverTokenRequired, .userIDMismatch, .markUnreadOff, .countsNotVisible, .ownMessage:
       403
-    case .routeNotFound, .channelNotFound, .memberNotFound, .messageNotFound: 404
+    case .routeNotFound, .channelNotFound, .memberNotFound, .messageNotFound, .hookNotFound: 404
     case .methodNotAllowed: 405
-    case .messageDeleted, .userErased, .limitReached, .receiptNotRequested, .receiptExpired, .notExpected: 409
-    case .bodyTooLarge: 413
+    case .messageDeleted, .userErased, .limitReached, .receiptNotRequested, .receiptExpired, .notExpected,
+      .webhookReplayed:
+      409
+    case .ticketExpired: 410
+    case .bodyTooLarge, .lineTooLong: 413
     case .contentTypeNotSupported: 415
     case .headersTooLarge: 431
     case .internalError: 500
@@ -104,6 +116,8 @@ package enum ProblemCode: String, CaseIterable, Sendable {
     case .tokenUserInvalid: "The token's user id is not 1 to 128 of A-Z a-z 0-9 @ _ . -"
     case .tokenRevoked: "The user's tokens of that time have been revoked"
     case .orderNotAvailable: "A list is ordered by time only in channels of up to 1,000 members"
+    case .ticketInvalid: "The ticket is none, is not by a secret of this service, or has been altered"
+    case .ticketExpired: "The ticket has expired"
     case .countsNotVisible: "In this channel only a message's sender sees who has read it"
     case .ownMessage: "Nobody acknowledges their own message"
     case .receiptNotRequested: "The message was registered without a receipt"
@@ -117,15 +131,20 @@ package enum ProblemCode: String, CaseIterable, Sendable {
     case .channelNotFound: "There is no such channel"
     case .memberNotFound: "The user that the server named is not a member of the channel"
     case .messageNotFound: "There is no such message in the channel, or not yet"
+    case .hookNotFound: "This gateway has no hook of that name"
+    case .webhookSignatureInvalid: "The webhook is not signed with a secret of its hook"
+    case .webhookTooOld: "The webhook was not sent within five minutes of now"
+    case .webhookReplayed: "The webhook was taken before"
     case .methodNotAllowed: "The route does not take this method"
     case .messageDeleted: "The message has been deleted"
     case .userErased: "The user is being erased; nothing new is made in their name"
     case .limitReached: "A limit of the channel is reached"
     case .bodyTooLarge: "The body is larger than this service takes"
-    case .contentTypeNotSupported: "The body is not application/json"
+    case .lineTooLong: "A line of the body is longer than this service reads"
+    case .contentTypeNotSupported: "The body is not of the type that this route takes"
     case .headersTooLarge: "The headers are larger than this service takes"
     case .internalError: "This service has failed"
-    case .notImplemented: "This is not built yet; nothing was changed"
+    case .notImplemented: "This service does not do that, or not as it was started; nothing was changed"
     case .storeUnavailable: "The store cannot be reached; nothing was changed"
     case .storeBusy: "The store has more to do than it can take; nothing was changed"
     case .outcomeUnknown: "The store did not answer; whether the change was made is not known"

@@ -44,6 +44,8 @@ extension Problem {
     case .notExpected: .notExpected
     case .invalidCursor: .invalidCursor
     case .userErased: .userErased
+    case .ticketInvalid: .ticketInvalid
+    case .ticketExpired: .ticketExpired
     case .frameTooLarge: .bodyTooLarge
     case .malformedFrame, .unsupportedVersion, .authenticationFailed, .unknownKind, .handshakeRequired,
       .handshakeTimeout:

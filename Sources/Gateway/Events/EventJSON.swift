@@ -108,7 +108,10 @@ enum EventJSON {
       buffer.member("last_delivered_seq", UInt64(shown.lastDeliveredSequence.rawValue))
     case .markRead:
       buffer.memberIfAny("last_read_message_id", event.ownRow.lastReadMessage)
-      buffer.member("unread_messages", UInt64(event.ownRow.own?.unreadMessages ?? 0))
+      buffer.member(
+        "unread_messages",
+        UInt64(event.unreadInChannel ?? event.ownRow.own?.unreadMessages ?? 0)
+      )
       buffer.member("unread_epoch", UInt64(event.ownRow.own?.unreadEpoch ?? 0))
     case .markUnread:
       let own = event.ownRow.own

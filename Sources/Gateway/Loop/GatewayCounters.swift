@@ -13,6 +13,7 @@ struct GatewayCounters {
   var usersErased: UInt64 = 0
   /// Of connections that have closed; those of open ones are added when they are told.
   private var closed = HTTP2Counters()
+  var pushes = PushCounters()
   /// Round trips to the store, one measured per flush.
   var storeRoundTrips = Histogram.durations
 
@@ -73,6 +74,7 @@ struct GatewayCounters {
       help: "Users erased to the end.",
       Int64(usersErased)
     )
+    pushes.add(to: &samples)
     samples.histogram(
       "tidemark_gateway_store_round_trip_seconds",
       help: "From a request to the store until its reply, one request of every flush.",

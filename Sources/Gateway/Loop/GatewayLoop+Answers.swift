@@ -13,6 +13,7 @@ extension GatewayLoop: StoreClientDelegate {
   package func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
     guard let request = pending.remove(token) else { return }
     if request.sentAt > 0 { noteRoundTrip(request.sentAt) }
+    if request.shape.isStreamed { return streamReplied(request, kind, payload) }
     if request.shape.isPart { return partReplied(request, kind, payload) }
     guard let connection = connections.connection(request.connection) else { return }
     connections.markDirty(request.connection)
@@ -27,6 +28,8 @@ extension GatewayLoop: StoreClientDelegate {
   /// Answers with what the failure means to the caller.
   package func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
     guard let request = pending.remove(token) else { return }
+    if request.shape.isStreamed { return streamFailed(request, failure) }
+    if request.shape == .ack { return ackFailed(request, failure) }
     let problem = Problem(failure, route: request.route, isServer: request.isServer)
     if request.shape.isPart { return partFailed(request, problem) }
     guard let connection = connections.connection(request.connection), connection.isOpen(request.stream)
@@ -38,6 +41,10 @@ extension GatewayLoop: StoreClientDelegate {
   private func partReplied(_ request: PendingRequest, _ kind: FrameKind, _ payload: RawSpan) {
     if request.shape == .entry {
       entryReplied(request, kind, payload)
+    } else if request.shape == .ack {
+      ackReplied(request, kind, payload)
+    } else if request.shape == .hookKnown || request.shape == .hookNoted {
+      hookReplied(request, kind, payload)
     } else if request.shape.isJob {
       jobReplied(request, kind, payload)
     } else if request.shape.isErasure {
@@ -52,6 +59,8 @@ extension GatewayLoop: StoreClientDelegate {
   private func partFailed(_ request: PendingRequest, _ problem: Problem) {
     if request.shape == .entry {
       entryFailed(request, problem)
+    } else if request.shape == .hookKnown || request.shape == .hookNoted {
+      hookFailed(request, problem)
     } else if request.shape.isJob {
       jobFailed(request, problem)
     } else if request.shape.isErasure {
@@ -143,11 +152,12 @@ extension GatewayLoop: StoreClientDelegate {
       connection.respond(request.stream, status: 200, body: body)
     case .status, .statuses:
       return try replyStatuses(request, &reader, connection)
-    case .entry, .jobMark, .jobList, .jobCount, .jobMarkAll, .jobLocate, .jobDetail, .jobAnnounce,
+    case .entry, .ack, .hookKnown, .hookNoted, .jobMark, .jobList, .jobCount, .jobMarkAll, .jobLocate,
+      .jobDetail, .jobAnnounce,
       .erasureBegun,
       .erasureAssigned, .erasureChecked, .erasureListed, .erasureErased, .erasureForgot, .erasurePurged,
       .unsettled, .assignment, .settlement, .eventUser, .eventList, .eventFrame, .eventUserEnd,
-      .eventFrameEnd:
+      .eventFrameEnd, .frame, .framePush, .frameTicket, .frameTicketNamed, .streamedAck:
       return
     }
     counters.answered(request.route.rawValue, status: status)

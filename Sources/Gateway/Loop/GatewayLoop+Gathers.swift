@@ -40,6 +40,12 @@ extension GatewayLoop {
       guard let refusal = ReceiptRefusal(rawValue: try reader.byte()) else { throw .badValue(.status) }
       gather.results[Int(request.entry)].status = status
       gather.results[Int(request.entry)].receiptRefusal = refusal
+    case .ticketPlaceReply:
+      try TicketCodec.skipPlace(&reader)
+      try reader.end()
+      gather.results[Int(request.entry)].placeStart = gather.places.writerIndex
+      gather.results[Int(request.entry)].placeCount = payload.byteCount
+      gather.places.writeRaw(payload)
     case .patchChannelTypeReply:
       assignEverywhere(.channelType(try reader.channelTypeRecord()), gather, request.gather)
     case .patchUserReply:
@@ -85,6 +91,9 @@ extension GatewayLoop {
     case .registerMessages:
       status = 200
       respond(gather, connection, status) { self.writeRegistrations(gather, $0, into: &$1) }
+    case .issueTickets:
+      status = 200
+      respond(gather, connection, status) { self.writeTickets(gather, $0, into: &$1) }
     case .putChannelType, .putUser:
       return answerValue(gather, connection)
     default:

@@ -40,7 +40,13 @@ package final class GatewayLoop {
   var userJobs = UserJobTable()
   var events = EventTable()
   var eventTicker: RepeatedTask?
+  var requestStreams = RequestStreamTable()
+  var streamTicker: RepeatedTask?
   let origins: CrossOrigins
+  var hooks: HookTable
+  /// Nil: tickets are neither made nor taken.
+  let tickets: TicketCodec?
+  var ackBatches = AckBatchTable()
   var erasures: [ErasureJob?] = []
   var freeErasures: [UInt32] = []
   /// No more is begun by itself.
@@ -60,6 +66,8 @@ package final class GatewayLoop {
   private var currentRoute = GatewayCounters.noRoute
 
   /// - Parameters:
+  ///   - tickets: what tickets are signed with; nil: there are none.
+  ///   - hooks: senders of webhooks, each of another name.
   ///   - readinessChanged: called on the loop when the store client gains or loses its store.
   package init(
     eventLoop: any EventLoop,
@@ -68,6 +76,8 @@ package final class GatewayLoop {
     limits: GatewayLimits,
     http2: HTTP2Limits,
     origins: CrossOrigins = CrossOrigins(),
+    tickets: TicketKeys? = nil,
+    hooks: [PushHook] = [],
     logger: Logger,
     readinessChanged: @escaping (Bool) -> Void
   ) {
@@ -77,8 +87,10 @@ package final class GatewayLoop {
     self.logger = logger
     self.limits = limits
     self.readinessChanged = readinessChanged
-    self.resources = HTTP2ServerResources(limits: http2)
+    self.resources = HTTP2ServerResources(limits: http2, streamedContentTypes: [.ndjson, .frames])
     self.origins = origins
+    self.hooks = HookTable(hooks)
+    self.tickets = tickets.map { TicketCodec(keys: $0) }
     if !origins.isEmpty { resources.commonHeaders = { origins.headers($0) } }
     events.hub = EventHub(limits: limits.events)
     self.tape = JSONTape(limits: limits.json)
@@ -96,6 +108,7 @@ package final class GatewayLoop {
   package func start() {
     startSettling()
     startEvents()
+    startStreams()
     store.start()
   }
 
@@ -106,6 +119,7 @@ package final class GatewayLoop {
     let promise = drained ?? eventLoop.makePromise(of: Void.self)
     drained = promise
     drainEvents()
+    drainStreams()
     if connections.count == 0 {
       promise.succeed()
     } else {
@@ -123,6 +137,7 @@ package final class GatewayLoop {
   func close() -> EventLoopFuture<Void> {
     stopSettling()
     stopEvents()
+    stopStreams()
     isClosed = true
     endErasures()
     return store.close()
@@ -152,6 +167,7 @@ package final class GatewayLoop {
   func endTurn() {
     hasSample = false
     tape.shrink()
+    advanceStreams()
     store.flush()
     while let connection = connections.nextDirty() { connection.flushIfNeeded() }
   }
@@ -160,6 +176,7 @@ package final class GatewayLoop {
   func collect(into samples: inout MetricSamples) {
     counters.add(to: &samples, open: connections.all.map(\.counters))
     collectEvents(into: &samples)
+    collectStreams(into: &samples)
     samples.gauge(
       "tidemark_gateway_connections",
       help: "HTTP/2 connections open.",
@@ -260,19 +277,21 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// Some 100 marks.
   private static let flushBytes = 8 << 10
 
-  /// Forgets a stream of events.
+  /// Forgets a stream of events, or a streamed request.
   package func http2StreamAborted(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     if !events.places.isEmpty { eventStreamAborted(stream) }
+    if requestStreams.count > 0 { requestStreamAborted(stream) }
   }
 
-  /// Goes on with a stream of events.
+  /// Goes on with a stream of events, or with a streamed request.
   package func http2StreamDrained(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) {
+    if requestStreams.count > 0, requestStreamDrained(stream) { return }
     guard let place = events.places[stream.rawValue], let stream = events.streams[Int(place)] else { return }
     drained(stream)
   }
@@ -295,7 +314,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   }
 
   /// The checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 403, 413,
-  /// 501.
+  /// 415, 501.
   ///
   /// - Parameter caller: known already where the request was parked for its token.
   private func receive(
@@ -323,6 +342,10 @@ extension GatewayLoop: HTTP2ServerDelegate {
     if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
     if request.bodyTooLarge {
       throw Problem(.bodyTooLarge, "the body may have at most \(resources.limits.maxBodyBytes) bytes")
+    }
+    // Its body has yet to come: a route that reads it whole would find it empty.
+    if request.bodyStreams && !match.route.streams(request.contentType) {
+      throw Problem(.contentTypeNotSupported)
     }
     try dispatch(match, RequestContext(caller: caller, connection: index, stream: stream), request)
   }
@@ -430,15 +453,22 @@ extension GatewayLoop {
     gather: UInt32 = 0,
     entry: Int = 0
   ) -> UInt64 {
-    var request = PendingRequest(
-      stream: context.stream,
-      connection: context.connection,
-      gather: gather,
-      entry: UInt32(entry),
-      shape: shape,
-      route: route,
-      isServer: context.caller.isServer
+    keep(
+      PendingRequest(
+        stream: context.stream,
+        connection: context.connection,
+        gather: gather,
+        entry: UInt32(entry),
+        shape: shape,
+        route: route,
+        isServer: context.caller.isServer
+      )
     )
+  }
+
+  /// Keeps a request; the first since the last flush is measured.
+  func keep(_ request: PendingRequest) -> UInt64 {
+    var request = request
     if !hasSample {
       hasSample = true
       request.sentAt = NIODeadline.now().uptimeNanoseconds

@@ -1,4 +1,5 @@
 internal import HTTP2Session
+internal import NIOCore
 internal import ReceiptModel
 
 /// A request that takes several to the store: its entries' results come in any order and are answered
@@ -11,6 +12,9 @@ final class Gather {
     var sequence: UInt32 = 0
     var status = MessageStatus.sent
     var receiptRefusal = ReceiptRefusal.none
+    /// Where its part of ``places`` is.
+    var placeStart = 0
+    var placeCount = 0
   }
 
   /// How far the PUT of a ``SharedValue`` has come; whatever else is gathered stays in the first.
@@ -39,6 +43,8 @@ final class Gather {
   var stage = Stage.gathering
   /// The request changes what a user hides, so others see them otherwise now.
   var changesPrivacy = false
+  /// What tickets are made of, one after the other as they came.
+  var places = ByteBuffer()
   /// Why the whole request failed.
   var problem: Problem?
 

@@ -31,6 +31,11 @@ enum ReplyShape: UInt8 {
   case memberStatuses
   /// One of the entries of a ``Gather``.
   case entry
+  /// One of the entries of an ``AckBatch``, of which `gather` is the place; `isServer`: it is by name.
+  case ack
+  // What a ``HookJob`` asks for; `gather` is its place.
+  case hookKnown
+  case hookNoted
   // What a ``UserJob`` asks for; `gather` is its place, `entry` the user's, the frame's, the mark's or the channel's.
   case jobMark
   case jobList
@@ -57,11 +62,23 @@ enum ReplyShape: UInt8 {
   case eventFrame
   case eventUserEnd
   case eventFrameEnd
+  // What a ``RequestStream`` asks for: `gather` is its place, `entry` its own.
+  case frame
+  /// acknowledge_push.
+  case framePush
+  /// present_ticket; without names, with them.
+  case frameTicket
+  case frameTicketNamed
+  /// `isServer`: it is an acknowledgement by name, else by ticket.
+  case streamedAck
 
   /// Whether a reply is not the answer itself, but one of what makes it.
   var isPart: Bool { rawValue >= ReplyShape.entry.rawValue }
   var isJob: Bool { (ReplyShape.jobMark.rawValue...ReplyShape.jobAnnounce.rawValue).contains(rawValue) }
-  var isEvent: Bool { rawValue >= ReplyShape.eventUser.rawValue }
+  var isEvent: Bool {
+    (ReplyShape.eventUser.rawValue...ReplyShape.eventFrameEnd.rawValue).contains(rawValue)
+  }
+  var isStreamed: Bool { rawValue >= ReplyShape.frame.rawValue }
   var isErasure: Bool {
     (ReplyShape.erasureBegun.rawValue...ReplyShape.erasurePurged.rawValue).contains(rawValue)
   }
@@ -75,9 +92,13 @@ struct PendingRequest {
   /// The place of its ``Gather``, and the entry's in that; or as the shape says; unused for others.
   var gather: UInt32 = 0
   var entry: UInt32 = 0
+  /// Of a ``RequestStream``: what it has reserved for the answer.
+  var answerBytes: UInt32 = 0
   var shape: ReplyShape
   var route: Route
   var isServer: Bool
+  /// Of an acknowledgement in a ``RequestStream``: the number of its device's label.
+  var device: UInt8 = 0
   /// When it was sent, in nanoseconds of the loop's clock; 0 for most, whose round trip is not measured.
   var sentAt: UInt64 = 0
 }

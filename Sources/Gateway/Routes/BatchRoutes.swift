@@ -165,7 +165,7 @@ extension GatewayLoop {
   }
 
   /// Sends one entry's request about a channel.
-  private func sendEntry(
+  func sendEntry(
     _ kind: FrameKind,
     cid: RawSpan,
     _ context: RequestContext,

@@ -38,8 +38,10 @@ extension GatewayLoop {
     case .channelsOfUser: try channelsOfUser(match, context)
     case .unreadOfUsers: try unreadOfUsers(match, context, request)
     case .events: try openEvents(match, context, request)
-    case .issueTickets, .acknowledgePushes, .receiveHook, .frames:
-      throw Problem(.notImplemented, "this route is not built yet")
+    case .frames: try openFrames(match, context, request)
+    case .issueTickets: try issueTickets(match, context, request)
+    case .acknowledgePushes: try acknowledgePushes(match, context, request)
+    case .receiveHook: try receiveHook(match, context, request)
     }
   }
 

@@ -1,6 +1,5 @@
 /// What a request asks for, as API.md lists it.
 package enum Route: UInt8, CaseIterable, Sendable {
-  // The routes that are built.
   case markRead
   case markUnread
   case markDelivered
@@ -32,11 +31,10 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case channelsOfUser
   case unreadOfUsers
   case events
-  // Those that are not built yet and answer 501.
+  case frames
   case issueTickets
   case acknowledgePushes
   case receiveHook
-  case frames
 
   /// The name in metrics and logs.
   package var name: StaticString {
@@ -79,9 +77,6 @@ package enum Route: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Whether this build answers it.
-  package var isBuilt: Bool { rawValue < Route.issueTickets.rawValue }
-
   /// Whether it is a question about the members of one message (R11).
   package var listsMembers: Bool {
     switch self {
@@ -113,8 +108,9 @@ package enum Route: UInt8, CaseIterable, Sendable {
       .putChannelType, .getChannelType, .listChannelTypes, .deleteChannel, .truncateChannel, .deleteUser,
       .unreadOfUsers, .issueTickets, .frames:
       .server
-    case .acknowledgePushes, .receiveHook: .anyone
-    case .apiDocument: .everybody
+    case .acknowledgePushes: .anyone
+    // A webhook's credential is its signature.
+    case .apiDocument, .receiveHook: .everybody
     }
   }
 }

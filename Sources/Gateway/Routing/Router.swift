@@ -165,7 +165,8 @@ package struct Router {
     for index in 0..<pattern.parts.count {
       let raw = path.extracting((ends[index] + 1)..<ends[index + 1])
       switch pattern.parts[index] {
-      case .literal, .name: continue
+      case .literal: continue
+      case .name: subject = raw
       case .cid:
         guard let part = scratch.decoded(raw), Identifier.isCID(part) else { throw Problem(.invalidCID) }
         subject = part

@@ -14,6 +14,10 @@ package struct GatewayConfiguration: Sendable {
   /// What store and gateway prove to each other; empty for nothing.
   package var storeSecrets: [[UInt8]]
   package var tokenKeys: TokenKeys
+  /// Senders of webhooks whose deliveries are taken.
+  package var hooks: [PushHook] = []
+  /// Nil: tickets are neither made nor taken.
+  package var ticketKeys: TicketKeys?
   package var admin: Endpoint?
   /// Whose pages may call.
   package var origins = CrossOrigins()
@@ -38,7 +42,8 @@ package struct GatewayConfiguration: Sendable {
   /// All settings, by the key that is flag, environment variable and file key in one.
   package static let keys: Set<String> = [
     "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file",
-    "ticket-secret-file", "admin", "proxy-protocol", "cors-origin", "loops", "config", "log-level",
+    "ticket-secret-file", "hooks-file", "admin", "proxy-protocol", "cors-origin", "loops", "config",
+    "log-level",
     "health-check",
   ]
 
@@ -68,9 +73,16 @@ package struct GatewayConfiguration: Sendable {
       throw SettingsError("proxy-protocol", "is not built yet; leave it out")
     }
     origins = try CrossOrigins(try settings.list("cors-origin"))
+    if let path = try settings.string("hooks-file") { hooks = try HookConfiguration.load(path, warn: warn) }
     if let path = try settings.string("ticket-secret-file") {
-      // Tickets are not built yet; a file that will not do is better found now.
-      _ = try SecretFile.load(path, key: "ticket-secret-file", warn: warn)
+      let byteCountMin = TicketKeys.secretByteCountMin
+      let secrets = try SecretFile.load(
+        path,
+        key: "ticket-secret-file",
+        byteCountMin: byteCountMin,
+        warn: warn
+      )
+      ticketKeys = TicketKeys(secrets: secrets.all)
     }
   }
 

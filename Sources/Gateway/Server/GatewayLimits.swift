@@ -12,6 +12,14 @@ package struct GatewayLimits: Sendable {
   package var membersPerRequest = 1_000
   /// Messages in one registration (API.md, "Set-up").
   package var messagesPerRequest = 1_000
+  /// Tickets, or acknowledgements of pushes, in one body (API.md, "Push"); as lines there is no limit.
+  package var pushesPerRequest = 1_000
+  /// What a stream of acknowledgements may have under way.
+  var acks = AckOrder.Limits()
+  /// How long a ticket is good where nothing else is asked for, in seconds: a week.
+  package static let ticketSeconds: Int64 = 604_800
+  /// How long it is good at most: 28 days, as long as FCM keeps a message for a device that is away.
+  package static let ticketSecondsMax: Int64 = 2_419_200
   /// Positions in one delivered request, message ids in one acknowledgement or query, members in one question (API.md,
   /// "Positions", "Queries").
   package var entriesPerRequest = 100
@@ -41,6 +49,21 @@ package struct GatewayLimits: Sendable {
   package var heartbeat = TimeAmount.seconds(15)
   /// Bytes that may wait in HTTP/2 for a client of events; what is beyond waits in the stream's own queue, where later events replace older ones.
   package var eventStreamBytes = 8 * 1_024
+  /// Streamed requests (`POST /v1/frames`, acknowledgements as NDJSON) on each event loop; one more is answered 503.
+  package var requestStreams = 256
+  /// Requests that the streamed ones of a loop may have at the store together: half of what its connection takes at most, so that others find room.
+  package var streamedInFlight = 16_384
+  /// Bytes of the answers of a stream of frames that are under way or that its client has not taken, beside those that HTTP/2 holds; its body is not read on while there are as many.
+  package var streamAnswerBytes = 512 << 10
+  /// Requests of a stream of frames that are under way, likewise.
+  package var framesInFlight = 8_192
+  /// The largest frame there, in the length field's count.
+  package var frameLength: UInt32 = 64 << 10
+  /// How long a streamed request may stand still because its client takes no answers, or does not go on with a frame or line that it has begun; then it
+  /// is reset. One that has nothing to say may stay.
+  package var streamIdleTimeout = TimeAmount.seconds(60)
+  /// How often that, and the end of its token, are looked at.
+  static let streamTick = TimeAmount.milliseconds(500)
   /// Bytes of an acknowledgement's note (R9).
   package var noteBytes = 1_024
   /// Between the GOAWAY that warns and the one that binds.

@@ -115,6 +115,8 @@ package final class GatewayServer: Service {
         limits: configuration.limits,
         http2: configuration.http2,
         origins: configuration.origins,
+        tickets: configuration.ticketKeys,
+        hooks: configuration.hooks,
         logger: logger,
         readinessChanged: { readiness.changed(by: $0 ? 1 : -1) }
       )

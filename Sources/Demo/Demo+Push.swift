@@ -1,0 +1,51 @@
+internal import LocalStack
+
+extension Demo {
+  /// A member whose app is off, without a token or a stream, is marked delivered by the ticket of a push alone.
+  func wake(_ phone: SleepingPhone, _ conversation: Conversation, _ text: String, _ ink: Ink) async throws {
+    let client = conversation.client
+    let dan = Self.offline
+    try await conversation.tell(
+      "alice writes again; \(dan)'s app has been off all the time: no stream, no token"
+    )
+    try await conversation.write(text, by: "alice")
+    try await conversation.show(
+      "read by bob and carol",
+      "read by alice and carol",
+      "read by alice and bob",
+      "sent"
+    )
+    let ticket = try await client.ticket(for: "alice-4", of: dan)
+    try await conversation.tell(
+      "the push to \(dan) carries a ticket; his phone wakes a process that knows it and the gateway's address, no more"
+    )
+    conversation.note(ink.grey("$ " + phone.commandLine(ticket.prefix(12) + "…")))
+    let taken = "ok \(client.cid) alice-4 \(dan)"
+    let answer = try await phone.post(ticket)
+    conversation.note(answer)
+    conversation.expect("what \(dan)'s phone is told", taken, answer)
+    try await conversation.show(
+      "read by bob and carol, delivered to dan",
+      "read by alice and carol, delivered to dan",
+      "read by alice and bob, delivered to dan",
+      "delivered to dan"
+    )
+
+    try await conversation.tell("the push comes twice: the same ticket again changes nothing")
+    let before = try await client.readState(seenBy: "alice")
+    let again = try await phone.post(ticket)
+    conversation.note(again)
+    conversation.expect("what \(dan)'s phone is told the second time", taken, again)
+    conversation.expect(
+      "what alice sees of everybody",
+      before,
+      try await client.readState(seenBy: "alice")
+    )
+    try await conversation.show(
+      "read by bob and carol, delivered to dan",
+      "read by alice and carol, delivered to dan",
+      "read by alice and bob, delivered to dan",
+      "delivered to dan"
+    )
+  }
+}

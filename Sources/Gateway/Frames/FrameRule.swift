@@ -1,0 +1,281 @@
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// One field of a request frame as Proto/frames.md lists them, with the range that its route holds it to.
+enum FrameField {
+  case user
+  case userOrNone
+  case message
+  case messageOrNone
+  /// A whole thread may be meant without naming a message of it, a whole channel may not.
+  case messageUnlessThread
+  /// When a message was made: has to be given.
+  case created
+  /// When a push was received; 0: now.
+  case acked
+  case unreadEpoch
+  case registrationFlags
+  /// 1: the answer names the channel, the user and the message.
+  case namesFlag
+  case viewer
+  case limit
+  case rowCursor
+  case listCursor
+  case memberList
+  case listOrder
+  case note
+  case messages
+  case users
+  case members
+  case removedMembers
+  case options
+}
+
+/// A kind of request about one channel that `POST /v1/frames` takes: what stands in it behind the cid and the counter.
+struct FrameRule {
+  let fields: [FrameField]
+  /// The most bytes that a reply has, beside names that stand in the request too.
+  let replyBytesMax: Int
+  /// Whether the flag `thread` may be set.
+  let takesThread: Bool
+
+  private init(_ fields: [FrameField], reply: Int, thread: Bool = false) {
+    self.fields = fields
+    replyBytesMax = FrameHeader.byteCount + reply
+    takesThread = thread
+  }
+
+  private static let row = RowFields.byteCountMax
+  /// A channel with as many roles among its options as there may be.
+  private static let channel = 8 * 1_024
+
+  /// A *delivery* without its names, and what they can have.
+  static let deliveryBytesMax = 32
+  static let namesBytesMax =
+    Identifier.cidLengthMax + Identifier.userLengthMax + Identifier.messageLengthMax + 6
+  /// The end of the year 9999, the last that answers can show.
+  static let timeMax: Int64 = 253_402_300_799_999
+  static let ackedRange: StaticString = "time acked: up to the year 9999"
+  static let namesRange: StaticString = "flags: 0 or 1"
+
+  /// By the kind's number; nil: not taken here.
+  static let all: [FrameRule?] = (0...255).map { number in
+    switch FrameKind(rawValue: UInt8(number)) {
+    case .putChannel: FrameRule([.options, .members], reply: channel)
+    case .changeMembers: FrameRule([.members, .removedMembers], reply: channel)
+    case .registerMessage:
+      FrameRule([.message, .userOrNone, .created, .registrationFlags], reply: 12, thread: true)
+    case .deleteMessage: FrameRule([.message], reply: 5)
+    case .markRead: FrameRule([.user, .messageOrNone, .unreadEpoch], reply: row, thread: true)
+    case .markUnread: FrameRule([.user, .messageUnlessThread, .unreadEpoch], reply: row, thread: true)
+    case .markDelivered: FrameRule([.user, .messageOrNone], reply: row, thread: true)
+    case .acknowledge: FrameRule([.user, .note, .messages], reply: 256)
+    case .deleteChannel: FrameRule([], reply: 1)
+    case .truncateChannel: FrameRule([.messageOrNone], reply: channel)
+    case .getChannel: FrameRule([], reply: channel)
+    case .readState: FrameRule([.viewer, .limit, .rowCursor], reply: 100 * row)
+    case .statuses: FrameRule([.viewer, .messages], reply: 100 * 64)
+    case .listMembers:
+      FrameRule([.viewer, .message, .memberList, .listOrder, .limit, .listCursor], reply: 100 * 1_200)
+    case .memberStatuses: FrameRule([.viewer, .message, .users], reply: 100 * 160)
+    case .acknowledgePush: FrameRule([.user, .message, .acked, .namesFlag], reply: deliveryBytesMax)
+    default: nil
+    }
+  }
+}
+
+/// A request frame that has been read whole: what does not parse here would end the gateway's own way to the store. What is out of its range is noted,
+/// and refuses this request only.
+struct FrameRequest: ~Escapable {
+  let cid: RawSpan
+  /// The kind's fields behind the cid and the counter, as they stand in the payload.
+  let fields: RawSpan
+  /// The parent message of the thread that is meant; empty: the channel itself.
+  let thread: RawSpan
+  /// See Proto/frames.md, flag `issued`.
+  let issued: UInt32?
+  /// Which field is out of its range, and the range; nil: none is.
+  let invalid: StaticString?
+
+  /// Reads the payload of a frame whose kind has that rule.
+  ///
+  /// - Throws: where it does not parse.
+  @_lifetime(copy payload)
+  init(_ header: FrameHeader, _ payload: RawSpan, _ rule: FrameRule, _ limits: GatewayLimits)
+    throws(WireError)
+  {
+    var end = payload.byteCount
+    if header.flags.contains(.issued) {
+      end -= FrameHeader.issuedByteCount
+      guard end >= 0 else { throw .truncated }
+      issued = UInt32(bigEndian: payload.unsafeLoadUnaligned(fromByteOffset: end, as: UInt32.self))
+    } else {
+      issued = nil
+    }
+    guard rule.takesThread || !header.flags.contains(.thread) else {
+      throw .badFlags(header.flags.rawValue)
+    }
+    let payload = payload.extracting(first: end)
+    var reader = FieldReader(payload)
+    var check = FieldCheck(hasThread: header.flags.contains(.thread), limits)
+    cid = try reader.string()
+    if !Identifier.isCID(cid) { check.refuse(FieldCheck.cid) }
+    // The gateway's own session has counters of its own.
+    if header.kind.isCommand { _ = try reader.varint() }
+    let start = reader.offset
+    for field in rule.fields where try !check.read(field, &reader) {
+      // Where the next field begins is not known, but where the next frame does.
+      fields = payload.extracting(0..<0)
+      thread = payload.extracting(0..<0)
+      invalid = check.invalid
+      return
+    }
+    fields = payload.extracting(start..<reader.offset)
+    if header.flags.contains(.thread) {
+      thread = try reader.string()
+      guard !thread.isEmpty else { throw .badValue(.text) }
+      if !Identifier.isMessage(thread) { check.refuse(FieldCheck.thread) }
+    } else {
+      thread = payload.extracting(0..<0)
+    }
+    try reader.end()
+    invalid = check.invalid
+  }
+}
+
+/// Reads fields and holds them to their ranges.
+private struct FieldCheck {
+  private let hasThread: Bool
+  private let entriesMax: Int
+  private let membersMax: Int
+  private let noteBytesMax: Int
+  /// Members named so far, to be added and to be removed.
+  private var members = 0
+  /// What is to be said of the first field that is out of its range.
+  private(set) var invalid: StaticString?
+
+  init(hasThread: Bool, _ limits: GatewayLimits) {
+    self.hasThread = hasThread
+    entriesMax = limits.entriesPerRequest
+    membersMax = limits.membersPerRequest
+    noteBytesMax = limits.noteBytes
+  }
+
+  static let cid: StaticString = "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 128 of those and !"
+  static let thread: StaticString = "thread: 1 to 128 printable ASCII characters, no space or slash"
+  private static let user: StaticString = "user: 1 to 128 of A-Z a-z 0-9 @ _ . -"
+  private static let message: StaticString = "message: 1 to 128 printable ASCII characters, no space or slash"
+
+  mutating func refuse(_ range: StaticString) {
+    if invalid == nil { invalid = range }
+  }
+
+  @inline(__always)
+  private mutating func hold(_ isInRange: Bool, _ range: StaticString) {
+    if !isInRange { refuse(range) }
+  }
+
+  /// False where the rest of the payload cannot be read, though the field is there.
+  ///
+  /// - Throws: where it does not parse.
+  @_lifetime(reader: copy reader)
+  mutating func read(_ field: FrameField, _ reader: inout FieldReader) throws(WireError) -> Bool {
+    switch field {
+    case .user: hold(Identifier.isUser(try reader.string()), Self.user)
+    case .userOrNone:
+      let user = try reader.string()
+      hold(user.isEmpty || Identifier.isUser(user), Self.user)
+    case .message: hold(Identifier.isMessage(try reader.string()), Self.message)
+    case .messageOrNone:
+      let message = try reader.string()
+      hold(message.isEmpty || Identifier.isMessage(message), Self.message)
+    case .messageUnlessThread:
+      let message = try reader.string()
+      hold(message.isEmpty ? hasThread : Identifier.isMessage(message), Self.message)
+    case .created:
+      hold(
+        (1...FrameRule.timeMax).contains(try reader.time().milliseconds),
+        "time created: given, up to the year 9999"
+      )
+    case .acked: hold(try reader.time().milliseconds <= FrameRule.timeMax, FrameRule.ackedRange)
+    case .unreadEpoch, .rowCursor: _ = try reader.optional32()
+    case .registrationFlags:
+      hold(try reader.varint() <= 3, "flags: 1 (silent), 2 (receipt) and their sum only")
+    case .namesFlag: hold(try reader.varint() <= 1, FrameRule.namesRange)
+    case .viewer:
+      hold(try reader.varint() <= 1, "viewer flags: 0 or 1")
+      let user = try reader.string()
+      hold(user.isEmpty || Identifier.isUser(user), Self.user)
+    case .limit: hold((1...100).contains(try reader.varint()), "limit: 1 to 100")
+    case .listCursor:
+      let cursor = try reader.string()
+      hold(cursor.isEmpty || ListCursor.isOne(cursor), "cursor: one that a page has given out")
+    case .memberList: hold(try reader.byte() <= 2, "list: 0 to 2")
+    case .listOrder: hold(try reader.byte() <= 1, "order: 0 or 1")
+    case .note: hold(isNote(try reader.string()), "note: at most 1,024 bytes of UTF-8")
+    case .messages: try messages(&reader)
+    case .users: try users(&reader)
+    case .members: try members(&reader)
+    case .removedMembers: try removedMembers(&reader)
+    case .options: return try options(&reader)
+    }
+    return true
+  }
+
+  private func isNote(_ note: RawSpan) -> Bool {
+    note.byteCount <= noteBytesMax
+      && note.withUnsafeBytes { String(validating: $0, as: UTF8.self) != nil }
+  }
+
+  @_lifetime(reader: copy reader)
+  private mutating func messages(_ reader: inout FieldReader) throws(WireError) {
+    let count = try reader.count()
+    hold((1...entriesMax).contains(count), "messages: 1 to 100")
+    for _ in 0..<count { hold(Identifier.isMessage(try reader.string()), Self.message) }
+  }
+
+  @_lifetime(reader: copy reader)
+  private mutating func users(_ reader: inout FieldReader) throws(WireError) {
+    let count = try reader.count()
+    hold((1...entriesMax).contains(count), "users: 1 to 100")
+    for _ in 0..<count { hold(Identifier.isUser(try reader.string()), Self.user) }
+  }
+
+  @_lifetime(reader: copy reader)
+  private mutating func members(_ reader: inout FieldReader) throws(WireError) {
+    let count = try reader.count(elementBytesMin: 2)
+    hold(noteMembers(count), Self.memberCount)
+    for _ in 0..<count {
+      hold(Identifier.isUser(try reader.string()), Self.user)
+      let role = try reader.string()
+      hold(role.isEmpty || Identifier.isRole(role), "role: 1 to 64 of A-Z a-z 0-9 _ . -")
+    }
+  }
+
+  @_lifetime(reader: copy reader)
+  private mutating func removedMembers(_ reader: inout FieldReader) throws(WireError) {
+    let count = try reader.count()
+    hold(noteMembers(count), Self.memberCount)
+    for _ in 0..<count { hold(Identifier.isUser(try reader.string()), Self.user) }
+  }
+
+  private static let memberCount: StaticString = "members: at most 1,000 in a request"
+
+  private mutating func noteMembers(_ count: Int) -> Bool {
+    members += count
+    return members <= membersMax
+  }
+
+  @_lifetime(reader: copy reader)
+  private mutating func options(_ reader: inout FieldReader) throws(WireError) -> Bool {
+    do throws(WireError) {
+      _ = try reader.optionPatch()
+      return true
+    } catch .badValue(.option), .badValue(.optionValue) {
+      refuse("options: in rising order of their numbers, each with a value that it takes")
+      return false
+    } catch {
+      throw error
+    }
+  }
+}

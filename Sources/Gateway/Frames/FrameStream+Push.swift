@@ -1,0 +1,120 @@
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// Acknowledgements of pushes among the frames: by ticket, which only a gateway can read, and what is counted of both.
+extension FrameStream {
+  private static let ticketBytesMax = TicketCodec.characterCountMax
+
+  /// present_ticket: checked here, and redeemed where the ticket says.
+  func takeTicket(_ header: FrameHeader, _ payload: RawSpan, _ loop: GatewayLoop) throws(WireError) {
+    guard header.flags.isDisjoint(with: [.issued, .thread]) else { throw .badFlags(header.flags.rawValue) }
+    var reader = FieldReader(payload)
+    _ = try reader.varint()
+    let text = try reader.string()
+    let acked = try reader.time()
+    let flags = try reader.varint()
+    try reader.end()
+    guard (1...Self.ticketBytesMax).contains(text.byteCount) else {
+      return refuse(header.correlation, .invalidField, "ticket: 1 to \(Self.ticketBytesMax) bytes")
+    }
+    guard acked.milliseconds <= FrameRule.timeMax else {
+      return refuse(header.correlation, .invalidField, "\(FrameRule.ackedRange)")
+    }
+    guard flags <= 1 else { return refuse(header.correlation, .invalidField, "\(FrameRule.namesRange)") }
+    guard let tickets = loop.tickets else {
+      return refuse(
+        header.correlation,
+        .notImplemented,
+        "this gateway was started without --ticket-secret-file"
+      )
+    }
+    do throws(TicketRefusal) {
+      redeem(try tickets.read(text, now: loop.now), acked, wantsNames: flags == 1, header.correlation, loop)
+    } catch {
+      refuseTicket(header.correlation, isExpired: error == .expired, LabelNames.none, loop)
+    }
+  }
+
+  private func redeem(
+    _ ticket: borrowing Ticket,
+    _ acked: Timestamp,
+    wantsNames: Bool,
+    _ correlation: UInt32,
+    _ loop: GatewayLoop
+  ) {
+    let device = loop.counters.pushes.devices.number(ticket.device)
+    guard loop.store.shardCount > 0 else {
+      return refuse(correlation, .unavailable, retryAfterMilliseconds: Self.retryAfterMilliseconds)
+    }
+    guard Int(ticket.shard.rawValue) < loop.store.shardCount else {
+      return refuseTicket(correlation, isExpired: false, device, loop)
+    }
+    let answerBytes = FrameRule.deliveryBytesMax + (wantsNames ? FrameRule.namesBytesMax : 0)
+    let token = loop.keep(
+      self,
+      wantsNames ? .frameTicketNamed : .frameTicket,
+      entry: correlation,
+      answerBytes: answerBytes,
+      device: device
+    )
+    let place = ticket.place
+    let isSent = loop.store.send(.redeemTicket, shard: ticket.shard, name: nil, token: token) { buffer in
+      buffer.writeRaw(place)
+      buffer.writeTime(acked)
+    }
+    sent(isSent, token, correlation, answerBytes, loop)
+  }
+
+  private func refuseTicket(_ correlation: UInt32, isExpired: Bool, _ device: UInt8, _ loop: GatewayLoop) {
+    count(.refused, .frameTicket, device, loop)
+    refuse(correlation, isExpired ? .ticketExpired : .ticketInvalid)
+  }
+
+  /// A reply to an acknowledgement.
+  func acknowledged(_ request: PendingRequest, _ kind: FrameKind, _ payload: RawSpan, _ loop: GatewayLoop) {
+    do throws(WireError) {
+      var reader = FieldReader(payload)
+      let delivery = try DeliveryFields(&reader)
+      try reader.end()
+      count(delivery.moved ? .moved : .known, request.shape, request.device, loop)
+      if delivery.moved {
+        let labels = Self.labels(request.shape, request.device)
+        loop.counters.pushes.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
+      }
+      switch request.shape {
+      case .frameTicket: answer(.presentTicketReply, request.entry) { $0.writeNameless(delivery) }
+      case .frameTicketNamed: answer(.presentTicketReply, request.entry) { $0.writeRaw(payload) }
+      default: answer(kind, request.entry) { $0.writeRaw(payload) }
+      }
+    } catch {
+      loop.storeIsMistaken(error, kind)
+      refuse(request.entry, .outcomeUnknown, retryAfterMilliseconds: Self.retryAfterMilliseconds)
+    }
+  }
+
+  func count(_ outcome: PushCounters.Outcome, _ shape: ReplyShape, _ device: UInt8, _ loop: GatewayLoop) {
+    loop.counters.pushes.count(Self.labels(shape, device), outcome)
+  }
+
+  private static func labels(_ shape: ReplyShape, _ device: UInt8) -> AckLabels {
+    var labels = AckLabels()
+    labels.source = shape == .framePush ? .worker : .ticket
+    labels.device = device
+    return labels
+  }
+}
+
+extension ByteBuffer {
+  /// *delivery* of Proto/frames.md without names.
+  fileprivate mutating func writeNameless(_ delivery: borrowing DeliveryFields) {
+    let (hasMoved, sent, delivered) = (delivery.moved, delivery.sent, delivery.delivered)
+    writeFields(byteCountMax: FrameRule.deliveryBytesMax) { fields in
+      fields.byte(hasMoved ? 1 : 0)
+      fields.time(sent)
+      fields.time(delivered)
+      for _ in 0..<3 { fields.byte(0) }
+    }
+  }
+}

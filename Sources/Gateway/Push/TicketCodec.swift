@@ -1,0 +1,199 @@
+package import NIOCore
+package import ReceiptModel
+internal import ReceiptWire
+
+/// Why a ticket is not taken.
+package enum TicketRefusal: Error, Equatable {
+  /// It is no ticket, or none by a secret that is held.
+  case invalid
+  case expired
+}
+
+/// What a ticket says. Valid until its ``TicketCodec`` reads the next.
+package struct Ticket: ~Escapable {
+  /// From when it is refused, in seconds since 1970.
+  package let expiry: UInt64
+  /// Where it is redeemed; held against the number of shards by whoever asks.
+  package let shard: ShardID
+  /// As redeem_ticket takes it (Proto/frames.md, "place").
+  package let place: RawSpan
+  /// What the push was for; empty: that was not said.
+  package let device: RawSpan
+
+  @_lifetime(copy place)
+  init(expiry: UInt64, shard: ShardID, place: RawSpan, device: RawSpan) {
+    self.expiry = expiry
+    self.shard = shard
+    self.place = place
+    self.device = _overrideLifetime(device, copying: place)
+  }
+}
+
+/// Writes and reads tickets (Proto/tickets.md). Reading one allocates nothing but what the hash does: it is decoded into room that is kept. One per event
+/// loop.
+package final class TicketCodec {
+  /// The version that this code writes, and the only one that it reads.
+  static let version: UInt8 = 1
+  /// Characters of a ticket at most (API.md, "Push").
+  package static let characterCountMax = 160
+  /// Bytes of a device at most.
+  package static let deviceByteCountMax = 32
+  /// Bytes of a place at most.
+  package static let placeByteCountMax = 33
+
+  private static let byteCountMax = characterCountMax / 4 * 3
+  private static let alphabet: StaticString =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+  private static let noDigit: UInt8 = 0xFF
+
+  private let keys: TicketKeys
+  private let room: UnsafeMutableRawPointer
+  /// The value of each character.
+  private let digits: UnsafeMutablePointer<UInt8>
+
+  package init(keys: TicketKeys) {
+    self.keys = keys
+    room = .allocate(byteCount: Self.byteCountMax, alignment: 8)
+    digits = .allocate(capacity: 256)
+    digits.initialize(repeating: Self.noDigit, count: 256)
+    for value in 0..<64 { digits[Int(Self.alphabet.utf8Start[value])] = UInt8(value) }
+  }
+
+  deinit {
+    room.deallocate()
+    digits.deallocate()
+  }
+
+  // MARK: Writing
+
+  /// Appends a ticket, without quotes.
+  ///
+  /// - Parameters:
+  ///   - expiry: from when it is refused, in seconds since 1970.
+  ///   - place: as ticket_place has answered it.
+  ///   - device: at most ``deviceByteCountMax`` bytes; empty for none.
+  package func write(
+    expiry: UInt64,
+    shard: ShardID,
+    place: RawSpan,
+    device: RawSpan,
+    into buffer: inout ByteBuffer
+  ) {
+    var bytes = ByteBuffer()
+    bytes.writeInteger(Self.version)
+    bytes.writeInteger(keys.currentID)
+    bytes.writeVarint(expiry)
+    bytes.writeVarint(UInt32(shard.rawValue))
+    bytes.writeRaw(place)
+    bytes.writeField(device)
+    let signed = bytes
+    keys.sign(signed.readableBytesSpan) { _ = bytes.writeBytes($0) }
+    precondition(bytes.readableBytes <= Self.byteCountMax, "a ticket that nobody reads")
+    Self.encode(bytes.readableBytesSpan, into: &buffer)
+  }
+
+  private static func encode(_ bytes: RawSpan, into buffer: inout ByteBuffer) {
+    var at = 0
+    while at < bytes.byteCount {
+      let count = min(3, bytes.byteCount - at)
+      var group: UInt32 = 0
+      for offset in 0..<3 {
+        let byte = offset < count ? bytes.unsafeLoad(fromByteOffset: at + offset, as: UInt8.self) : 0
+        group = group << 8 | UInt32(byte)
+      }
+      for place in 0...count {
+        buffer.writeInteger(alphabet.utf8Start[Int(group >> UInt32(18 - 6 * place) & 63)])
+      }
+      at += count
+    }
+  }
+
+  // MARK: Reading
+
+  /// Reads a ticket and checks its signature, then its time.
+  ///
+  /// - Parameter now: in milliseconds since 1970.
+  @_lifetime(borrow self)
+  package func read(_ text: RawSpan, now: Int64) throws(TicketRefusal) -> Ticket {
+    let ticket = try read(text)
+    guard ticket.expiry > UInt64(max(0, now)) / 1_000 else { throw .expired }
+    return ticket
+  }
+
+  @_lifetime(borrow self)
+  private func read(_ text: RawSpan) throws(TicketRefusal) -> Ticket {
+    let count = decode(text)
+    let signedCount = count - TicketKeys.codeByteCount
+    guard signedCount > 2 else { throw .invalid }
+    let bytes = RawSpan(_unsafeStart: UnsafeRawPointer(room), byteCount: count)
+    let signed = bytes.extracting(0..<signedCount)
+    let code = bytes.extracting(signedCount..<count)
+    let (version, id) = (room.load(as: UInt8.self), room.load(fromByteOffset: 1, as: UInt8.self))
+    guard version == Self.version, keys.isValid(code, of: signed, id: id) else { throw .invalid }
+    do throws(WireError) {
+      var reader = FieldReader(signed)
+      _ = try reader.raw(2)
+      let expiry = try reader.varint()
+      guard let shard = UInt16(exactly: try reader.varint()) else { throw .badVarint }
+      let start = reader.offset
+      try Self.skipPlace(&reader)
+      let place = signed.extracting(start..<reader.offset)
+      let device = try reader.string()
+      try reader.end()
+      let ticket = Ticket(expiry: expiry, shard: ShardID(shard), place: place, device: device)
+      return _overrideLifetime(ticket, borrowing: self)
+    } catch {
+      throw .invalid
+    }
+  }
+
+  /// What is signed was a place when it was signed; a payload that is none would cost the connection to the store.
+  @_lifetime(reader: copy reader)
+  static func skipPlace(_ reader: inout FieldReader) throws(WireError) {
+    _ = try reader.varint()
+    _ = try reader.varint32()
+    _ = try reader.optional32()
+    _ = try reader.varint32()
+    _ = try reader.raw(8)
+  }
+
+  /// base64url without padding (RFC 4648 section 5), of which each text has one form only. 0 where it is none, or too long.
+  private func decode(_ text: RawSpan) -> Int {
+    let count = text.byteCount
+    guard count <= Self.characterCountMax, count % 4 != 1 else { return 0 }
+    var at = 0
+    var end = 0
+    var agreed: UInt8 = 0
+    while at + 4 <= count {
+      let (a, b) = (digit(text, at), digit(text, at + 1))
+      let (c, d) = (digit(text, at + 2), digit(text, at + 3))
+      agreed |= a | b | c | d
+      room.storeBytes(of: a << 2 | b >> 4, toByteOffset: end, as: UInt8.self)
+      room.storeBytes(of: b << 4 | c >> 2, toByteOffset: end + 1, as: UInt8.self)
+      room.storeBytes(of: c << 6 | d, toByteOffset: end + 2, as: UInt8.self)
+      at += 4
+      end += 3
+    }
+    if at < count {
+      let (a, b) = (digit(text, at), digit(text, at + 1))
+      let c = at + 2 < count ? digit(text, at + 2) : 0
+      agreed |= a | b | c
+      room.storeBytes(of: a << 2 | b >> 4, toByteOffset: end, as: UInt8.self)
+      end += 1
+      if at + 2 < count {
+        room.storeBytes(of: b << 4 | c >> 2, toByteOffset: end, as: UInt8.self)
+        end += 1
+        if c & 3 != 0 { return 0 }
+      } else if b & 15 != 0 {
+        return 0
+      }
+    }
+    // Digits are below 64.
+    return agreed < 64 ? end : 0
+  }
+
+  @inline(__always)
+  private func digit(_ text: RawSpan, _ at: Int) -> UInt8 {
+    digits[Int(text.unsafeLoad(fromByteOffset: at, as: UInt8.self))]
+  }
+}

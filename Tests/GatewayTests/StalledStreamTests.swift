@@ -1,0 +1,191 @@
+import HTTP2Session
+import NIOCore
+import NIOPosix
+import ReceiptModel
+import ReceiptWire
+import Synchronization
+import Testing
+
+@testable import Gateway
+
+/// Streamed requests whose clients stand still: what they cost is bounded, and they are ended.
+@Suite struct StalledStreamTests {
+  /// A client that sends frames of HTTP/2 as they are given, opens no window, and takes note of what comes.
+  private final class RawClient: Sendable {
+    private let channel: any Channel
+    private let seen: SeenFrames
+
+    static func connect(port: Int, on eventLoop: any EventLoop) async throws -> RawClient {
+      let seen = SeenFrames()
+      let channel = try await ClientBootstrap(group: eventLoop)
+        .channelInitializer { channel in
+          channel.eventLoop.makeCompletedFuture {
+            try channel.pipeline.syncOperations.addHandler(FrameReader(seen))
+          }
+        }
+        .connect(host: "127.0.0.1", port: port).get()
+      return RawClient(channel: channel, seen: seen)
+    }
+
+    private init(channel: any Channel, seen: SeenFrames) {
+      self.channel = channel
+      self.seen = seen
+    }
+
+    func close() async throws { try? await channel.close() }
+
+    func write(_ bytes: ByteBuffer) async throws { try await channel.writeAndFlush(bytes) }
+
+    /// The preface, SETTINGS with that window for each stream, and a request whose body follows.
+    func begin(window: UInt32) async throws {
+      var bytes = ByteBuffer(string: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+      var settings = ByteBuffer()
+      settings.writeInteger(UInt16(4))
+      settings.writeInteger(window)
+      bytes.writeFrame(type: 4, flags: 0, stream: 0, settings)
+      var headers = ByteBuffer()
+      for (name, value) in [
+        (":method", "POST"), (":scheme", "http"), (":path", "/v1/frames"), (":authority", "localhost"),
+        ("authorization", "Bearer \(TestTokens.server)"), ("content-type", "application/vnd.tidemark.frames"),
+      ] {
+        // RFC 7541 section 6.2.2, with lengths below 127.
+        headers.writeInteger(UInt8(0))
+        headers.writeInteger(UInt8(name.utf8.count))
+        headers.writeString(name)
+        headers.writeInteger(UInt8(value.utf8.count))
+        headers.writeString(value)
+      }
+      bytes.writeFrame(type: 1, flags: 4, stream: 1, headers)
+      try await write(bytes)
+    }
+
+    func send(_ body: ByteBuffer) async throws {
+      var body = body
+      var bytes = ByteBuffer()
+      while let piece = body.readSlice(length: min(16_384, body.readableBytes)), piece.readableBytes > 0 {
+        bytes.writeFrame(type: 0, flags: 0, stream: 1, piece)
+      }
+      try await write(bytes)
+    }
+
+    /// The error of the RST_STREAM that ends the request.
+    func reset() async -> UInt32? { await seen.reset() }
+
+    /// Bytes of the answer so far.
+    var answerBytes: Int { seen.answerBytes }
+  }
+
+  fileprivate final class SeenFrames: Sendable {
+    private let bytes = Mutex(0)
+    private let resets: AsyncStream<UInt32>
+    private let continuation: AsyncStream<UInt32>.Continuation
+
+    init() { (resets, continuation) = AsyncStream.makeStream() }
+
+    var answerBytes: Int { bytes.withLock { $0 } }
+
+    func received(_ type: UInt8, _ payload: ByteBuffer) {
+      if type == 0 { bytes.withLock { $0 += payload.readableBytes } }
+      if type == 3, let code = payload.getInteger(at: payload.readerIndex, as: UInt32.self) {
+        continuation.yield(code)
+      }
+    }
+
+    func ended() { continuation.finish() }
+
+    func reset() async -> UInt32? {
+      for await code in resets { return code }
+      return nil
+    }
+  }
+
+  private final class FrameReader: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    private let seen: SeenFrames
+    private var received = ByteBuffer()
+
+    init(_ seen: SeenFrames) { self.seen = seen }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+      var bytes = unwrapInboundIn(data)
+      received.writeBuffer(&bytes)
+      while received.readableBytes >= 9,
+        let head = received.getInteger(at: received.readerIndex, as: UInt32.self),
+        received.readableBytes >= 9 + Int(head >> 8)
+      {
+        received.moveReaderIndex(forwardBy: 9)
+        if let payload = received.readSlice(length: Int(head >> 8)) {
+          seen.received(UInt8(truncatingIfNeeded: head), payload)
+        }
+      }
+    }
+
+    func channelInactive(context: ChannelHandlerContext) { seen.ended() }
+  }
+
+  private static var limits: GatewayLimits {
+    var limits = GatewayLimits()
+    limits.streamIdleTimeout = GatewayLimits.streamTick
+    limits.streamAnswerBytes = 8_192
+    return limits
+  }
+
+  @Test func aClientThatTakesNoAnswersIsReset() async throws {
+    var http2 = HTTP2Limits()
+    http2.maxStreamQueueBytes = 8_192
+    try await TestGateway.run(limits: Self.limits, http2: http2) { gateway in
+      try await gateway.setUp("messaging:c", members: ["bob"], messages: ["m1"])
+      _ = try await gateway.store.takeLog()
+      let client = try await RawClient.connect(port: gateway.port, on: gateway.eventLoop)
+      try await client.begin(window: 1_000)
+      var frames = TestFrames()
+      for index in 0..<1_000 { frames.mark(UInt32(index)) }
+      try await client.send(frames.bytes)
+      #expect(await client.reset() == HTTP2ErrorCode.cancel.rawValue)
+      #expect(client.answerBytes == 1_000)
+      // The answers that nobody took have kept the gateway from reading on.
+      let asked = try await gateway.store.takeLog().count
+      #expect(asked > 0 && asked < 1_000)
+      let left = try await gateway.eventLoop.submit { gateway.loop.value.requestStreams.count }.get()
+      #expect(left == 0)
+      try await client.close()
+    }
+  }
+
+  @Test func aFrameThatIsNotEndedIsReset() async throws {
+    try await TestGateway.run(limits: Self.limits) { gateway in
+      let client = try await RawClient.connect(port: gateway.port, on: gateway.eventLoop)
+      try await client.begin(window: 65_535)
+      try await client.send(ByteBuffer(bytes: [0, 0, 0, 40, 0x14]))
+      #expect(await client.reset() == HTTP2ErrorCode.cancel.rawValue)
+      try await client.close()
+    }
+  }
+
+  /// One that has nothing to say is not waited for.
+  @Test func aClientThatOnlyListensStays() async throws {
+    try await TestGateway.run(limits: Self.limits) { gateway in
+      let stream = try await gateway.client.begin()
+      let stalled = try await RawClient.connect(port: gateway.port, on: gateway.eventLoop)
+      try await stalled.begin(window: 65_535)
+      try await stalled.send(ByteBuffer(bytes: [0]))
+      // By then the sweep has been over all streams.
+      #expect(await stalled.reset() == HTTP2ErrorCode.cancel.rawValue)
+      var frames = TestFrames()
+      frames.add(.getChannel, 1)
+      try await gateway.client.send(frames.bytes, stream)
+      #expect(await stream.verdict() == "1 channel_not_found")
+      try await stalled.close()
+    }
+  }
+}
+
+extension ByteBuffer {
+  /// One frame of HTTP/2 (RFC 9113 section 4.1).
+  fileprivate mutating func writeFrame(type: UInt8, flags: UInt8, stream: UInt32, _ payload: ByteBuffer) {
+    writeInteger(UInt32(payload.readableBytes) << 8 | UInt32(type))
+    writeInteger(flags)
+    writeInteger(stream)
+    writeImmutableBuffer(payload)
+  }
+}

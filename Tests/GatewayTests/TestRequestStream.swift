@@ -1,0 +1,159 @@
+import HTTP2Session
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Synchronization
+
+/// A request whose body is sent piece by piece, and whose answer is read while it is.
+final class TestRequestStream: Sendable {
+  private struct State {
+    var status = 0
+    var contentType = ""
+    var received: [UInt8] = []
+    var handle: HTTP2StreamHandle?
+  }
+
+  private let state = Mutex(State())
+  private let pieces: AsyncStream<[UInt8]>
+  private let continuation: AsyncStream<[UInt8]>.Continuation
+
+  init() { (pieces, continuation) = AsyncStream.makeStream() }
+
+  var handle: HTTP2StreamHandle? {
+    get { state.withLock { $0.handle } }
+    set { state.withLock { $0.handle = newValue } }
+  }
+
+  /// 0: not answered yet.
+  var status: Int { state.withLock { $0.status } }
+  var contentType: String { state.withLock { $0.contentType } }
+
+  func received(_ response: borrowing HTTP2ClientResponse) {
+    let (status, contentType) = (response.status, response.contentType.text)
+    state.withLock {
+      $0.status = status
+      $0.contentType = contentType
+    }
+    continuation.yield(response.body.withUnsafeBytes { Array($0) })
+  }
+
+  func ended() { continuation.finish() }
+
+  /// The next bytes that `find` gives the count of, as soon as it does; nil: the stream has ended before.
+  private func next(_ find: ([UInt8]) -> Int?) async -> [UInt8]? {
+    while true {
+      let count = state.withLock { find($0.received) }
+      if let count {
+        return state.withLock { state in
+          defer { state.received.removeFirst(count) }
+          return Array(state.received.prefix(count))
+        }
+      }
+      var iterator = pieces.makeAsyncIterator()
+      guard let piece = await iterator.next() else { return nil }
+      state.withLock { $0.received += piece }
+    }
+  }
+
+  /// The next line, without its end.
+  func line() async -> String? {
+    let line = await next { bytes in bytes.firstIndex(of: UInt8(ascii: "\n")).map { $0 + 1 } }
+    return line.map { String(decoding: $0.dropLast(), as: UTF8.self) }
+  }
+
+  /// The next frame: its header and payload.
+  func frame() async -> (FrameHeader, [UInt8])? {
+    let frame = await next { bytes in
+      guard case .frame(_, let count)? = try? FrameDecoder().next(bytes.span.bytes, at: 0) else { return nil }
+      return FrameHeader.byteCount + count
+    }
+    guard let frame, case .frame(let header, _)? = try? FrameDecoder().next(frame.span.bytes, at: 0) else {
+      return nil
+    }
+    return (header, Array(frame.dropFirst(FrameHeader.byteCount)))
+  }
+
+  /// The next frame as in `7 markReadReply` or `7 invalid_field user: 1 to 128 …`; `end` behind the last.
+  func verdict() async -> String {
+    guard let (header, payload) = await frame() else {
+      return state.withLock { $0.received.isEmpty } ? "end" : "cut"
+    }
+    guard header.kind == .error else { return "\(header.correlation) \(header.kind)" }
+    guard let error = try? ErrorFrame(payload.span.bytes) else { return "an error that does not parse" }
+    let detail = error.detail.isEmpty ? "" : " \(error.detail)"
+    return "\(header.correlation) \(error.code?.name ?? "\(error.rawCode)")\(detail)"
+  }
+
+  func verdicts(_ count: Int) async -> [String] {
+    var verdicts: [String] = []
+    for _ in 0..<count { verdicts.append(await verdict()) }
+    return verdicts
+  }
+}
+
+extension TestClient {
+  /// Begins a request whose body follows.
+  func begin(
+    _ path: String = "/v1/frames",
+    contentType: String = "application/vnd.tidemark.frames",
+    token: String? = TestTokens.server
+  ) async throws -> TestRequestStream {
+    let stream = TestRequestStream()
+    try await open(.post, path, contentType: contentType, token: token, stream)
+    return stream
+  }
+
+  func send(_ bytes: ByteBuffer, _ stream: TestRequestStream) async throws {
+    try await onConnection { connection in
+      if let handle = stream.handle { connection.write(handle, bytes) }
+      connection.flushIfNeeded()
+    }
+  }
+
+  /// Ends the body.
+  func finish(_ stream: TestRequestStream) async throws {
+    try await onConnection { connection in
+      if let handle = stream.handle { connection.finish(handle) }
+      connection.flushIfNeeded()
+    }
+  }
+
+  func reset(_ stream: TestRequestStream) async throws {
+    try await onConnection { connection in
+      if let handle = stream.handle { connection.cancel(handle) }
+    }
+  }
+}
+
+/// Builds request frames.
+struct TestFrames {
+  var bytes = ByteBuffer()
+
+  mutating func add(
+    _ kind: FrameKind,
+    _ correlation: UInt32,
+    flags: FrameHeader.Flags = [],
+    cid: String? = "messaging:c",
+    _ fields: (inout ByteBuffer) -> Void = { _ in }
+  ) {
+    // The shard and the counter are of no interest to a gateway.
+    bytes.writeFrame(FrameHeader(kind, flags: flags, shard: ShardID(9), correlation: correlation)) {
+      if let cid { $0.writeField(cid) }
+      if kind.isCommand { $0.writeVarint(UInt64(0)) }
+      fields(&$0)
+    }
+  }
+
+  mutating func mark(
+    _ correlation: UInt32,
+    user: String = "bob",
+    message: String = "",
+    cid: String = "messaging:c"
+  ) {
+    add(.markRead, correlation, cid: cid) {
+      $0.writeField(user)
+      $0.writeField(message)
+      $0.writeOptional(nil)
+    }
+  }
+}

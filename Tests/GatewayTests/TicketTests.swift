@@ -1,0 +1,128 @@
+import Foundation
+import NIOCore
+import ReceiptModel
+import Testing
+
+@testable import Gateway
+
+/// Tickets, held against what Python's hmac makes of Proto/tickets.md (Proto/vectors/tickets.json).
+@Suite struct TicketTests {
+  private struct Vectors: Decodable {
+    struct Made: Decodable {
+      var name: String
+      var secret: String
+      var expiry: UInt64
+      var shard: UInt16
+      var place: String
+      var device: String
+      var text: String
+    }
+    struct Refused: Decodable {
+      var name: String
+      var text: String
+    }
+    var secrets: [String]
+    var tickets: [Made]
+    var refused: [Refused]
+  }
+
+  private let vectors: Vectors
+  private let codec: TicketCodec
+
+  init() throws {
+    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+    let file = root.deletingLastPathComponent().appendingPathComponent("Proto/vectors/tickets.json")
+    vectors = try JSONDecoder().decode(Vectors.self, from: Data(contentsOf: file))
+    codec = TicketCodec(keys: TicketKeys(secrets: vectors.secrets.map { Array($0.utf8) }))
+  }
+
+  private static func bytes(_ hex: String) -> [UInt8] {
+    let digits = Array(hex.utf8).map { UInt8(strtoul(String(UnicodeScalar($0)), nil, 16)) }
+    return stride(from: 0, to: digits.count, by: 2).map { digits[$0] << 4 | digits[$0 + 1] }
+  }
+
+  /// `shard place device`, or why not.
+  private func read(_ text: String, now: Int64 = 0, _ codec: TicketCodec? = nil) -> String {
+    let text = Array(text.utf8)
+    let codec = codec ?? self.codec
+    do throws(TicketRefusal) {
+      let ticket = try codec.read(text.span.bytes, now: now)
+      let place = ticket.place.withUnsafeBytes { $0.map { String(format: "%02x", $0) }.joined() }
+      return "\(ticket.shard.rawValue) \(place) \(ticket.device.text)"
+    } catch {
+      return "\(error)"
+    }
+  }
+
+  @Test func areReadAsPythonMakesThem() {
+    #expect(vectors.tickets.count == 5)
+    for made in vectors.tickets {
+      #expect(made.text.utf8.count <= TicketCodec.characterCountMax)
+      #expect(read(made.text) == "\(made.shard) \(made.place) \(made.device)", "\(made.name)")
+    }
+  }
+
+  @Test func areWrittenAsPythonMakesThem() {
+    for made in vectors.tickets {
+      let codec = TicketCodec(keys: TicketKeys(secrets: [Array(made.secret.utf8)]))
+      let (place, device) = (Self.bytes(made.place), Array(made.device.utf8))
+      #expect(place.count <= TicketCodec.placeByteCountMax && device.count <= TicketCodec.deviceByteCountMax)
+      var buffer = ByteBuffer()
+      codec.write(
+        expiry: made.expiry,
+        shard: ShardID(made.shard),
+        place: place.span.bytes,
+        device: device.span.bytes,
+        into: &buffer
+      )
+      #expect(String(buffer: buffer) == made.text, "\(made.name)")
+    }
+  }
+
+  @Test func whatIsNoneIsRefused() {
+    #expect(vectors.refused.count == 20)
+    for refused in vectors.refused { #expect(read(refused.text) == "invalid", "\(refused.name)") }
+  }
+
+  /// No other text has its bytes, and every byte is signed.
+  @Test func everyCharacterCounts() {
+    for made in vectors.tickets {
+      for place in made.text.indices {
+        for other in "A-_z9" where other != made.text[place] {
+          var text = made.text
+          text.replaceSubrange(place...place, with: String(other))
+          #expect(read(text) == "invalid", "\(text)")
+        }
+      }
+    }
+  }
+
+  @Test func expiresAtItsSecond() {
+    let made = vectors.tickets[0]
+    let expiry = Int64(made.expiry) * 1_000
+    #expect(read(made.text, now: expiry - 1) != "expired")
+    #expect(read(made.text, now: expiry) == "expired")
+    // What is forged has no time.
+    #expect(read(vectors.refused[12].text, now: expiry) == "invalid")
+  }
+
+  /// The second secret of a file is taken until it is removed from there.
+  @Test func secretsRotate() {
+    let current = TicketCodec(keys: TicketKeys(secrets: [Array(vectors.secrets[0].utf8)]))
+    let byEarlier = vectors.tickets[2]
+    #expect(byEarlier.name == "by the earlier secret")
+    #expect(read(byEarlier.text) != "invalid")
+    #expect(read(byEarlier.text, now: 0, current) == "invalid")
+  }
+
+  /// One key in 256 is another secret's too.
+  @Test func secretsMayShareAKey() throws {
+    let one = Array(vectors.secrets[0].utf8)
+    let other = try #require(
+      (0..<10_000).lazy.map { Array("another secret of enough bytes, number \($0)".utf8) }
+        .first { TicketKeys(secrets: [$0]).currentID == TicketKeys(secrets: [one]).currentID }
+    )
+    let both = TicketCodec(keys: TicketKeys(secrets: [other, one]))
+    #expect(read(vectors.tickets[0].text, now: 0, both) == read(vectors.tickets[0].text))
+  }
+}
