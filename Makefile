@@ -25,7 +25,7 @@ DESTINATION ?= $(BUILD)/static
 # Tests that run beside each other: some talk over sockets with deadlines, and must get their turn beside those that compute.
 TESTS_AT_ONCE ?= 4
 
-.PHONY: help deps test-deps bench-deps build release static demo run test loss-test lint bench secrets deploy-check clean
+.PHONY: help deps test-deps bench-deps build release static demo run test loss-test lint bench bench-push secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -78,16 +78,16 @@ run: build ## Start both services and print lines to try with curl
 lint: ## Check formatting and documentation comments
 	@swift format lint --strict --parallel -r Package.swift Sources Tests && echo "lint: clean"
 
-# schemathesis, from PyPI, with the versions that the file names; without PyPI its tests are skipped, and the next run tries again.
+# schemathesis and standardwebhooks, from PyPI, with the versions that the file names; without PyPI its tests are skipped, and the next run tries again.
 PYTHON_REQUIREMENTS := Tests/IntegrationTests/Clients/requirements.txt
 test-deps: deps
 	@$(call install,$(TEST_TOOLS))
 	@if ! cmp -s $(PYTHON_REQUIREMENTS) $(BUILD)/python/requirements.txt; then \
-	  echo "installing from PyPI, under $(BUILD)/python: schemathesis"; \
+	  echo "installing from PyPI, under $(BUILD)/python: schemathesis, standardwebhooks"; \
 	  { rm -rf $(BUILD)/python && /usr/bin/python3 -m venv $(BUILD)/python \
 	    && $(BUILD)/python/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $(PYTHON_REQUIREMENTS) \
 	    && cp $(PYTHON_REQUIREMENTS) $(BUILD)/python/; } \
-	  || { rm -rf $(BUILD)/python; echo "schemathesis cannot be had from PyPI: the tests that need it are skipped"; }; \
+	  || { rm -rf $(BUILD)/python; echo "schemathesis and standardwebhooks cannot be had from PyPI: the tests that need them are skipped"; }; \
 	fi
 
 test: test-deps lint ## Build and run every test; closes with a count
@@ -104,6 +104,9 @@ bench-deps:
 
 bench: release bench-deps ## Measure beside other servers, in turn (about 6 minutes)
 	@$(RELEASE_BIN)/tidemark bench compare
+
+bench-push: release ## Measure push acknowledgements through one stream, a million a run (about 5 minutes)
+	@$(RELEASE_BIN)/tidemark bench push
 
 secrets: ## Make what docker-compose.yml needs under Deploy/secrets
 	@Deploy/secrets.sh

@@ -2,7 +2,7 @@ import Foundation
 import LocalStack
 import Operations
 
-/// A headless Chromium with a page that runs the script of docs/events.md, and what the page reports.
+/// A headless Chromium with a page that runs a script of the docs, and what the page reports.
 final class Browser {
   /// What a page reports: what its EventSource goes through, the types of events with their data, and the functions that the script calls.
   private struct Report: Decodable, CustomStringConvertible {
@@ -40,25 +40,42 @@ final class Browser {
     }
   }
 
-  /// Opens the page from one of its origins.
+  /// What a page is made of.
+  struct Content {
+    /// The page itself, one of the clients.
+    var document: String
+    /// Further files of it, by name.
+    var files: [String: String]
+
+    /// It follows events, as docs/events.md says.
+    static func events() throws -> Content {
+      Content(
+        document: "browser_page.html",
+        files: ["events.js": try Documented.block("js", of: "events.md")]
+      )
+    }
+  }
+
+  /// Opens the page from one of its origins. Where its files name the docs' gateway, they find this pair's.
   ///
   /// - Parameters:
   ///   - page: which of the place's origins.
   ///   - token: what the page presents at first; see ``setToken(_:_:)``.
-  init(_ pair: Pair, _ place: Place, page: Endpoint, token: String) async throws {
+  init(_ pair: Pair, _ place: Place, page: Endpoint, token: String, _ content: Content) async throws {
     guard FileManager.default.isExecutableFile(atPath: Self.program) else {
       throw Unexpected("\(Self.program) is missing: `make test` installs Debian's chromium-headless-shell")
     }
     let directory = pair.directory + "/page"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     try Self.setToken(token, pair)
-    let document = try String(contentsOfFile: Pair.client("browser_page.html"), encoding: .utf8)
-    try document.write(toFile: directory + "/index.html", atomically: true, encoding: .utf8)
-    let script = try DocumentedEvents.block("js").replacingOccurrences(
-      of: "https://chat.example.org",
-      with: "https://localhost:\(place.way.port)"
-    )
-    try script.write(toFile: directory + "/events.js", atomically: true, encoding: .utf8)
+    let document = try String(contentsOfFile: Pair.client(content.document), encoding: .utf8)
+    for (name, text) in content.files.merging(["index.html": document], uniquingKeysWith: { $1 }) {
+      let text = text.replacingOccurrences(
+        of: "https://chat.example.org",
+        with: "https://localhost:\(place.way.port)"
+      )
+      try text.write(toFile: directory + "/" + name, atomically: true, encoding: .utf8)
+    }
     let ports = [place.listed, place.other, place.way, pair.stack.plan.gateways[0].listen].map {
       "\($0.port)"
     }

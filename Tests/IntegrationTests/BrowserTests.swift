@@ -14,7 +14,7 @@ extension RealProcesses {
       try await Pair.with(gatewayFlags: ["--cors-origin", "http://\(place.listed)"]) { pair in
         try await Self.makeChannel(pair)
         let first = try await pair.token("alice")
-        let browser = try await Browser(pair, place, page: place.listed, token: first)
+        let browser = try await Browser(pair, place, page: place.listed, token: first, .events())
         do {
           try await browser.wait(for: ["made"], ["open"])
           try await Self.follow(browser, pair)
@@ -40,7 +40,13 @@ extension RealProcesses {
       let place = try Browser.Place()
       try await Pair.with(gatewayFlags: ["--cors-origin", "http://\(place.listed)"]) { pair in
         for page in [place.other, place.listed] {
-          let browser = try await Browser(pair, place, page: page, token: try await pair.token("alice"))
+          let browser = try await Browser(
+            pair,
+            place,
+            page: page,
+            token: try await pair.token("alice"),
+            .events()
+          )
           do {
             let isListed = page == place.listed
             try await browser.wait(for: ["made"], [isListed ? "open" : "closed"])

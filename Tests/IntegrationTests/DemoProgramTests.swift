@@ -15,7 +15,11 @@ extension RealProcesses {
         "alice's alice-1 is read in messaging:team",
         "“Shall we ship on Friday?”       read by bob, delivered to carol",
         "carol read up to bob-2 in messaging:team", "“Shall we ship on Friday?”       read by bob and carol",
-        "kill -9", "carol read up to alice-4 in messaging:team",
+        "tidemark ack --gateway https://",
+        "dan received up to alice-4 in messaging:team", "“Then let's ship it!”            delivered to dan",
+        "the same ticket again changes nothing", "bob received up to alice-4 in messaging:team",
+        "“Then let's ship it!”            delivered to bob and dan", "kill -9",
+        "carol read up to alice-4 in messaging:team",
         "“Then let's ship it!”            read by carol, delivered to bob",
         "bob read up to alice-4 in messaging:team", "“Then let's ship it!”            read by bob and carol",
       ]

@@ -2,16 +2,34 @@ import Foundation
 import LocalStack
 import Testing
 
-/// The blocks of docs/events.md that are run as they are printed.
-enum DocumentedEvents {
-  /// The one block of a language.
-  static func block(_ language: String) throws -> String {
-    let text = try String(contentsOfFile: Pair.packageRoot + "/docs/events.md", encoding: .utf8)
-    let blocks = text.components(separatedBy: "\n```\(language)\n").dropFirst()
-    guard blocks.count == 1, let end = blocks.first?.range(of: "\n```\n") else {
-      throw Unexpected("docs/events.md has \(blocks.count) blocks of \(language), not one")
+/// The blocks of code of a page of docs, which are run as they are printed.
+enum Documented {
+  /// All blocks of a language, as they follow each other.
+  static func blocks(_ language: String, of page: String) throws -> [String] {
+    let text = try String(contentsOfFile: Pair.packageRoot + "/docs/" + page, encoding: .utf8)
+    return try text.components(separatedBy: "\n```\(language)\n").dropFirst().map { block in
+      guard let end = block.range(of: "\n```\n") else {
+        throw Unexpected("docs/\(page) has a block of \(language) without an end")
+      }
+      return String(block[..<end.lowerBound])
     }
-    return String(blocks.first?[..<end.lowerBound] ?? "")
+  }
+
+  /// The one block of a language.
+  static func block(_ language: String, of page: String) throws -> String {
+    let blocks = try blocks(language, of: page)
+    guard blocks.count == 1 else {
+      throw Unexpected("docs/\(page) has \(blocks.count) blocks of \(language), not one")
+    }
+    return blocks[0]
+  }
+
+  /// The document's ports and folders become a pair's; all else is as printed.
+  static func here(_ text: String, _ pair: Pair) -> String {
+    text.replacingOccurrences(of: "https://localhost:8443", with: pair.tlsURL)
+      .replacingOccurrences(of: "http://127.0.0.1:8080", with: pair.h2cURL)
+      .replacingOccurrences(of: ".tidemark/", with: pair.directory + "/")
+      .replacingOccurrences(of: ".build/debug", with: Pair.binaries)
   }
 }
 
@@ -24,10 +42,10 @@ extension RealProcesses {
 
     @Test func commands() async throws {
       try await Self.withTour { pair in
-        let lines = try DocumentedEvents.block("sh").split(separator: "\n").map(String.init)
+        let lines = try Documented.block("sh", of: "events.md").split(separator: "\n").map(String.init)
         #expect(lines.count == 4)
         for (number, command) in lines.dropFirst().enumerated() {
-          let script = Self.here("\(lines[0])\nexec \(command)", pair)
+          let script = Documented.here("\(lines[0])\nexec \(command)", pair)
           let stream = try Companion("/bin/bash", ["-c", script], limit: .seconds(Self.secondsMax))
           defer { stream.end() }
           try await Self.waitUntilOpen(command.contains("http://") ? 1 : 0, pair)
@@ -60,7 +78,7 @@ extension RealProcesses {
     @Test(arguments: [true, false])
     func httpx(usesTLS: Bool) async throws {
       try await Self.withTour { pair in
-        let script = Self.here(try DocumentedEvents.block("python"), pair)
+        let script = Documented.here(try Documented.block("python", of: "events.md"), pair)
         let stream = try Companion(
           Pair.python,
           ["-c", usesTLS ? script : script.replacingOccurrences(of: pair.tlsURL, with: pair.h2cURL)],
@@ -95,14 +113,6 @@ extension RealProcesses {
         try await pair.expect(201, "PUT", channel, token: pair.serverToken, json: members)
         try await body(pair)
       }
-    }
-
-    /// The document's ports and folders become this pair's; all else is as printed.
-    private static func here(_ text: String, _ pair: Pair) -> String {
-      text.replacingOccurrences(of: "https://localhost:8443", with: pair.tlsURL)
-        .replacingOccurrences(of: "http://127.0.0.1:8080", with: pair.h2cURL)
-        .replacingOccurrences(of: ".tidemark/", with: pair.directory + "/")
-        .replacingOccurrences(of: ".build/debug", with: Pair.binaries)
     }
 
     /// Waits for a line that has all of these parts.

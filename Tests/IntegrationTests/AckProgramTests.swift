@@ -1,0 +1,84 @@
+import Foundation
+import LocalStack
+import Testing
+
+extension RealProcesses {
+  @Suite struct AckProgram {
+    /// Tickets are all that `tidemark ack` has: over TLS as arguments, over h2c as lines; what is refused has its line and the exit code, and what is wrong with the
+    /// command another.
+    @Test func ticketsAreAllItHas() async throws {
+      try await Pair.with { pair in
+        let channel = "/v1/channels/messaging:ack"
+        let server = pair.serverToken
+        try await pair.expect(201, "PUT", channel, token: server, json: #"{"members":["dan","eve"]}"#)
+        try await pair.expect(201, "POST", channel + "/messages", token: server, json: #"{"id":"m1"}"#)
+        let answer = try await pair.expect(
+          200,
+          "POST",
+          "/v1/push/tickets",
+          token: server,
+          json: """
+            {"tickets":[{"cid":"messaging:ack","message_id":"m1","user_id":"dan"},
+             {"cid":"messaging:ack","message_id":"m1","user_id":"eve"}]}
+            """
+        )
+        let tickets = try #require(answer["tickets"] as? [String])
+        let overTLS = ["--gateway", pair.tlsURL, "--ca", pair.certificate]
+
+        let one = try await Self.ack(overTLS + [tickets[0]])
+        #expect(one.status == 0 && one.out == "ok messaging:ack m1 dan\n" && one.error.isEmpty, "\(one)")
+        #expect(try await Self.delivered(pair, "dan") == 1)
+        #expect(try await Self.delivered(pair, "eve") == 0)
+
+        let forged = tickets[1].dropLast() + (tickets[1].hasSuffix("A") ? "Q" : "A")
+        let lines = pair.directory + "/tickets"
+        try ([tickets[0], String(forged), "no ticket", "", tickets[1]].joined(separator: "\n"))
+          .write(toFile: lines, atomically: true, encoding: .utf8)
+        let three = try await Command.run(
+          "/bin/sh",
+          ["-c", "'\(Pair.binaries)/tidemark' ack --json --gateway \(pair.h2cURL) < '\(lines)'"]
+        )
+        #expect(three.status == 1 && three.error.isEmpty, "\(three)")
+        #expect(
+          three.out == """
+            {"cid":"messaging:ack","message_id":"m1","ok":true,"user_id":"dan"}
+            {"code":"ticket_invalid","ok":false}
+            {"code":"ticket_invalid","ok":false}
+            {"cid":"messaging:ack","message_id":"m1","ok":true,"user_id":"eve"}
+
+            """
+        )
+        #expect(try await Self.delivered(pair, "eve") == 1)
+
+        try await pair.expect(200, "DELETE", channel, token: server)
+        let gone = try await Self.ack(overTLS + [tickets[0]])
+        #expect(
+          gone.status == 1 && gone.out == "channel_not_found: the channel has been deleted\n",
+          "\(gone)"
+        )
+        let unverified = try await Self.ack(["--gateway", pair.tlsURL, tickets[0]])
+        #expect(
+          unverified.status == 1 && unverified.out.isEmpty && unverified.error.hasPrefix("tidemark ack: ")
+        )
+        let wrong = try await Self.ack(["--gateway", "localhost", tickets[0]])
+        #expect(wrong.status == 64 && wrong.error.contains(#"--gateway "localhost""#))
+      }
+    }
+
+    private static func ack(_ arguments: [String]) async throws -> Command.Output {
+      try await Command.run(Pair.binaries + "/tidemark", ["ack"] + arguments)
+    }
+
+    private static func delivered(_ pair: Pair, _ user: String) async throws -> Int? {
+      let answer = try await pair.expect(
+        200,
+        "GET",
+        "/v1/channels/messaging:ack/read-state",
+        token: pair.serverToken
+      )
+      let rows = answer["read"] as? [[String: Any]] ?? []
+      return rows.first { ($0["user"] as? [String: Any])?["id"] as? String == user }?["last_delivered_seq"]
+        as? Int
+    }
+  }
+}

@@ -1,0 +1,285 @@
+"""Tickets and acknowledgements of pushes by foreign clients: httpx with one body, python3-h2 with lines. Tickets are opened and signed here as Proto/tickets.md says, by Python's hmac.
+
+usage: push_acks.py CASE SPECIFICATION
+
+The file says, as JSON: `port` and `admin` of a gateway in the clear, `url` and `certificate` of another, `server` (a token) and `secret` (the file of tickets). On standard output are lines: `rotate` asks
+whoever started this to put another secret before the old one and to start the second gateway again, who says `done` on standard input; the last line begins with `ok`.
+"""
+import base64, hashlib, hmac, json, socket, sys, time, urllib.request
+import h2.config, h2.connection, h2.events, h2.settings, httpx
+
+with open(sys.argv[2]) as file:
+    specification = json.load(file)
+port, admin, server = (specification[name] for name in ("port", "admin", "server"))
+as_server = {"authorization": "Bearer " + server}
+clients = [
+    httpx.Client(http1=False, http2=True, base_url=f"http://127.0.0.1:{port}", timeout=30),
+    httpx.Client(http2=True, base_url=specification["url"], verify=specification["certificate"], timeout=30),
+]
+
+
+def check(holds, what):
+    if not holds:
+        raise SystemExit(f"fault: {what}")
+
+
+def ask(method, path, body=None, gateway=0):
+    answer = clients[gateway].request(method, path, headers=as_server, json=body)
+    check(answer.status_code in (200, 201), f"{method} {path} answered {answer.status_code} {answer.text}")
+    return answer.json()
+
+
+def set_up(cid, messages, members=("alice", "bob", "carol")):
+    ask("PUT", f"/v1/channels/{cid}", {"members": list(members)})
+    entries = [{"cid": cid, "id": id, "user_id": "alice"} for id in messages]
+    check(all(result["ok"] for result in ask("POST", "/v1/messages", {"messages": entries})["results"]), "messages are registered")
+
+
+def entry(cid, message, user):
+    return {"cid": cid, "message_id": message, "user_id": user}
+
+
+def mint(*entries, ttl=None, gateway=0):
+    return ask("POST", "/v1/push/tickets", {"tickets": list(entries), **({"ttl": ttl} if ttl else {})}, gateway)["tickets"]
+
+
+def verdict(result):
+    return " ".join(result[name] for name in ("cid", "message_id", "user_id")) if result["ok"] else result["code"]
+
+
+def present(*tickets, gateway=0):
+    """As a device does: no header, nothing but tickets."""
+    answer = clients[gateway].post("/v1/push/acks", json={"tickets": list(tickets)})
+    check(answer.status_code == 200 and answer.http_version == "HTTP/2", answer.text)
+    return [verdict(result) for result in answer.json()["results"]]
+
+
+def delivered(cid, message, user):
+    members = ask("GET", f"/v1/channels/{cid}/messages/{message}/members?user_ids={user}")["members"]
+    return members[0]["status"]
+
+
+def secrets():
+    with open(specification["secret"], "rb") as file:
+        return file.read().split()
+
+
+def opened(ticket):
+    """The signed part of a ticket."""
+    return base64.urlsafe_b64decode(ticket + "=" * (-len(ticket) % 4))[:-16]
+
+
+def signed(part, key):
+    part = part[:1] + hashlib.sha256(key).digest()[:1] + part[2:]
+    return base64.urlsafe_b64encode(part + hmac.new(key, b"tidemark ticket 1" + part, hashlib.sha256).digest()[:16]).decode().rstrip("=")
+
+
+def with_expiry(part, seconds):
+    end = next(index for index in range(2, len(part)) if part[index] < 128) + 1
+    groups = bytearray()
+    while seconds > 127:
+        groups.append(seconds & 127 | 128)
+        seconds >>= 7
+    return part[:2] + bytes(groups) + bytes([seconds]) + part[end:]
+
+
+def tickets():
+    cid = "messaging:push"
+    set_up(cid, ["m1", "m2", "m3", "m4"])
+    made = mint(*[entry(cid, "m2", user) for user in ("bob", "carol")], entry(cid, "m9", "bob"), entry(cid, "m1", "eve"))
+    bob, carol = made[:2]
+    check(made[2:] == [{"code": "message_not_found"}, {"code": "member_not_found"}], f"{made}")
+    check(all(len(ticket) <= 160 for ticket in (bob, carol)), "tickets are short")
+    check(delivered(cid, "m2", "bob") == "sent", "nothing is delivered by making a ticket")
+    check(present(bob, bob) == [f"{cid} m2 bob"] * 2, "a ticket is taken as often as it comes")
+    check([delivered(cid, message, "bob") for message in ("m1", "m2", "m3")] == ["delivered", "delivered", "sent"], "its message is delivered, and what is before it")
+    check(present(carol, gateway=1) == [f"{cid} m2 carol"], "another gateway takes it")
+    # What nobody here has made, or not in time.
+    (key,), part = secrets(), opened(bob)
+    check(signed(part, key) == bob, "a ticket is signed as Proto/tickets.md says")
+    now = int(time.time())
+    refused = {
+        "forged": bob[:-5] + ("A" if bob[-5] != "A" else "B") + bob[-4:], "truncated": bob[:-1], "half": bob[: len(bob) // 2],
+        "of a foreign key": signed(part, b"a secret that no gateway of this service has"), "empty": "", "no ticket": "ticket",
+        "with another user's row, unsigned": base64.urlsafe_b64encode(opened(carol) + base64.urlsafe_b64decode(bob + "=" * (-len(bob) % 4))[-16:]).decode().rstrip("="),
+        # By the right key: as if somebody had got hold of it, or a store were restored from elsewhere. The check over the names does not agree.
+        "with a check that does not agree": signed(part[:-5] + bytes([part[-5] ^ 1]) + part[-4:], key),
+    }
+    for what, ticket in refused.items():
+        check(present(ticket) == ["ticket_invalid"], f"a ticket {what}: {present(ticket)}")
+    check(present(signed(with_expiry(part, now - 1), key)) == ["ticket_expired"], "a ticket that has expired")
+    check(present(signed(with_expiry(part, now + 60), key)) == [f"{cid} m2 bob"], "one that has not")
+    brief = mint(entry(cid, "m3", "bob"), ttl=1)[0]
+    time.sleep(2.1)
+    check(present(brief) == ["ticket_expired"], "a ticket made for a second")
+    # What was there when it was made.
+    gone, left, deleted = mint(entry(cid, "m4", "bob"))[0], mint(entry(cid, "m4", "carol"))[0], mint(entry(cid, "m4", "bob"))[0]
+    ask("POST", f"/v1/channels/{cid}/members", {"remove": ["carol"]})
+    check(present(left) == ["not_a_member"], f"of a member who left: {present(left)}")
+    ask("POST", f"/v1/channels/{cid}/members", {"add": ["carol"]})
+    check(present(left) == ["not_a_member"], f"and has joined again: {present(left)}")
+    ask("DELETE", f"/v1/channels/{cid}/messages/m4")
+    check(present(deleted) == [f"{cid} m4 bob"], f"of a message that was deleted, which goes on marking its place: {present(deleted)}")
+    check(mint(entry(cid, "m4", "bob")) == [{"code": "message_deleted"}], "none is made for one that was")
+    ask("DELETE", f"/v1/channels/{cid}")
+    check(present(gone) == ["channel_not_found"], f"of a channel that was deleted: {present(gone)}")
+    set_up(cid, ["m1", "m2", "m3", "m4"])
+    check(present(gone, bob) == ["channel_not_found"] * 2, f"and made anew: {present(gone, bob)}")
+    check(delivered(cid, "m4", "bob") == "sent", "nothing of the new channel is delivered")
+    # Another secret, with the old one behind it.
+    old = mint(entry(cid, "m1", "bob"))[0]
+    print("rotate", flush=True)
+    sys.stdin.readline()
+    new = mint(entry(cid, "m2", "bob"), gateway=1)[0]
+    check(secrets()[1] == key and signed(opened(new), secrets()[0]) == new, "the first line signs")
+    check(present(old, new, gateway=1) == [f"{cid} m1 bob", f"{cid} m2 bob"], "the second line is taken too")
+    check(present(new, gateway=0) == ["ticket_invalid"], "where the new one is not known it is not taken")
+    return f"{len(refused)} tickets of no worth, expiry, removal, rotation"
+
+
+class Lines:
+    """One stream of lines over python3-h2."""
+
+    def __init__(self, window=1 << 20):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        values = {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window, h2.settings.SettingCodes.ENABLE_PUSH: 0}
+        self.h2.local_settings = h2.settings.Settings(client=True, initial_values=values)
+        self.h2.initiate_connection()
+        if window:
+            self.h2.increment_flow_control_window(1 << 22)
+        self.flush()
+        self.status, self.body, self.has_ended, self.was_reset, self.settled = None, b"", False, False, 0
+        while self.settled < 2:  # Its SETTINGS, and the window of the connection.
+            self.receive()
+        self.number = self.h2.get_next_available_stream_id()
+        headers = [(":method", "POST"), (":path", "/v1/push/acks"), (":scheme", "http"), (":authority", "localhost"), ("content-type", "application/x-ndjson")]
+        self.h2.send_headers(self.number, headers + [("authorization", "Bearer " + server)])
+        self.flush()
+
+    def flush(self):
+        self.socket.sendall(self.h2.data_to_send())
+
+    def send(self, data, end=False):
+        """As far as the windows allow, reading what comes where they do not."""
+        while data:
+            room = min(self.h2.local_flow_control_window(self.number), self.h2.max_outbound_frame_size)
+            if room == 0:
+                self.receive()
+                continue
+            self.h2.send_data(self.number, data[:room])
+            data = data[room:]
+            self.flush()
+        if end:
+            self.h2.end_stream(self.number)
+            self.flush()
+
+    def receive(self):
+        data = self.socket.recv(1 << 16)
+        check(data, "the connection ends")
+        for event in self.h2.receive_data(data):
+            if isinstance(event, h2.events.ResponseReceived):
+                self.status = dict(event.headers)[":status"]
+            elif isinstance(event, h2.events.DataReceived):
+                self.body += event.data
+                self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            elif isinstance(event, h2.events.StreamEnded):
+                self.has_ended = True
+            elif isinstance(event, h2.events.StreamReset):
+                self.was_reset = True
+            elif isinstance(event, (h2.events.RemoteSettingsChanged, h2.events.WindowUpdated)):
+                self.settled += 1
+        self.flush()
+
+    def answers(self, count=None):
+        """So many of them, or all to the end."""
+        while not self.has_ended and not self.was_reset and (count is None or self.body.count(b"\n") < count):
+            self.receive()
+        lines, self.body = self.body.split(b"\n")[:-1], b""
+        return [verdict(json.loads(line)) for line in lines]
+
+
+def line(cid, message, user):
+    return json.dumps({**entry(cid, message, user), "provider": "fcm"}).encode() + b"\n"
+
+
+def metric(name):
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics") as answer:
+        for text in answer.read().decode().splitlines():
+            if text.startswith("tidemark_gateway_" + name + " "):
+                return float(text.split()[-1])
+    return None
+
+
+def eventually(holds, what):
+    deadline = time.monotonic() + 120
+    while not holds():
+        check(time.monotonic() < deadline, f"not within 120 s: {what}")
+        time.sleep(0.05)
+
+
+def lines():
+    cid, count = "messaging:lines", 300
+    set_up(cid, [f"m{number}" for number in range(count)], ["alice"] + [f"user-{number}" for number in range(count)])
+    good = [(line(cid, f"m{number}", f"user-{number}"), f"{cid} m{number} user-{number}") for number in range(count)]
+    # An answer to each line before the next one is sent.
+    stream = Lines()
+    for data, expected in good[:20]:
+        stream.send(data)
+        check(stream.answers(1) == [expected], "answers flow while the body comes")
+    # A cut in the middle of a line, at every place of it: the bytes come later.
+    for place in range(1, len(good[20][0])):
+        stream.send(good[20][0][:place])
+        stream.send(good[20][0][place:])
+    check(stream.answers(len(good[20][0]) - 1) == [good[20][1]] * (len(good[20][0]) - 1), "lines that come in two pieces")
+    # Its end within a line; the client has closed its side, and gets all its answers.
+    stream.send(b"".join(data for data, _ in good) + good[0][0][:-5], end=True)
+    check(stream.answers() == [expected for _, expected in good] + ["invalid_json"] and not stream.was_reset, "a body that ends within a line")
+    # Everything wrong, in its place.
+    stream = Lines()
+    wrong = [(b"{\n", "invalid_json"), (b"[1]\n", "invalid_field"), (b'{"ticket":"x"}\n', "ticket_invalid"), (b"x" * 9_000 + b"\n", "line_too_long"),
+             (b'{"cid":"a"}\n', "invalid_field"), (b"\xff\xfe\n", "invalid_json"), (line("messaging:none", "m1", "bob"), "channel_not_found"),
+             (line(cid, "m1", "eve"), "member_not_found"), (line(cid, "nothing", "alice"), "message_not_found")]
+    mixed = [pair for index in range(200) for pair in (wrong[index % len(wrong)], good[index % count])]
+    stream.send(b"\n\r\n".join(data for data, _ in mixed), end=True)
+    check(stream.answers() == [expected for _, expected in mixed], "what is wrong has its code in its place")
+    # A client that goes.
+    stream = Lines()
+    stream.send(good[0][0])
+    check(stream.answers(1) == [good[0][1]], "one more")
+    stream.send(good[1][0] * 200 + b"{")
+    stream.h2.reset_stream(stream.number, error_code=8)
+    stream.flush()
+    eventually(lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0, "nothing is left of a stream that was reset")
+    return f"{count} lines and more, cut, ended within, reset"
+
+
+def silent():
+    """Clients that send as much as they may and never take an answer cost what is bounded, and hinder nobody."""
+    cid, count = "messaging:silent", 60
+    set_up(cid, ["m1"], ["alice", "bob"])
+    body = line(cid, "m1", "bob") * 6_000
+    streams = []
+    for number in range(count):
+        # Half of them give the stream no window, half give one and never read from the socket.
+        stream = Lines(window=0 if number % 2 else 1 << 20)
+        stream.socket.settimeout(0.5)
+        window = min(stream.h2.local_flow_control_window(stream.number), len(body))
+        while window > 0:
+            size = min(window, stream.h2.max_outbound_frame_size)
+            stream.h2.send_data(stream.number, body[:size])
+            window -= size
+        stream.flush()
+        streams.append(stream)
+    eventually(lambda: metric("request_streams") == count, "all of them are there")
+    other = Lines()
+    other.send(body, end=True)
+    check(other.answers() == [f"{cid} m1 bob"] * 6_000, "a client that reads is answered")
+    for stream in streams:
+        stream.socket.close()
+    eventually(lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0, "nothing is left of them")
+    return f"{count} streams that took no answer"
+
+
+cases = {"tickets": tickets, "lines": lines, "silent": silent}
+print("ok", cases[sys.argv[1]](), flush=True)

@@ -1,0 +1,285 @@
+"""A push worker's day: messages are registered and pushed to users who are offline, with tickets and badge counts fetched in batches; devices and workers acknowledge them late, doubled and
+out of order, from several processes and over two gateways, while members leave and come back, messages are deleted, and a channel is deleted and made anew. In the end all
+positions, counts and badges have to be what the acks say that were answered ok.
+
+usage: push_day.py SPECIFICATION
+
+The file says, as JSON: `gateways` and `admins` (ports), `certificates` (of those that speak TLS, else empty), `seed`, `server` (a token), `users`, `channels`, `messages` (how many), and `way`: `day`; or
+`control`, in which the model forgets one ack that was answered ok, which the comparison has to find. The last line on standard output begins with `ok`.
+"""
+import collections, datetime, json, random, sys, time
+from push_backend import MESSAGES, TICKETS, Backend, Fault, Process, parts
+from push_model import Model, differences
+
+HOURS = 5
+# Sizes of channels, and how many are so.
+SIZES = [(2, 3, 35), (3, 6, 35), (7, 15, 20), (16, 40, 8), (80, 150, 2)]
+# How an ack comes: from which processes, by ticket or by name, and how many do.
+WAYS = [("devices", "ticket", 45), ("ndjson", "name", 25), ("ndjson", "ticket", 10), ("frames", "ticket", 10), ("frames", "name", 10)]
+PROVIDERS = ["apns", "fcm", "webpush", "huawei"]
+
+
+def milliseconds():
+    return int(time.time() * 1_000)
+
+
+def rfc3339(milliseconds):
+    at = datetime.datetime.fromtimestamp(milliseconds / 1_000, datetime.timezone.utc)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds % 1_000:03}Z"
+
+
+class Day:
+    def __init__(self, specification):
+        self.specification = specification
+        self.random = random.Random(f"{specification['seed']} the day")
+        self.backend, self.model, self.tally = Backend(specification), Model(), collections.Counter()
+        gateways = list(zip(specification["gateways"], specification["certificates"]))
+        self.processes = {way: [Process(way, *gateway) for gateway in gateways] for way in ("devices", "ndjson", "frames")}
+        self.users = [f"user-{number}" for number in range(specification["users"])]
+        self.offline = set(self.random.sample(self.users, len(self.users) // 2))
+        self.next_message = 0
+        # What the gateways have to have counted: (by, whether it was answered ok).
+        self.counted = collections.Counter()
+        # By hour: what is acknowledged then.
+        self.due = [[] for _ in range(HOURS + 1)]
+        self.left = []
+        # Of the acks that are under way: how each may be answered, and those of each channel.
+        self.possible, self.under_way = {}, {}
+
+    def live(self):
+        self.open_channels()
+        for hour in range(HOURS):
+            messages = self.register(self.specification["messages"] // HOURS)
+            self.use_apps()
+            self.push(hour, messages)
+            self.acknowledge(self.due[hour], lambda acks: self.disturb(hour, acks))
+        self.acknowledge(self.due[HOURS], lambda acks: self.use_apps())
+
+    # What happens
+
+    def open_channels(self):
+        lows, highs, weights = zip(*SIZES)
+        for number in range(self.specification["channels"]):
+            size = self.random.choices(range(len(SIZES)), weights)[0]
+            size = min(self.random.randint(lows[size], highs[size]), len(self.users) // 2)
+            self.model.create(f"messaging:room-{number}", self.random.sample(self.users, size))
+        self.cids = sorted(self.model.rooms)
+        self.backend.ask_all([self.opening(cid, list(self.model.rooms[cid].rows)) for cid in self.cids])
+        # Small channels are the busy ones.
+        self.weights = [len(self.model.rooms[cid].rows) ** -0.7 for cid in self.cids]
+
+    @staticmethod
+    def opening(cid, members):
+        return "PUT", f"/v1/channels/{cid}", {"members": members}, 201
+
+    def register(self, count):
+        """Messages, a thousand a call: (cid, id, sender, seq) of each."""
+        new, found = [], []
+        for cid in self.random.choices(self.cids, self.weights, k=count):
+            self.next_message += 1
+            new.append((cid, f"m-{self.next_message}", self.random.choice(sorted(self.model.rooms[cid].rows) or self.users)))
+        for part in parts(new, MESSAGES):
+            body = {"messages": [{"cid": cid, "id": id, "user_id": sender} for cid, id, sender in part]}
+            for (cid, id, sender), result in zip(part, self.backend.ask("POST", "/v1/messages", body)["results"]):
+                seq = self.model.rooms[cid].register(id, sender)
+                if not result["ok"] or result["message"]["seq"] != seq:
+                    raise Fault(f"{id} of {sender} in {cid} is to be number {seq}: {result}")
+                found.append((cid, id, sender, seq))
+        self.tally["messages"] += len(found)
+        return found
+
+    def use_apps(self):
+        """Some of those who are online read here and there, or have their apps say what they have got."""
+        online, questions = sorted(set(self.users) - self.offline), []
+        for user in self.random.sample(online, min(40, len(online))):
+            rooms = [room for _, room in sorted(self.model.rooms.items()) if user in room.rows and room.messages]
+            chosen = [(room, self.random.randint(1, room.newest)) for room in self.random.sample(rooms, min(len(rooms), 4))]
+            ids = [(room.cid, room.messages[seq - 1][0]) for room, seq in chosen]
+            if not chosen:
+                continue
+            if self.random.random() < 0.5:
+                questions.append(("POST", "/v1/channels/read", {"user_id": user, "read_by_channel": dict(ids)}))
+                for room, seq in chosen:
+                    room.rows[user].reads.append(seq)
+            else:
+                entries = [{"cid": cid, "id": id} for cid, id in ids]
+                questions.append(("POST", "/v1/channels/delivered", {"user_id": user, "latest_delivered_messages": entries}, 201))
+                for room, seq in chosen:
+                    room.rows[user].deliveries.append(seq)
+        for question, answer in zip(questions, self.backend.ask_all(questions)):
+            if not all(result["ok"] for result in answer["results"]):
+                raise Fault(f"{question} was answered {answer}")
+            self.tally["marks by apps"] += len(answer["results"])
+
+    def push(self, hour, messages):
+        """Tickets and badges for those who are offline; when they will be acknowledged is drawn."""
+        pushes = [
+            self.model.push(cid, id, user, seq)
+            for cid, id, sender, seq in messages for user in sorted(self.model.rooms[cid].rows) if user in self.offline and user != sender]
+        refused = self.refused(messages)
+        wanted = pushes + refused
+        self.random.shuffle(wanted)
+        for part in parts(wanted, TICKETS):
+            self.mint(part)
+        users = sorted({push["user_id"] for push in pushes})
+        for user, badge in self.backend.badges(users).items():
+            if badge != self.model.badge(user):
+                raise Fault(f"the badge of {user} is {badge}, not {self.model.badge(user)}")
+        self.tally["tickets"] += len(pushes)
+        self.tally["tickets refused"] += len(refused)
+        self.tally["badges"] += len(users)
+        for push in pushes:
+            # Some devices never come back, some say it twice.
+            for _ in range(self.random.choices([0, 1, 2], [15, 65, 20])[0]):
+                lag = self.random.choices(range(4), [60, 20, 12, 8])[0]
+                self.due[min(hour + lag, HOURS)].append(self.ack(push))
+
+    def mint(self, pushes):
+        entries = [{name: push[name] for name in ("cid", "message_id", "user_id")} | {"device": self.random.choice(["ios", "android", "web"])} for push in pushes]
+        tickets = self.backend.ask("POST", "/v1/push/tickets", {"tickets": entries, "ttl": self.random.choice([600, 604_800])})["tickets"]
+        if len(tickets) != len(pushes):
+            raise Fault(f"{len(pushes)} tickets are {len(tickets)}")
+        for push, ticket in zip(pushes, tickets):
+            is_right = ticket == {"code": push["code"]} if "code" in push else isinstance(ticket, str) and 0 < len(ticket) <= 160
+            if not is_right:
+                raise Fault(f"the ticket for {push} is {ticket}")
+            push["ticket"] = ticket
+
+    def refused(self, messages):
+        """What there is no ticket for, with the code that says so."""
+        cid, id, _, _ = self.random.choice(messages)
+        strangers = [user for user in self.users if user not in self.model.rooms[cid].rows]
+        stranger = {"cid": cid, "message_id": id, "user_id": self.random.choice(strangers), "code": "member_not_found"}
+        return [stranger, stranger | {"cid": "messaging:nowhere", "code": "channel_not_found"}]
+
+    def ack(self, push):
+        way, by, _ = self.random.choices(WAYS, [weight for _, _, weight in WAYS])[0]
+        ack = push | {"by": by, "process": self.random.choice(self.processes[way])}
+        if by == "name":
+            ack |= {"provider": self.random.choice(PROVIDERS), "provider_message_id": f"p-{self.random.getrandbits(64):x}", "device": "phone"}
+            if self.random.random() < 0.5:
+                # Workers' clocks go wrong both ways.
+                at = milliseconds() + self.random.randint(-600_000, 600_000)
+                ack |= {"acked_at": rfc3339(at), "acked_at_milliseconds": at}
+        return ack
+
+    # What is acknowledged
+
+    def acknowledge(self, acks, meanwhile):
+        """Has the processes acknowledge all these while something else happens, and tells the model what was answered ok."""
+        self.random.shuffle(acks)
+        self.possible = {id(ack): {self.model.answer(ack)} for ack in acks}
+        self.under_way = collections.defaultdict(list)
+        for ack in acks:
+            self.under_way[ack["cid"]].append(ack)
+        busy = [process for processes in self.processes.values() for process in processes]
+        for process in busy:
+            # Of tickets of a device's request, or of bytes of a body.
+            most = 20 if process.way == "devices" else 30_000
+            cuts = [self.random.choice([1, most, self.random.randint(1, most)]) for _ in range(40)]
+            process.begin([ack for ack in acks if ack["process"] is process], self.specification["server"], cuts)
+        meanwhile(acks)
+        for process in busy:
+            for ack, answer in process.end():
+                if answer not in self.possible[id(ack)]:
+                    raise Fault(f"{process.way}: {ack} was answered {answer}, not {self.possible[id(ack)]}")
+                self.tally["acks " + answer] += 1
+                self.counted["ticket" if ack["by"] == "ticket" else "worker", answer == "ok"] += 1
+                if answer == "ok":
+                    self.model.acknowledge(ack)
+
+    def change(self, act, cid, *arguments):
+        """The model becomes as the services are; an ack of that channel that is under way is answered as before or as after."""
+        act(cid, *arguments)
+        for ack in self.under_way[cid]:
+            self.possible[id(ack)].add(self.model.answer(ack))
+
+    # What happens meanwhile
+
+    def disturb(self, hour, acks):
+        """Members come back and leave, messages are deleted, a channel is deleted and made anew: of those whose acks are under way."""
+        for _ in range(min(4, len(self.left))):
+            cid, user = self.left.pop(self.random.randrange(len(self.left)))
+            self.backend.ask("POST", f"/v1/channels/{cid}/members", {"add": [user]})
+            self.change(self.model.join, cid, user)
+            self.tally["came back"] += 1
+        current = [ack for ack in acks if ack["row"] is self.model.row(ack["cid"], ack["user_id"])]
+        members = sorted({(ack["cid"], ack["user_id"]) for ack in current})
+        for cid, user in self.random.sample(members, min(len(members), 12)):
+            self.backend.ask("POST", f"/v1/channels/{cid}/members", {"remove": [user]})
+            self.change(self.model.leave, cid, user)
+            self.left.append((cid, user))
+            self.tally["left"] += 1
+        messages = sorted({(ack["cid"], ack["message_id"]) for ack in current})
+        for cid, message in self.random.sample(messages, min(len(messages), 15)):
+            self.backend.ask("DELETE", f"/v1/channels/{cid}/messages/{message}")
+            self.change(lambda cid: self.model.rooms[cid].deleted.add(message), cid)
+            self.tally["messages deleted"] += 1
+        if hour == HOURS // 2:
+            self.make_anew(collections.Counter(ack["cid"] for ack in current).most_common(1)[0][0])
+        self.use_apps()
+
+    def make_anew(self, cid):
+        members = sorted(self.model.rooms[cid].rows)
+        self.backend.ask("DELETE", f"/v1/channels/{cid}")
+        self.change(self.model.remove, cid)
+        members = self.random.sample(members, (len(members) + 1) // 2)
+        self.backend.ask(*self.opening(cid, members))
+        self.change(self.model.create, cid, members)
+        self.left = [(other, user) for other, user in self.left if other != cid]
+        self.tally["channels made anew"] += 1
+
+    # In the end
+
+    def look(self):
+        """What the API shows of every channel, and the lists of one message of each."""
+        channels = []
+        for cid, room in sorted(self.model.rooms.items()):
+            there = [message for message, _ in room.messages if message not in room.deleted]
+            channels.append((cid, [message for message, _ in room.messages], self.random.sample(there, min(len(there), 1))))
+        return self.backend.look_all(channels)
+
+    def times(self, found):
+        """Nothing was delivered later than now, whatever a worker's clock said."""
+        now = rfc3339(milliseconds())
+        for cid, view in found.items():
+            for user, row in view["rows"].items():
+                if row.get("last_delivered_at", "") > now:
+                    yield f"{user}'s row in {cid} is of {row['last_delivered_at']}"
+
+    def forget_an_ack(self):
+        """The model has never heard of the acks of one message; says of which row that was."""
+        rows = [(cid, user) for cid, room in sorted(self.model.rooms.items()) for user, row in sorted(room.rows.items()) if row.is_decided_by_acks()]
+        cid, user = self.random.choice(rows)
+        row = self.model.row(cid, user)
+        row.acks = [seq for seq in row.acks if seq != row.shown]
+        return f"{user}'s row in {cid}"
+
+
+def main():
+    with open(sys.argv[1]) as file:
+        specification = json.load(file)
+    day = Day(specification)
+    day.live()
+    found = day.look()
+    wrong = differences(day.model, found) + list(day.times(found))
+    for user, badge in day.backend.badges(day.users).items():
+        if badge != day.model.badge(user):
+            wrong.append(f"the badge of {user} is {badge}, not {day.model.badge(user)}")
+    if (counted := day.backend.counted()) != day.counted:
+        wrong.append(f"the gateways have counted {dict(counted)}, not {dict(day.counted)}")
+    print("tally " + json.dumps(dict(sorted(day.tally.items()))))
+    for text in wrong[:30]:
+        print("fault: " + text)
+    if wrong:
+        raise Fault(f"{len(wrong)} differences")
+    if specification["way"] == "control":
+        row = day.forget_an_ack()
+        wrong = differences(day.model, found)
+        if not any(text.startswith(row + " is ") for text in wrong):
+            raise Fault(f"{row} is not missed: {wrong[:30]}")
+        return print(f"ok an ack is missed where the model forgets it: {wrong[0]}")
+    print(f"ok {len(found)} channels, {len(day.users)} users: {day.tally['acks ok']} acks of {day.tally['tickets']} pushes, all as they say")
+
+
+main()

@@ -1,0 +1,70 @@
+import Foundation
+import LocalStack
+import Testing
+
+extension RealProcesses {
+  /// Frames over HTTP/2 and signed webhooks, by foreign clients against the real pair.
+  @Suite struct FramesAndHooks {
+    @Test func framesByNghttpAndPythonsH2() async throws {
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          Pair.python,
+          [Pair.client("push_frames.py"), "\(pair.h2cPort)", pair.serverToken, pair.directory]
+        )
+        #expect(output.status == 0 && output.out.hasPrefix("ok"), "\(output)")
+      }
+    }
+
+    @Test(
+      .enabled(
+        if: PythonTools.areInstalled,
+        "standardwebhooks is not installed: `make test-deps` gets it from PyPI"
+      )
+    )
+    func webhooksSignedByTheStandardsOwnPackage() async throws {
+      let secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+      let other = "whsec_ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8="
+      let hooks = NSTemporaryDirectory() + "tidemark-hooks-\(UUID().uuidString)"
+      // The one that signs is the older of two.
+      try "hooks: {relay: {secrets: [\(other.replacing("IC", with: "IB")), \(secret)]}}"
+        .write(toFile: hooks, atomically: true, encoding: .utf8)
+      defer { try? FileManager.default.removeItem(atPath: hooks) }
+      try await Pair.with(gatewayFlags: ["--hooks-file", hooks]) { pair in
+        let path = "/v1/channels/messaging:hooks"
+        try await pair.expect(
+          201,
+          "PUT",
+          path,
+          token: pair.serverToken,
+          json: #"{"members":["alice","bob"]}"#
+        )
+        try await pair.expect(
+          201,
+          "POST",
+          path + "/messages",
+          token: pair.serverToken,
+          json: #"{"id":"m1","user_id":"alice"}"#
+        )
+        let issued = try await pair.curl(
+          "POST",
+          "/v1/push/tickets",
+          token: pair.serverToken,
+          json: #"{"tickets":[{"cid":"messaging:hooks","message_id":"m1","user_id":"bob"}]}"#
+        )
+        let answer = try JSONSerialization.jsonObject(with: Data(issued.body.utf8)) as? [String: [String]]
+        let ticket = try #require(answer?["tickets"]?.first)
+        let output = try await Command.run(
+          PythonTools.directory + "/python",
+          [Pair.client("push_hooks.py"), pair.h2cURL, secret, other, ticket]
+        )
+        #expect(output.status == 0 && output.out.hasPrefix("ok"), "\(output)")
+        let status = try await pair.curl(
+          "GET",
+          path + "/messages/m1/status",
+          token: pair.serverToken
+        )
+        #expect(status.body.contains(#""status":"delivered""#), "\(status)")
+      }
+    }
+  }
+}

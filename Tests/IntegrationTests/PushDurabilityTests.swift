@@ -1,0 +1,51 @@
+import Foundation
+import LocalStack
+import Testing
+
+extension RealProcesses {
+  /// Acknowledged pushes are durable.
+  @Suite struct PushDurability {
+    /// Acknowledgements flow through one stream, by ticket and by name, while the store is killed and started again five times; the stream stays, every acknowledgement is
+    /// answered, and what a foreign client was answered ok is there.
+    @Test(arguments: ["ndjson", "frames"])
+    func whatWasAnsweredIsThereAfterKills(form: String) async throws {
+      try await Pair.with { pair in
+        let channels = (0..<5).map { "messaging:push-\($0)" }
+        let path = try await pair.prepareLoad(channels: channels, messages: 4_000, users: 4)
+        let client = try Companion(
+          Pair.python,
+          [Pair.client("push_stream.py"), "\(pair.h2cPort)", path, form]
+        )
+        defer { client.end() }
+        var last = 0
+        for _ in 1...5 {
+          last = try await Self.count(client, above: last)
+          try await Task.sleep(for: .milliseconds(.random(in: 0...200)))
+          await pair.stack.killStore()
+          try await pair.stack.startStore()
+          try await pair.stack.waitUntilGatewaysAreReady()
+        }
+        last = try await Self.count(client, above: last)
+        client.send("finish")
+        let tally = await client.nextLine() ?? "the client ended"
+        let verdict = await client.nextLine() ?? "the client ended"
+        #expect(verdict.hasPrefix("ok "), "\(tally), \(verdict)")
+        #expect(Int(verdict.dropFirst(3)) ?? 0 >= last)
+        print("push acknowledgements, \(form), over 5 kills: \(tally)")
+      }
+    }
+
+    /// Waits until some hundreds more were answered ok than so many.
+    private static func count(_ client: Companion, above last: Int) async throws -> Int {
+      for _ in 0..<300 {
+        client.send("count")
+        guard let line = await client.nextLine(), let count = Int(line) else {
+          throw Unexpected("the client ended")
+        }
+        if count > last + 500 { return count }
+        try await Task.sleep(for: .milliseconds(100))
+      }
+      throw Unexpected("in 30 s no 500 acknowledgements were answered ok, after \(last)")
+    }
+  }
+}

@@ -1,0 +1,117 @@
+import Foundation
+import LocalStack
+import Operations
+import Testing
+
+extension RealProcesses {
+  /// Tickets and acknowledgements over the real pair, by foreign clients (`Clients/push_acks.py`, curl).
+  @Suite struct Pushes {
+    /// Forged, cut, expired, foreign; for what is gone, or was made anew; under the second secret.
+    @Test func tickets() async throws {
+      try await Self.play("tickets") { pair, driver in
+        var last = ""
+        for await line in driver.lines {
+          last = line
+          guard line == "rotate" else { continue }
+          let old = try String(contentsOfFile: pair.stack.files.ticketSecret, encoding: .utf8)
+          await pair.stack.stopGateway(0)
+          // The other gateway has read it when it started, and knows of no change.
+          try pair.stack.files.write(
+            "another-secret-of-tickets-long-enough\n" + old,
+            to: pair.stack.files.ticketSecret
+          )
+          try await pair.stack.startGateway(0)
+          driver.send("done")
+        }
+        return last
+      }
+    }
+
+    @Test func lines() async throws {
+      try await Self.play("lines") { _, driver in await driver.lines.reduce("") { $1 } }
+    }
+
+    @Test func whoTakesNoAnswersCostsNoMoreThanTheBound() async throws {
+      try await Self.play("silent") { pair, driver in
+        let memory = MemoryWatch(try await pair.gatewayProcess)
+        await memory.start()
+        let last = await driver.lines.reduce("") { $1 }
+        let grownBytes = await memory.stop()
+        #expect(grownBytes < 128 << 20, "the gateway grew by \(grownBytes >> 20) MiB")
+        return last
+      }
+    }
+
+    /// curl uploads lines as they are written into it, and prints answers as they come.
+    @Test func curlSendsLines() async throws {
+      try await Pair.with { pair in
+        let path = "/v1/channels/messaging:curl"
+        try await pair.expect(
+          201,
+          "PUT",
+          path,
+          token: pair.serverToken,
+          json: #"{"members":["alice","bob"]}"#
+        )
+        try await pair.expect(
+          201,
+          "POST",
+          path + "/messages",
+          token: pair.serverToken,
+          json: #"{"id":"m1","user_id":"alice"}"#
+        )
+        let line = #"{"cid":"messaging:curl","message_id":"m1","user_id":"bob"}"# + "\n"
+        let file = pair.directory + "/lines"
+        let count = 5_000
+        try (String(repeating: line, count: count) + "{").write(
+          toFile: file,
+          atomically: false,
+          encoding: .utf8
+        )
+        let answer = try await pair.curl(
+          "POST",
+          "/v1/push/acks",
+          token: pair.serverToken,
+          arguments: ["-H", "content-type: application/x-ndjson", "-T", file]
+        )
+        #expect(answer.status == 200)
+        let results = answer.body.split(separator: "\n")
+        let good = #"{"ok":true,"cid":"messaging:curl","message_id":"m1","user_id":"bob"}"#
+        #expect(results.count == count + 1 && results.dropLast().allSatisfy { $0 == good })
+        #expect(results.last == #"{"ok":false,"code":"invalid_json"}"#)
+        // Refused before a line was read: curl shows the answer.
+        let refused = try await pair.curl(
+          "POST",
+          "/v1/push/acks",
+          arguments: ["-H", "content-type: application/x-ndjson", "-T", file]
+        )
+        #expect(refused.status == 403 && refused.body.contains("server_token_required"), "\(refused)")
+      }
+    }
+
+    /// Plays a case of the script.
+    ///
+    /// - Parameter body: hears the script to its end, and returns its last line.
+    private static func play(_ name: String, _ body: (Pair, Driver) async throws -> String) async throws {
+      try await Pair.with { pair in
+        let specification: [String: Any] = [
+          "port": pair.h2cPort, "admin": pair.stack.plan.gateways[1].admin.port, "url": pair.tlsURL,
+          "certificate": pair.certificate, "server": pair.serverToken,
+          "secret": pair.stack.files.ticketSecret,
+        ]
+        let path = pair.directory + "/push.json"
+        try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
+        let driver = try Driver(
+          Pair.python,
+          [Pair.client("push_acks.py"), name, path],
+          log: pair.directory + "/push.log"
+        )
+        defer { driver.end() }
+        let last = try await body(pair, driver)
+        #expect(last.hasPrefix("ok "), "\(name): \(last) \(driver.errors)")
+        print(name, last)
+        for gateway in await pair.stack.gatewayProcesses { #expect(gateway.isRunning) }
+      }
+    }
+  }
+}
