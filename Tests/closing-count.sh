@@ -11,5 +11,9 @@ if ! grep -qE '^✔ Test run with [0-9]+ tests?.* passed after' "$log" && [ "$fa
   echo "the test run did not come to its end; its last lines:"
   tail -n 20 "$log"
 fi
+if [ "$failed" != 0 ]; then
+  # What failed stands above among a thousand lines, or where a log was cut off: once more at its end, with what was expected.
+  awk '/^✘ Test run with /{shown = 0; next} /^✘ /{shown = 1; print; next} /^↳|^  /{if (shown) print; next} {shown = 0}' "$log" | head -n 60 | cut -c 1-400
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
