@@ -109,7 +109,7 @@ import Testing
   @Test func whoMaySendLines() async throws {
     try await TestGateway.run { gateway in
       let table: [(String, String?, String)] = [
-        ("/v1/push/acks", nil, "403 server_token_required"),
+        ("/v1/push/acks", nil, "401 token_missing"),
         ("/v1/push/acks", TestTokens.user("bob"), "403 server_token_required"),
         ("/v1/push/acks", "nonsense", "401 token_malformed"),
         ("/v1/push/tickets", TestTokens.server, "415 content_type_not_supported"),

@@ -282,9 +282,11 @@ import Testing
           "\(body)"
         )
       }
-      for token in [nil, TestTokens.user("bob")] {
+      for (token, verdict) in [
+        (nil, "401 token_missing"), (TestTokens.user("bob"), "403 server_token_required"),
+      ] {
         let answer = try await gateway.client.post("/v1/push/acks", #"{"acks":[]}"#, token: token)
-        #expect(answer.verdict == "403 server_token_required")
+        #expect(answer.verdict == verdict)
       }
       let wrong = try await gateway.client.post("/v1/push/acks", #"{"tickets":[]}"#, token: "nonsense")
       #expect(wrong.verdict == "401 token_malformed")

@@ -85,7 +85,7 @@ extension RealProcesses {
           "/v1/push/acks",
           arguments: ["-H", "content-type: application/x-ndjson", "-T", file]
         )
-        #expect(refused.status == 403 && refused.body.contains("server_token_required"), "\(refused)")
+        #expect(refused.status == 401 && refused.body.contains("token_missing"), "\(refused)")
       }
     }
 

@@ -118,7 +118,7 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     if match.route.streams(request.contentType) {
-      guard context.caller.isServer else { throw Problem(.serverTokenRequired) }
+      try requireServer(context)
       // A body that ended with the headers has no lines.
       if request.bodyStreams { return try open(AckStream(context, limits), contentType: .ndjson) }
       guard let connection = connections.connection(context.connection) else { return }
@@ -134,7 +134,7 @@ extension GatewayLoop {
     if hasTickets {
       guard tickets != nil else { throw Self.noTicketSecret }
     } else {
-      guard context.caller.isServer else { throw Problem(.serverTokenRequired) }
+      try requireServer(context)
     }
     let entries = try body.requiredArray(hasTickets ? "tickets" : "acks", countMax: limits.pushesPerRequest)
     let batch = beginAcks(.body(context, match.route), source: nil, countMax: max(1, entries.count))
@@ -154,6 +154,12 @@ extension GatewayLoop {
       }
     }
     endAcks(batch)
+  }
+
+  /// For what only servers may ask for on a route that is open to anyone: who has shown no token at all is told that one is missing.
+  private func requireServer(_ context: RequestContext) throws(Problem) {
+    guard !context.caller.isServer else { return }
+    throw Problem(context.caller.userID.isEmpty ? .tokenMissing : .serverTokenRequired)
   }
 }
 
