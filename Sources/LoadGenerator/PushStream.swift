@@ -87,6 +87,8 @@ private final class PushConnection: HTTP2ClientDelegate {
   private var began: UInt64 = 0
   private var cpuBefore: [Double?] = []
   private var problem: [UInt8] = []
+  /// It is answered by a problem: no more of the body is wanted.
+  private var isRefused = false
   private var isOver = false
   /// At the last look.
   private var countSeen = -1
@@ -121,6 +123,10 @@ private final class PushConnection: HTTP2ClientDelegate {
 
   private func fill(_ connection: HTTP2ClientConnection<PushConnection>) {
     guard let handle, !isOver else { return }
+    if isRefused {
+      connection.finish(handle)
+      return
+    }
     while let queued = connection.queuedBytes(handle), queued < Self.queuedByteCountMin {
       guard let piece = bodies.next() else {
         connection.finish(handle)
@@ -186,6 +192,7 @@ private final class PushConnection: HTTP2ClientDelegate {
   private func take(_ response: borrowing HTTP2ClientResponse) {
     guard !isOver else { return }
     guard response.status == 200 else {
+      isRefused = true
       response.body.withUnsafeBytes { bytes in
         problem += bytes.prefix(max(0, Self.problemByteCountMax - problem.count))
       }

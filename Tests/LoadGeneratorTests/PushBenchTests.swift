@@ -319,7 +319,8 @@ private final class PushServer: HTTP2ServerDelegate {
     (.problem, "POST /v1/push/acks was answered 503: no store"),
   ])
   private func whatIsNotAsItHasToBeIsSaid(_ fault: PushServer.Fault, _ says: String) async throws {
-    #expect(try await run(fault).error == says)
+    let error = try await run(fault).error
+    #expect(error == says)
   }
 
   @Test func aStreamThatIsResetIsSaid() async throws {
