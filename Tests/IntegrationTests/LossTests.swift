@@ -9,7 +9,7 @@ extension RealProcesses {
   /// `TIDEMARK_LOSS_SECONDS` is how long they go on; `make loss-test` has them do so for five minutes.
   @Suite struct Losses {
     static let seconds =
-      ProcessInfo.processInfo.environment["TIDEMARK_LOSS_SECONDS"].flatMap { Int($0) } ?? 60
+      ProcessInfo.processInfo.environment["TIDEMARK_LOSS_SECONDS"].flatMap { Int($0) } ?? 40
 
     @Test func picturesOfEventsAreWhatQueriesAnswer() async throws {
       try await Self.run("disturbed", seconds: Self.seconds) { tally in
