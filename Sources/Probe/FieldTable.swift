@@ -180,7 +180,11 @@ package enum FrameTable {
       "acknowledge_push",
       [cid, counter, user, message, FieldSpec("acked", .varint()), FieldSpec("flags", .varint())]
     ),
-    FrameSpec(0x41, "redeem_ticket", [counter] + place + [FieldSpec("acked", .varint())]),
+    FrameSpec(
+      0x41,
+      "redeem_ticket",
+      [counter] + place + [FieldSpec("acked", .varint()), FieldSpec("flags", .varint())]
+    ),
     FrameSpec(
       0x42,
       "note_webhook",

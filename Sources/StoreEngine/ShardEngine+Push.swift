@@ -24,10 +24,7 @@ extension ShardEngine {
     let flags = try reader.varint()
     try reader.end()
     let command = takeUp(counter, lane)
-    guard flags <= 1 else {
-      noteRefused(command)
-      return refuse(header, .invalidField, "flags: 0, or 1 (with names)", lane)
-    }
+    guard flags <= 1 else { return refuseFlags(header, lane, command) }
     guard !isRevoked(user) else { return refuse(header, .tokenRevoked, slot, lane, command) }
     guard command.isCovered || !isBeingErased(user, in: slot) else {
       return refuseErasing(header, command, lane)
@@ -37,6 +34,11 @@ extension ShardEngine {
       return refuse(header, error, slot, lane, command)
     }
     deliver(header, target, acked: acked, withNames: flags == 1, lane, command)
+  }
+
+  private func refuseFlags(_ header: FrameHeader, _ lane: ReplyLane, _ command: CommandPlace) {
+    noteRefused(command)
+    refuse(header, .invalidField, "flags: 0, or 1 (with names)", lane)
   }
 
   /// Marks a message delivered, and answers with its *delivery*. A command that is sent again moves nothing: where it would, it is `outcome_unknown`.
@@ -83,6 +85,8 @@ extension ShardEngine {
     var counter: UInt64
     var place: TicketPlace
     var acked: Timestamp
+    /// 1: the answer names the channel, the user and the message.
+    var flags: UInt64
   }
 
   /// What is known of the name of a ticket's channel, which is not in memory.
@@ -100,8 +104,9 @@ extension ShardEngine {
     let counter = try Self.counter(&reader)
     let place = try reader.ticketPlace()
     let acked = try reader.time()
+    let flags = try reader.varint()
     try reader.end()
-    return Ticket(counter: counter, place: place, acked: acked)
+    return Ticket(counter: counter, place: place, acked: acked, flags: flags)
   }
 
   /// A ticket names its channel by number. Where that is not in memory its name is found first, in the log's tail or on storage, and then it is waited for by name as
@@ -136,6 +141,7 @@ extension ShardEngine {
 
   private func redeem(_ header: FrameHeader, _ ticket: Ticket, _ slot: ChannelSlot, _ lane: ReplyLane) {
     let command = takeUp(ticket.counter, lane)
+    guard ticket.flags <= 1 else { return refuseFlags(header, lane, command) }
     guard !state[slot].isEnding else { return refuse(header, .channelNotFound, slot, lane, command) }
     clock.touch(slot)
     state.refresh(slot)
@@ -148,7 +154,7 @@ extension ShardEngine {
     }
     guard !isRevoked else { return refuse(header, .tokenRevoked, slot, lane, command) }
     guard command.isCovered || !isErasing else { return refuseErasing(header, command, lane) }
-    deliver(header, target, acked: ticket.acked, withNames: true, lane, command)
+    deliver(header, target, acked: ticket.acked, withNames: ticket.flags == 1, lane, command)
   }
 
   /// The head page of a ticket's channel was read, or could not be. What waits for it goes on by its name.

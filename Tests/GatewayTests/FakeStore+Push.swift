@@ -67,6 +67,7 @@ extension FakeModel {
     let sequence = Int(try reader.varint32())
     let check = try reader.raw(8).unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self).bigEndian
     let acked = try reader.time()
+    let wantsNames = try reader.varint() == 1
     try reader.end()
     guard let cid = channelNumbers.first(where: { $0.value == number })?.key, var channel = channels[cid]
     else {
@@ -76,7 +77,7 @@ extension FakeModel {
     guard sequence <= channel.messages.count,
       check == Self.check(cid, channel.members[row].user, channel.messages[sequence - 1])
     else { throw Refused(code: .ticketInvalid) }
-    deliver(cid, &channel, row: row, sequence, acked, wantsNames: true, fields: &fields)
+    deliver(cid, &channel, row: row, sequence, acked, wantsNames: wantsNames, fields: &fields)
     channels[cid] = channel
   }
 

@@ -162,6 +162,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.varint()
     _ = try reader.ticketPlace()
     _ = try reader.time()
+    _ = try reader.varint()
   case .noteWebhook:
     _ = try reader.string()
     _ = try reader.varint()

@@ -447,6 +447,20 @@ struct PushTests {
     #expect(try answers(world, gateway) == ["deleted 1", "message_deleted", "message_deleted"])
   }
 
+  @Test("names are in the answer to a ticket where they are asked for")
+  func nameless() throws {
+    let (world, gateway) = try world()
+    let ticket = try gateway.ticket("team:a", "bob", "m1", world)
+    gateway.redeem(ticket, flags: 2)
+    gateway.redeem(ticket, flags: 0)
+    gateway.redeem(ticket, flags: 1)
+    #expect(
+      try answers(world, gateway) == [
+        "invalid_field", "moved sent 1000 delivered 2000", "same sent 1000 delivered 2000 team:a bob m1",
+      ]
+    )
+  }
+
   @Test("a token that was revoked acknowledges nothing, by name or by ticket")
   func revoked() throws {
     let (world, gateway) = try world()
@@ -548,10 +562,17 @@ extension Gateway {
     }
   }
 
-  func redeem(_ ticket: TicketPlace, acked: Int64 = 0, counter: UInt64? = nil, issued: UInt32? = nil) {
+  func redeem(
+    _ ticket: TicketPlace,
+    acked: Int64 = 0,
+    flags: UInt64 = 1,
+    counter: UInt64? = nil,
+    issued: UInt32? = nil
+  ) {
     send(.redeemTicket, nil, counter: counter, issued: issued) { payload in
       payload.writeTicketPlace(ticket)
       payload.writeTime(Timestamp(milliseconds: acked))
+      payload.writeVarint(flags)
     }
   }
 

@@ -9,7 +9,7 @@ extension FrameStream {
 
   /// present_ticket: checked here, and redeemed where the ticket says.
   func takeTicket(_ header: FrameHeader, _ payload: RawSpan, _ loop: GatewayLoop) throws(WireError) {
-    guard header.flags.isDisjoint(with: [.issued, .thread]) else { throw .badFlags(header.flags.rawValue) }
+    guard header.flags.isDisjoint(with: .ofRequests) else { throw .badFlags(header.flags.rawValue) }
     var reader = FieldReader(payload)
     _ = try reader.varint()
     let text = try reader.string()
@@ -45,24 +45,26 @@ extension FrameStream {
     _ loop: GatewayLoop
   ) {
     let device = loop.counters.pushes.devices.number(ticket.device)
-    guard loop.store.shardCount > 0 else {
+    let store = loop.store!
+    guard store.shardCount > 0 else {
       return refuse(correlation, .unavailable, retryAfterMilliseconds: Self.retryAfterMilliseconds)
     }
-    guard Int(ticket.shard.rawValue) < loop.store.shardCount else {
+    guard Int(ticket.shard.rawValue) < store.shardCount else {
       return refuseTicket(correlation, isExpired: false, device, loop)
     }
     let answerBytes = FrameRule.deliveryBytesMax + (wantsNames ? FrameRule.namesBytesMax : 0)
     let token = loop.keep(
       self,
-      wantsNames ? .frameTicketNamed : .frameTicket,
+      .frameTicket,
       entry: correlation,
       answerBytes: answerBytes,
       device: device
     )
     let place = ticket.place
-    let isSent = loop.store.send(.redeemTicket, shard: ticket.shard, name: nil, token: token) { buffer in
+    let isSent = store.send(.redeemTicket, shard: ticket.shard, name: nil, token: token) { buffer in
       buffer.writeRaw(place)
       buffer.writeTime(acked)
+      buffer.writeVarint(wantsNames ? 1 : 0)
     }
     sent(isSent, token, correlation, answerBytes, loop)
   }
@@ -83,11 +85,8 @@ extension FrameStream {
         let labels = Self.labels(request.shape, request.device)
         loop.counters.pushes.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
       }
-      switch request.shape {
-      case .frameTicket: answer(.presentTicketReply, request.entry) { $0.writeNameless(delivery) }
-      case .frameTicketNamed: answer(.presentTicketReply, request.entry) { $0.writeRaw(payload) }
-      default: answer(kind, request.entry) { $0.writeRaw(payload) }
-      }
+      let asked = request.shape == .frameTicket ? FrameKind.presentTicketReply : kind
+      answer(asked, request.entry) { $0.writeRaw(payload) }
     } catch {
       loop.storeIsMistaken(error, kind)
       refuse(request.entry, .outcomeUnknown, retryAfterMilliseconds: Self.retryAfterMilliseconds)
@@ -103,18 +102,5 @@ extension FrameStream {
     labels.source = shape == .framePush ? .worker : .ticket
     labels.device = device
     return labels
-  }
-}
-
-extension ByteBuffer {
-  /// *delivery* of Proto/frames.md without names.
-  fileprivate mutating func writeNameless(_ delivery: borrowing DeliveryFields) {
-    let (hasMoved, sent, delivered) = (delivery.moved, delivery.sent, delivery.delivered)
-    writeFields(byteCountMax: FrameRule.deliveryBytesMax) { fields in
-      fields.byte(hasMoved ? 1 : 0)
-      fields.time(sent)
-      fields.time(delivered)
-      for _ in 0..<3 { fields.byte(0) }
-    }
   }
 }

@@ -157,7 +157,7 @@ extension GatewayLoop: StoreClientDelegate {
       .erasureBegun,
       .erasureAssigned, .erasureChecked, .erasureListed, .erasureErased, .erasureForgot, .erasurePurged,
       .unsettled, .assignment, .settlement, .eventUser, .eventList, .eventFrame, .eventUserEnd,
-      .eventFrameEnd, .frame, .framePush, .frameTicket, .frameTicketNamed, .streamedAck:
+      .eventFrameEnd, .frame, .framePush, .frameTicket, .streamedAck:
       return
     }
     counters.answered(request.route.rawValue, status: status)

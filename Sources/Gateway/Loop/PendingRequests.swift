@@ -66,9 +66,8 @@ enum ReplyShape: UInt8 {
   case frame
   /// acknowledge_push.
   case framePush
-  /// present_ticket; without names, with them.
+  /// present_ticket.
   case frameTicket
-  case frameTicketNamed
   /// `isServer`: it is an acknowledgement by name, else by ticket.
   case streamedAck
 

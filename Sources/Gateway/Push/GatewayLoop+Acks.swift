@@ -138,6 +138,7 @@ extension GatewayLoop {
       let isSent = store.send(.redeemTicket, shard: ticket.shard, name: nil, token: token) { buffer in
         buffer.writeRaw(place)
         buffer.writeTime(ackedAt)
+        buffer.writeVarint(wantsNames ? 1 : 0)
       }
       if !isSent { forget(token) }
       return isSent ? nil : .storeBusy
