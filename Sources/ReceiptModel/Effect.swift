@@ -502,7 +502,7 @@ package struct RowRecord: Hashable, Sendable {
 
 /// What is kept of one message; its body is the chat backend's.
 package struct MessageRecord: Hashable, Sendable {
-  package struct Flags: OptionSet, Hashable, Sendable {
+  package struct Flags: FlagSet {
     package let rawValue: UInt8
     package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// Registered as silent: never counted as unread (R14).
@@ -521,7 +521,8 @@ package struct MessageRecord: Hashable, Sendable {
     package static let known: UInt8 = 63
 
     /// Whether the message counts as unread for those who have not read it (R14).
-    package var isCountable: Bool { isDisjoint(with: [.silent, .deleted, .uncounted]) }
+    package var isCountable: Bool { isDisjoint(with: .uncountable) }
+    private static let uncountable = Flags(rawValue: 7)
   }
 
   package var id: String
@@ -573,6 +574,7 @@ package struct SessionRecord: Hashable, Sendable {
     self.lastWritten = lastWritten
   }
 
-  /// Whether the command with this counter was decided already.
+  /// Whether the command with this counter was decided already. Inlined, so that a record is looked at where it stands, and not copied, for every command.
+  @inline(__always)
   package func covers(_ counter: UInt64) -> Bool { counter <= highest && !waiting.contains(counter) }
 }

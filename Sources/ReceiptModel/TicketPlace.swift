@@ -27,19 +27,23 @@ package struct TicketPlace: Hashable, Sendable {
   /// XXH64 over cid, a zero byte, user, a zero byte and message.
   package static func check(cid: RawSpan, user: RawSpan, message: RawSpan) -> UInt64 {
     let count = cid.byteCount + user.byteCount + message.byteCount + 2
-    return withUnsafeTemporaryAllocation(of: UInt8.self, capacity: count) { bytes in
-      bytes.initialize(repeating: 0)
-      var offset = 0
-      func put(_ name: RawSpan) {
-        name.withUnsafeBytes { source in
-          for (place, byte) in source.enumerated() { bytes[offset + place] = byte }
-        }
-        offset += name.byteCount + 1
-      }
-      put(cid)
-      put(user)
-      put(message)
-      return StableHash.hash(UnsafeBufferPointer(bytes).span.bytes)
+    return withUnsafeTemporaryAllocation(byteCount: count, alignment: 1) { bytes in
+      let base = bytes.baseAddress!
+      let afterCID = cid.byteCount
+      let afterUser = afterCID + 1 + user.byteCount
+      copy(cid, to: base)
+      base.storeBytes(of: 0, toByteOffset: afterCID, as: UInt8.self)
+      copy(user, to: base + afterCID + 1)
+      base.storeBytes(of: 0, toByteOffset: afterUser, as: UInt8.self)
+      copy(message, to: base + afterUser + 1)
+      return StableHash.hash(UnsafeRawBufferPointer(bytes).bytes)
+    }
+  }
+
+  @inline(__always)
+  private static func copy(_ name: RawSpan, to place: UnsafeMutableRawPointer) {
+    name.withUnsafeBytes { source in
+      if let start = source.baseAddress { place.copyMemory(from: start, byteCount: source.count) }
     }
   }
 }

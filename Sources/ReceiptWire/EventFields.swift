@@ -185,7 +185,7 @@ package struct MemberEventFields: Hashable, Sendable {
 /// A member's row that has changed, as it is now: what it is to the member themselves, and to others.
 package struct RowEventFields: Hashable, Sendable {
   /// What has changed for the member's own devices.
-  package struct Own: OptionSet, Hashable, Sendable {
+  package struct Own: FlagSet {
     package let rawValue: UInt8
     package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// A mark-read moved the watermark or the marker (R2).
@@ -196,7 +196,7 @@ package struct RowEventFields: Hashable, Sendable {
   }
 
   /// What has changed for others, as far as they see it (R4, R7, R8).
-  package struct Shown: OptionSet, Hashable, Sendable {
+  package struct Shown: FlagSet {
     package let rawValue: UInt8
     package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// The read position that is shown rose.

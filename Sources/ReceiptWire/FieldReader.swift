@@ -45,6 +45,7 @@ package struct FieldReader: ~Escapable {
   /// Bytes not read yet.
   package var remaining: Int { bytes.byteCount - offset }
 
+  @inline(__always)
   @_lifetime(self: copy self)
   package mutating func byte() throws(WireError) -> UInt8 {
     guard offset < bytes.byteCount else { throw .truncated }
@@ -52,10 +53,16 @@ package struct FieldReader: ~Escapable {
     return bytes.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
   }
 
+  @inline(__always)
   @_lifetime(self: copy self)
   package mutating func varint() throws(WireError) -> UInt64 {
     let first = try byte()
-    if first < 0x80 { return UInt64(first) }
+    return first < 0x80 ? UInt64(first) : try varint(after: first)
+  }
+
+  /// One of more than a byte, of which the first is read.
+  @_lifetime(self: copy self)
+  package mutating func varint(after first: UInt8) throws(WireError) -> UInt64 {
     var value = UInt64(first & 0x7F)
     var shift: UInt64 = 7
     while true {
@@ -102,6 +109,7 @@ package struct FieldReader: ~Escapable {
   }
 
   /// A length-prefixed string, as the bytes that stand in the payload.
+  @inline(__always)
   @_lifetime(copy self)
   @_lifetime(self: copy self)
   package mutating func string() throws(WireError) -> RawSpan {
@@ -111,6 +119,7 @@ package struct FieldReader: ~Escapable {
   }
 
   /// `count` raw bytes.
+  @inline(__always)
   @_lifetime(copy self)
   @_lifetime(self: copy self)
   package mutating func raw(_ count: Int) throws(WireError) -> RawSpan {
@@ -155,6 +164,7 @@ package struct FieldReader: ~Escapable {
   }
 
   /// The payload has to end here.
+  @inline(__always)
   package func end() throws(WireError) {
     guard offset == bytes.byteCount else { throw .trailingBytes }
   }

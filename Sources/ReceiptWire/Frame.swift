@@ -116,7 +116,7 @@ package struct FrameHeader: Hashable, Sendable {
   /// What this build takes and sends at most, in the length field's count.
   package static let lengthLimitDefault: UInt32 = 1 << 20
 
-  package struct Flags: OptionSet, Hashable, Sendable {
+  package struct Flags: FlagSet {
     package let rawValue: UInt8
     package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// Sent before, on a connection that was lost.
@@ -127,7 +127,8 @@ package struct FrameHeader: Hashable, Sendable {
     /// Of requests only: behind the kind's fields stands the parent message of the thread that is meant, a string, not empty.
     package static let thread = Flags(rawValue: 4)
     static let known: UInt8 = 7
-    static let ofRequests: Flags = [.issued, .thread]
+    /// Those of requests only.
+    package static let ofRequests = Flags(rawValue: 6)
   }
 
   package var kind: FrameKind
@@ -135,7 +136,12 @@ package struct FrameHeader: Hashable, Sendable {
   package var shard: ShardID
   package var correlation: UInt32
 
-  package init(_ kind: FrameKind, flags: Flags = [], shard: ShardID = ShardID(0), correlation: UInt32 = 0) {
+  package init(
+    _ kind: FrameKind,
+    flags: Flags = Flags(),
+    shard: ShardID = ShardID(0),
+    correlation: UInt32 = 0
+  ) {
     self.kind = kind
     self.flags = flags
     self.shard = shard

@@ -144,8 +144,9 @@ struct RequestTable: ~Copyable {
     let generation = slots[Int(index)].generation
     let start = open.writerIndex
     let counter = kind.isCommand ? counterNext : 0
-    var flags: FrameHeader.Flags = issued == nil ? [] : .issued
-    if thread != nil { flags.insert(.thread) }
+    var flags = FrameHeader.Flags()
+    if issued != nil { flags = flags.union(.issued) }
+    if thread != nil { flags = flags.union(.thread) }
     open.beginRequest(
       FrameHeader(
         kind,

@@ -33,6 +33,7 @@ struct SessionTable {
     return position
   }
 
+  @inline(__always)
   func covers(_ counter: UInt64, at position: Int32) -> Bool { entries[Int(position)].record.covers(counter) }
 
   /// The command is decided now, and not refused.

@@ -476,7 +476,7 @@ extension ShardEngine {
   }
 
   func takeUp(_ counter: UInt64, _ lane: ReplyLane) -> CommandPlace {
-    effects.removeAll(keepingCapacity: true)
+    if !effects.isEmpty { effects.removeAll(keepingCapacity: true) }
     outgoing.before = state.outbox.last
     let session = sessionPosition(lane)
     return CommandPlace(

@@ -1,3 +1,4 @@
+internal import ReceiptModel
 internal import ReceiptWire
 
 /// What one event is written as. A mark may be several: what others see of it, and what the user's own devices are told.

@@ -44,8 +44,8 @@ package struct TicketKeys: Sendable {
       code.unsafeLoadUnaligned(fromByteOffset: 8, as: UInt64.self)
     )
     // Ids are public, and two secrets may share one.
-    for key in keys where key.id == id {
-      let isEqual = Self.code(key, of: bytes) { own in
+    for at in keys.indices where keys[at].id == id {
+      let isEqual = Self.code(keys[at], of: bytes) { own in
         (own.loadUnaligned(fromByteOffset: 0, as: UInt64.self) ^ high)
           | (own.loadUnaligned(fromByteOffset: 8, as: UInt64.self) ^ low) == 0
       }
