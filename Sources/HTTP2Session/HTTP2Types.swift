@@ -52,6 +52,21 @@ package struct HTTP2ContentType: Sendable {
   package static var bytes: Self { Self("application/octet-stream") }
   /// `application/vnd.tidemark.frames`.
   package static var frames: Self { Self("application/vnd.tidemark.frames") }
+
+  /// Whether a `content-type` header names this type, whatever its parameters: without regard to case (RFC 9110 section 8.3.1). The type itself has to be in
+  /// lower case, and to have none.
+  package func isNamed(by header: RawSpan) -> Bool {
+    let count = value.utf8CodeUnitCount
+    guard count > 0, header.byteCount >= count else { return false }
+    for at in 0..<count {
+      let byte = header.unsafeLoad(fromByteOffset: at, as: UInt8.self)
+      let lower = byte >= UInt8(ascii: "A") && byte <= UInt8(ascii: "Z") ? byte | 0x20 : byte
+      if lower != value.utf8Start[at] { return false }
+    }
+    guard header.byteCount > count else { return true }
+    let next = header.unsafeLoad(fromByteOffset: count, as: UInt8.self)
+    return next == UInt8(ascii: ";") || next == UInt8(ascii: " ") || next == UInt8(ascii: "\t")
+  }
 }
 
 /// One more header of an answer. The name is lower-case and static; the value is copied when the answer is

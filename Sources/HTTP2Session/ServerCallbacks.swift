@@ -202,14 +202,13 @@ extension ServerCore {
     if slot.pointee.flags.contains(.bodyStreams) { wait(slot) }
   }
 
-  /// Whether the application takes bodies of this type as they come. Parameters after the type do not matter.
+  /// Whether the application takes bodies of this type as they come.
   @inline(__always)
   fileprivate func streamsBody(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     if streamedContentTypes.isEmpty { return false }
-    let value = slot.pointee.bytes(slot.pointee.fields.contentType)
-    guard let base = value.baseAddress?.assumingMemoryBound(to: UInt8.self) else { return false }
-    let count = value.firstIndex(of: UInt8(ascii: ";")) ?? value.count
-    return streamedContentTypes.contains { isBytes(base, count, $0.value) }
+    let header = RawSpan(_unsafeBytes: slot.pointee.bytes(slot.pointee.fields.contentType))
+    for type in streamedContentTypes where type.isNamed(by: header) { return true }
+    return false
   }
 }
 

@@ -41,8 +41,8 @@ package struct TicketAnswer: Hashable, Sendable {
     "not_a_member": "the user has left the channel",
     "message_not_found": "the channel does not know the message",
     "message_deleted": "the message has been deleted",
-    "busy": "too much is under way; post it again",
-    "unavailable": "the store cannot be reached; post it again",
+    "store_busy": "too much is under way; post it again",
+    "store_unavailable": "the store cannot be reached; post it again",
     "outcome_unknown": "it may or may not have been taken; post it again",
   ]
 

@@ -33,7 +33,7 @@ struct TidemarkGateway: AsyncParsableCommand {
     String?
   @Option(help: ArgumentHelp("Where to serve /health, /ready and /metrics.", valueName: "host:port"))
   var admin: String?
-  @Flag(help: "Take the client's address from the PROXY protocol.") var proxyProtocol = false
+  @Flag(help: "Not built yet: the client's address from the PROXY protocol.") var proxyProtocol = false
   @Option(help: ArgumentHelp("An origin whose pages may call; several with commas.", valueName: "origin"))
   var corsOrigin: String?
   @Option(help: ArgumentHelp("Event loops; half the processors by default.", valueName: "n")) var loops:

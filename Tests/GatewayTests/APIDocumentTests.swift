@@ -240,5 +240,7 @@ import Yams
 
 extension Route {
   /// Whether it answers 501 where a gateway was started without `--ticket-secret-file`.
-  fileprivate var needsTicketSecret: Bool { self == .issueTickets || self == .acknowledgePushes }
+  fileprivate var needsTicketSecret: Bool {
+    self == .issueTickets || self == .acknowledgePushes || self == .receiveHook
+  }
 }

@@ -459,7 +459,7 @@ import Testing
         (#"by="worker",provider="none",device="none",result="refused""#, 1),
         (#"by="ticket",provider="none",device="ios",result="moved""#, 1),
         (#"by="ticket",provider="none",device="ios",result="known""#, 1),
-        (#"by="ticket",provider="none",device="none",result="refused""#, 1),
+        (#"by="ticket",provider="none",device="none",result="refused""#, 3),
       ] {
         #expect(metrics.contains("tidemark_gateway_push_acks_total{\(labels)} \(count)\n"), "\(labels)")
       }
@@ -620,6 +620,7 @@ import Testing
         (nil, frames, 401), (TestTokens.user("bob"), frames, 403),
         (TestTokens.server, "application/json", 415),
         (TestTokens.server, "application/x-ndjson", 415), (TestTokens.server, frames + ";v=1", 200),
+        (TestTokens.server, "Application/VND.tidemark.frames ; v=1", 200),
       ] as [(String?, String, Int)] {
         let stream = try await client.begin(contentType: type, token: token)
         try await client.finish(stream)

@@ -14,6 +14,16 @@ import Testing
 @Suite struct GatewayServerTests {
   private let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
 
+  /// Connections to a port of this machine that have a keepalive timer running at the server's end (proc(5), `/proc/net/tcp`: 02 in the column of timers).
+  private static func keptAlive(port: Int) throws -> Int {
+    let table = try String(contentsOfFile: "/proc/net/tcp", encoding: .utf8)
+    let local = "0100007F:" + String(format: "%04X", port)
+    return table.split(separator: "\n").count { line in
+      let columns = line.split(separator: " ")
+      return columns.count > 5 && columns[1] == local && columns[3] == "01" && columns[5].hasPrefix("02:")
+    }
+  }
+
   @Test func servesOnEveryLoopAndDrains() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 3)
     let loops = MultiThreadedEventLoopGroup(numberOfThreads: 2)
@@ -47,6 +57,8 @@ import Testing
         try await client.post("/v1/channels/a:b/read", nil, token: TestTokens.user("alice")).status == 200
       )
     }
+    // Once what they were sent is acknowledged.
+    while try Self.keptAlive(port: server.address.port) < 4 { try await Task.sleep(for: .milliseconds(5)) }
     let samples = try await metrics.collect(on: group.next()).get()
     var text = ByteBuffer()
     samples.write(into: &text)

@@ -169,7 +169,13 @@ import Testing
     let table: [(String, String)] = [
       ("", "has to be `hooks:`"), ("hooks: []", "has to be `hooks:`"), ("hooks: {}", "has to be `hooks:`"),
       ("hooks: {a: {}}\nother: 1", "has to be `hooks:`"), ("hooks: {", "neither YAML nor JSON"),
-      ("hooks: {a: {}, a: {}}", "neither YAML nor JSON"),
+      ("hooks: {a: {}, a: {}}", "neither YAML nor JSON: line 1: a key stands there twice: a"),
+      (
+        "hooks:\n  a:\n\t secrets: [\(Self.secret)]",
+        "neither YAML nor JSON: line 3, column 1: found character"
+      ),
+      ("hooks:\n  a:\n    secrets: [\(Self.secret)]]", "neither YAML nor JSON: line 3, column "),
+      ("hooks: {a: {\(good)\u{7}}}", "neither YAML nor JSON: character "),
       ("hooks: {relay: }", "hook \"relay\" has no settings; give at least `secrets`"),
       ("hooks: {a/b: {\(good)}}", "hook \"a/b\": the name has to be 1 to 64"),
       (hook("provider: x"), "hook \"relay\", \"secrets\": is missing"),
@@ -190,6 +196,7 @@ import Testing
     ]
     for (text, part) in table {
       let error = #expect(throws: SettingsError.self) { _ = try load(text) }
+      #expect(error?.description.contains("\(Self.secret)") == false, "\(text): \(error?.description ?? "")")
       #expect(error?.description.contains(part) == true, "\(text): \(error?.description ?? "")")
     }
   }
@@ -358,6 +365,18 @@ import Testing
       try await gateway.store.set(.normal)
       #expect(try await Self.post(gateway, Self.delivery("m2"), id: "a").status == 200)
       #expect(try await Self.delivered(gateway) == 2)
+    }
+  }
+
+  /// Once there is a secret for tickets the same webhook counts.
+  @Test func isNotRememberedWhereThereAreNoTickets() async throws {
+    try await TestGateway.run(tickets: nil, hooks: Self.hooks) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
+      let body = #"{"type":"push.delivered","data":{"ticket":"AQvT"}}"#
+      for _ in 0..<2 {
+        #expect(try await Self.post(gateway, body, id: "a").verdict == "501 not_implemented")
+      }
+      #expect(try await Self.post(gateway, Self.delivery("m2"), id: "a").status == 200)
     }
   }
 

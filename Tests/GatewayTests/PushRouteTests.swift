@@ -386,6 +386,59 @@ import Testing
     }
   }
 
+  @Test func whatTheStoreCouldNotIsCountedApart() async throws {
+    try await TestGateway.run(deadline: .milliseconds(200)) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
+      let ticket = try await Self.ticket(gateway, "m1", "bob")
+      try await gateway.store.set(.silent)
+      let answer = try await gateway.client.post("/v1/push/acks", "{\"tickets\":[\"\(ticket)\"]}", token: nil)
+      #expect(answer.body == #"{"results":[{"ok":false,"code":"outcome_unknown"}]}"#)
+      let text = try await gateway.metrics()
+      #expect(text.contains(#"push_acks_total{by="ticket",provider="none",device="none",result="failed"} 1"#))
+      #expect(!text.contains(#"device="none",result="refused""#))
+    }
+  }
+
+  /// Somebody who sends the ticket that they have without end leaves room for others.
+  @Test func devicesHaveAPartOfTheWindow() async throws {
+    var limits = GatewayLimits()
+    limits.deviceAcks = 3
+    try await TestGateway.run(limits: limits, deadline: .seconds(1)) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
+      let ticket = try await Self.ticket(gateway, "m1", "bob")
+      func body(_ count: Int) -> String {
+        "{\"tickets\":[\(Array(repeating: "\"\(ticket)\"", count: count).joined(separator: ","))]}"
+      }
+      let client = gateway.client
+      #expect(try await client.post("/v1/push/acks", body(3), token: nil).status == 200)
+      let tooMany = try await client.post("/v1/push/acks", body(4), token: nil)
+      #expect(tooMany.verdict == "503 store_busy" && tooMany.headers["retry-after"] != nil)
+      try await gateway.store.set(.silent)
+      async let waiting = client.post("/v1/push/acks", body(2), token: nil)
+      while try await gateway.eventLoop.submit({ gateway.loop.value.ackBatches.deviceEntries }).get() == 0 {
+        try await Task.sleep(for: .milliseconds(5))
+      }
+      #expect(try await client.post("/v1/push/acks", body(2), token: nil).verdict == "503 store_busy")
+      #expect(try await waiting.status == 200)
+      try await gateway.store.set(.normal)
+      // Servers are not held to it, and what has ended makes room.
+      let acks = Array(repeating: Self.entry("messaging:c", "m1", "bob", ""), count: 4).joined(separator: ",")
+      #expect(try await client.post("/v1/push/acks", "{\"acks\":[\(acks)]}").status == 200)
+      #expect(try await client.post("/v1/push/acks", body(3), token: nil).status == 200)
+    }
+  }
+
+  @Test func namesThatAreKnownHaveTheirPlaces() {
+    var names = LabelNames(["ios", "web"])
+    for index in 0..<40 {
+      let bytes = Array("phone-\(index)".utf8)
+      _ = names.number(bytes.span.bytes)
+    }
+    let (known, late) = (Array("web".utf8), Array("tablet".utf8))
+    let numbers = (names.number(known.span.bytes), names.number(late.span.bytes))
+    #expect(names.text(numbers.0) == "web" && numbers.1 == LabelNames.other)
+  }
+
   @Test func namesOfMetricsAreBounded() {
     var names = LabelNames()
     func number(_ text: String) -> UInt8 {

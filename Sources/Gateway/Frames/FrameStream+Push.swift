@@ -17,13 +17,19 @@ extension FrameStream {
     let flags = try reader.varint()
     try reader.end()
     guard (1...Self.ticketBytesMax).contains(text.byteCount) else {
+      count(.refused, .frameTicket, LabelNames.none, loop)
       return refuse(header.correlation, .invalidField, "ticket: 1 to \(Self.ticketBytesMax) bytes")
     }
     guard acked.milliseconds <= FrameRule.timeMax else {
+      count(.refused, .frameTicket, LabelNames.none, loop)
       return refuse(header.correlation, .invalidField, "\(FrameRule.ackedRange)")
     }
-    guard flags <= 1 else { return refuse(header.correlation, .invalidField, "\(FrameRule.namesRange)") }
+    guard flags <= 1 else {
+      count(.refused, .frameTicket, LabelNames.none, loop)
+      return refuse(header.correlation, .invalidField, "\(FrameRule.namesRange)")
+    }
     guard let tickets = loop.tickets else {
+      count(.failed, .frameTicket, LabelNames.none, loop)
       return refuse(
         header.correlation,
         .notImplemented,
@@ -47,6 +53,7 @@ extension FrameStream {
     let device = loop.counters.pushes.devices.number(ticket.device)
     let store = loop.store!
     guard store.shardCount > 0 else {
+      count(.failed, .frameTicket, device, loop)
       return refuse(correlation, .unavailable, retryAfterMilliseconds: Self.retryAfterMilliseconds)
     }
     guard Int(ticket.shard.rawValue) < store.shardCount else {
@@ -91,6 +98,11 @@ extension FrameStream {
       loop.storeIsMistaken(error, kind)
       refuse(request.entry, .outcomeUnknown, retryAfterMilliseconds: Self.retryAfterMilliseconds)
     }
+  }
+
+  /// Counts what came of a request, if it is an acknowledgement.
+  func count(_ outcome: PushCounters.Outcome, _ request: PendingRequest, _ loop: GatewayLoop) {
+    if request.shape != .frame { count(outcome, request.shape, request.device, loop) }
   }
 
   func count(_ outcome: PushCounters.Outcome, _ shape: ReplyShape, _ device: UInt8, _ loop: GatewayLoop) {

@@ -121,10 +121,13 @@ final class FrameStream: RequestStream {
     _ rule: FrameRule,
     _ loop: GatewayLoop
   ) {
-    if let invalid = request.invalid { return refuse(header.correlation, .invalidField, "\(invalid)") }
+    let isPush = header.kind == .acknowledgePush
+    if let invalid = request.invalid {
+      if isPush { count(.refused, .framePush, LabelNames.none, loop) }
+      return refuse(header.correlation, .invalidField, "\(invalid)")
+    }
     let fields = request.fields
     // Names in an answer are those of the request.
-    let isPush = header.kind == .acknowledgePush
     let answerBytes = rule.replyBytesMax + (isPush ? request.nameBytes : 0)
     let shape = isPush ? ReplyShape.framePush : .frame
     let token = loop.keep(self, shape, entry: header.correlation, answerBytes: answerBytes)
@@ -146,7 +149,7 @@ final class FrameStream: RequestStream {
     _ loop: GatewayLoop
   ) {
     guard isSent else {
-      loop.forget(streamed: token)
+      if let request = loop.forget(streamed: token) { count(.failed, request, loop) }
       return refuse(correlation, .busy, retryAfterMilliseconds: Self.retryAfterMilliseconds)
     }
     inFlight += 1
@@ -178,8 +181,8 @@ final class FrameStream: RequestStream {
 
   override func failed(_ request: PendingRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
     answered(request)
-    if request.shape != .frame { count(.refused, request.shape, request.device, loop) }
     let refusal = FrameRefusal(failure)
+    count(refusal.code.isOfTheService ? .failed : .refused, request, loop)
     refuse(
       request.entry,
       refusal.code,
@@ -256,6 +259,16 @@ struct FrameRefusal {
     case .busy, .unavailable, .outcomeUnknown:
       if retryAfterMilliseconds == 0 { retryAfterMilliseconds = FrameStream.retryAfterMilliseconds }
     default: break
+    }
+  }
+}
+
+extension ErrorCode {
+  /// As of a ``ProblemCode``.
+  fileprivate var isOfTheService: Bool {
+    switch self {
+    case .busy, .unavailable, .outcomeUnknown: true
+    default: false
     }
   }
 }

@@ -90,6 +90,7 @@ package final class GatewayLoop {
     self.resources = HTTP2ServerResources(limits: http2, streamedContentTypes: [.ndjson, .frames])
     self.origins = origins
     self.hooks = HookTable(hooks)
+    counters.pushes = PushCounters(hooks: hooks.map { String(decoding: $0.provider, as: UTF8.self) })
     self.tickets = tickets.map { TicketCodec(keys: $0) }
     if !origins.isEmpty { resources.commonHeaders = { origins.headers($0) } }
     events.hub = EventHub(limits: limits.events)

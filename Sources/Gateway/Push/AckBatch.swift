@@ -12,6 +12,8 @@ final class AckBatch {
 
   let source: AckSource?
   let caller: Caller
+  /// Its entries at most, where it is a device's, who is nobody; else 0.
+  let deviceEntries: Int
   var order: AckOrder
   /// In the order of the request; of a closure's only.
   var codes: [ProblemCode?] = []
@@ -24,6 +26,10 @@ final class AckBatch {
   init(_ caller: Caller, source: AckSource?, countMax: Int) {
     self.caller = caller
     self.source = source
+    switch caller {
+    case .body(let context, _): deviceEntries = context.caller.isServer ? 0 : countMax
+    case .closure: deviceEntries = 0
+    }
     order = AckOrder(limits: AckOrder.Limits(entries: countMax, bytes: .max))
   }
 
@@ -40,8 +46,11 @@ final class AckBatch {
 struct AckBatchTable {
   private(set) var batches: [AckBatch?] = []
   private var free: [UInt32] = []
+  /// Entries of devices' batches.
+  private(set) var deviceEntries = 0
 
   mutating func insert(_ batch: AckBatch) -> UInt32 {
+    deviceEntries += batch.deviceEntries
     if let place = free.popLast() {
       batches[Int(place)] = batch
       return place
@@ -51,6 +60,7 @@ struct AckBatchTable {
   }
 
   mutating func remove(_ place: UInt32) {
+    deviceEntries -= batches[Int(place)]?.deviceEntries ?? 0
     batches[Int(place)] = nil
     free.append(place)
   }

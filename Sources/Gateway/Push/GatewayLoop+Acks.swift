@@ -175,7 +175,7 @@ extension GatewayLoop {
 
   /// Takes a refusal as an entry's answer, and counts it.
   func refuse(_ entry: UInt32, _ code: ProblemCode, separator: UInt8, in order: inout AckOrder) {
-    counters.pushes.count(order.labels(entry), .refused)
+    counters.pushes.count(order.labels(entry), code.isOfTheService ? .failed : .refused)
     order.finish(entry) { PushJSON.write(code, separator: separator, into: &$0) }
   }
 

@@ -216,7 +216,7 @@ extension GatewayLoop {
   /// Notes the webhook, unless some of its deliveries are to be sent again.
   private func deliveriesAcknowledged(_ place: UInt32, _ job: HookJob, _ codes: [ProblemCode?]) {
     job.codes = codes
-    if let code = codes.lazy.compactMap({ $0 }).first(where: \.isOfTheStore) {
+    if let code = codes.lazy.compactMap({ $0 }).first(where: \.isOfTheService) {
       return end(place, job, Problem(code))
     }
     let until = Timestamp(milliseconds: job.until)
@@ -247,15 +247,5 @@ extension GatewayLoop {
     connections.markDirty(job.context.connection)
     answer(problem, Route.receiveHook.rawValue, job.context.stream, connection)
     endTurnSoon()
-  }
-}
-
-extension ProblemCode {
-  /// The same may go better with the store at hand: whoever sent it is to send it again.
-  fileprivate var isOfTheStore: Bool {
-    switch self {
-    case .storeUnavailable, .storeBusy, .outcomeUnknown, .internalError: true
-    default: false
-    }
   }
 }

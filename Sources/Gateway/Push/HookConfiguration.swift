@@ -32,8 +32,7 @@ package enum HookConfiguration {
       // JSON is YAML too.
       root = try Yams.load(yaml: text)
     } catch {
-      let reason = "\(error)".split(separator: "\n").joined(separator: " ")
-      throw SettingsError(key, "\(path): the file is neither YAML nor JSON: \(reason)")
+      throw SettingsError(key, "\(path): the file is neither YAML nor JSON: \(reason(error))")
     }
     guard let root = root as? [String: Any], Set(root.keys) == ["hooks"],
       let hooks = root["hooks"] as? [String: Any], !hooks.isEmpty
@@ -48,6 +47,20 @@ package enum HookConfiguration {
       read.append(try HookReader(path: path, name: name, hooks[name]).hook(warn))
     }
     return read
+  }
+
+  /// What is wrong and where, without the line itself: a secret may stand in it.
+  private static func reason(_ error: any Error) -> String {
+    switch error as? YamlError {
+    case .scanner(_, let problem, let mark, _), .parser(_, let problem, let mark, _),
+      .composer(_, let problem, let mark, _):
+      "line \(mark.line), column \(mark.column): \(problem)"
+    case .duplicatedKeysInMapping(let keys, let context):
+      "line \(context.mark.line): a key stands there twice: \(keys.sorted().joined(separator: ", "))"
+    case .reader(let problem, let offset, _, _):
+      offset.map { "character \($0 + 1): \(problem)" } ?? problem
+    default: "it cannot be read"
+    }
   }
 
   /// Reads one hook.

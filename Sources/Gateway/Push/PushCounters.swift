@@ -30,7 +30,13 @@ package struct LabelNames: Sendable {
 
   private var names: [[UInt8]] = []
 
-  package init() {}
+  /// - Parameter names: those that have their places from the start, so that no others can take them.
+  package init(_ names: [String] = []) {
+    for name in names {
+      let bytes = Array(name.utf8)
+      _ = number(bytes.span.bytes)
+    }
+  }
 
   /// The number of a name, which may be its first.
   package mutating func number(_ name: RawSpan) -> UInt8 {
@@ -62,7 +68,11 @@ package struct LabelNames: Sendable {
 struct PushCounters {
   /// What came of one.
   enum Outcome: Int, CaseIterable {
-    case moved, known, refused
+    case moved, known
+    /// Something is wrong with it.
+    case refused
+    /// Nothing is known to be wrong with it: the same may go better another time.
+    case failed
   }
 
   /// From a tenth of a second to a week: a push waits for its device.
@@ -70,12 +80,15 @@ struct PushCounters {
     0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 21_600, 86_400, 604_800,
   ]
 
-  var providers = LabelNames()
-  var devices = LabelNames()
+  var providers: LabelNames
+  var devices = LabelNames(["ios", "android", "web"])
   /// By source, provider, device and outcome; empty before the first.
   private var counts: [UInt64] = []
   /// By provider.
   private var deliveries: [Histogram?] = Array(repeating: nil, count: LabelNames.numberCount)
+
+  /// - Parameter hooks: what the gateway's hooks are counted as.
+  init(hooks: [String] = []) { providers = LabelNames(["apns", "fcm", "webpush", "huawei"] + hooks) }
 
   mutating func labels(_ source: AckSource, provider: RawSpan, device: RawSpan) -> AckLabels {
     var labels = AckLabels()
@@ -96,11 +109,12 @@ struct PushCounters {
     counts[(name + Int(labels.device)) * Outcome.allCases.count + outcome.rawValue] &+= 1
   }
 
-  /// Notes how long a message took that was delivered by this.
+  /// Notes how long a message took that was delivered by this; of one that is said to have arrived before it was sent nobody knows.
   mutating func delivered(_ labels: AckLabels, sent: Timestamp, delivered: Timestamp) {
+    guard delivered >= sent else { return }
     let provider = Int(labels.provider)
     if deliveries[provider] == nil { deliveries[provider] = Histogram(bounds: Self.deliveryBounds) }
-    deliveries[provider]?.record(Double(max(0, delivered.milliseconds - sent.milliseconds)) / 1_000)
+    deliveries[provider]?.record(Double(delivered.milliseconds - sent.milliseconds) / 1_000)
   }
 
   func add(to samples: inout MetricSamples) {
@@ -127,6 +141,16 @@ struct PushCounters {
         labels: ["provider": providers.text(UInt8(at))],
         histogram
       )
+    }
+  }
+}
+
+extension ProblemCode {
+  /// The same may go better with the store at hand, or once this gateway has a secret for tickets: whoever sent it is to send it again.
+  var isOfTheService: Bool {
+    switch self {
+    case .storeUnavailable, .storeBusy, .outcomeUnknown, .internalError, .notImplemented: true
+    default: false
     }
   }
 }

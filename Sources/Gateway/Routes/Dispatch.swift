@@ -68,18 +68,7 @@ extension GatewayLoop {
 
   /// Whether a body of this type is read as JSON: `application/json`, any parameters, or no type at all.
   static func isJSON(_ contentType: RawSpan) -> Bool {
-    if contentType.isEmpty { return true }
-    let wanted: StaticString = "application/json"
-    let count = wanted.utf8CodeUnitCount
-    guard contentType.byteCount >= count else { return false }
-    for at in 0..<count {
-      let byte = contentType.unsafeLoad(fromByteOffset: at, as: UInt8.self)
-      let lower = byte >= UInt8(ascii: "A") && byte <= UInt8(ascii: "Z") ? byte | 0x20 : byte
-      if lower != wanted.utf8Start[at] { return false }
-    }
-    guard contentType.byteCount > count else { return true }
-    let next = contentType.unsafeLoad(fromByteOffset: count, as: UInt8.self)
-    return next == UInt8(ascii: ";") || next == UInt8(ascii: " ") || next == UInt8(ascii: "\t")
+    contentType.isEmpty || HTTP2ContentType.json.isNamed(by: contentType)
   }
 
   /// The user that a request acts for: a user's own id, or the one that a server names.

@@ -137,6 +137,9 @@ extension GatewayLoop {
       try requireServer(context)
     }
     let entries = try body.requiredArray(hasTickets ? "tickets" : "acks", countMax: limits.pushesPerRequest)
+    guard context.caller.isServer || ackBatches.deviceEntries + entries.count <= limits.deviceAcks else {
+      throw Problem(.storeBusy, "too many tickets are under way")
+    }
     let batch = beginAcks(.body(context, match.route), source: nil, countMax: max(1, entries.count))
     var elements = entries.elements
     while let entry = elements.next() {

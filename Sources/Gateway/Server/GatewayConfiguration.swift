@@ -83,6 +83,8 @@ package struct GatewayConfiguration: Sendable {
         warn: warn
       )
       ticketKeys = TicketKeys(secrets: secrets.all)
+    } else if hooks.contains(where: { $0.mapping.ticket != nil }) {
+      warn("--hooks-file without --ticket-secret-file: deliveries by ticket are answered 501")
     }
   }
 

@@ -49,6 +49,9 @@ package struct GatewayLimits: Sendable {
   package var heartbeat = TimeAmount.seconds(15)
   /// Bytes that may wait in HTTP/2 for a client of events; what is beyond waits in the stream's own queue, where later events replace older ones.
   package var eventStreamBytes = 8 * 1_024
+  /// Tickets of devices under way on each event loop, a quarter of what its connection to the store takes at most: whoever has one ticket can send it without end, and others are to find
+  /// room. What is beyond is answered 503.
+  var deviceAcks = 8_192
   /// Streamed requests (`POST /v1/frames`, acknowledgements as NDJSON) on each event loop; one more is answered 503.
   package var requestStreams = 256
   /// Requests that the streamed ones of a loop may have at the store together: half of what its connection takes at most, so that others find room.

@@ -7,6 +7,12 @@ internal import StoreClient
 internal import Synchronization
 internal import TLSSession
 
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Musl)
+  internal import Musl
+#endif
+
 /// A running gateway: a listener, and a ``GatewayLoop`` on each event loop.
 package final class GatewayServer: Service {
   private let listener: any Channel
@@ -145,6 +151,11 @@ package final class GatewayServer: Service {
         .serverChannelOption(.backlog, value: 1_024)
         .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
         .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
+        // A peer that is gone without a word, while its streams have nothing to say, is noticed within two minutes.
+        .childChannelOption(.socketOption(.so_keepalive), value: 1)
+        .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPIDLE)), value: 60)
+        .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPINTVL)), value: 15)
+        .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPCNT)), value: 4)
         // Kept by each connection: what is busy grows within a few reads, and what only waits for events takes 2 KiB.
         .childChannelOption(
           .recvAllocator,

@@ -143,8 +143,11 @@ extension GatewayLoop {
   }
 
   /// The store client did not take the request after all.
-  func forget(streamed token: UInt64) {
-    if pending.remove(token) != nil { requestStreams.inFlight -= 1 }
+  @discardableResult
+  func forget(streamed token: UInt64) -> PendingRequest? {
+    guard let request = pending.remove(token) else { return nil }
+    requestStreams.inFlight -= 1
+    return request
   }
 
   func streamReplied(_ request: PendingRequest, _ kind: FrameKind, _ payload: RawSpan) {
@@ -248,10 +251,6 @@ extension Route {
     }
   }
 
-  /// Whether it reads bodies of this type as they come. Parameters after the type do not matter.
-  func streams(_ contentType: RawSpan) -> Bool {
-    guard let streamedType else { return false }
-    let end = contentType.firstOffset(of: UInt8(ascii: ";"), from: 0) ?? contentType.byteCount
-    return contentType.extracting(0..<end).equals(streamedType.value)
-  }
+  /// Whether it reads bodies of this type as they come.
+  func streams(_ contentType: RawSpan) -> Bool { streamedType?.isNamed(by: contentType) ?? false }
 }

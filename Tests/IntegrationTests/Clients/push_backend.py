@@ -89,7 +89,7 @@ class Backend:
             text = httpx.get(f"http://127.0.0.1:{admin}/metrics").text
             for labels, value in re.findall(r"^tidemark_gateway_push_acks_total\{(.*)\} (\d+)$", text, re.MULTILINE):
                 named = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-                counts[named["by"], named["result"] != "refused"] += int(value)
+                counts[named["by"], named["result"] in ("moved", "known")] += int(value)
         return counts
 
 
