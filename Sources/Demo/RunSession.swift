@@ -21,6 +21,8 @@ package struct RunSession: Sendable {
   package var store: Endpoint?
   package var tls: Endpoint?
   package var h2c: Endpoint?
+  /// Further flags of both gateways.
+  package var gatewayFlags: [String] = []
 
   package init(directory: String, logLevel: String = "info") {
     self.directory = directory
@@ -74,8 +76,14 @@ package struct RunSession: Sendable {
       store: store,
       storeAdmin: storeAdmin,
       gateways: [
-        .init(name: "tidemark-gateway-tls", listen: tls, admin: tlsAdmin, usesTLS: true),
-        .init(name: "tidemark-gateway-h2c", listen: h2c, admin: h2cAdmin, usesTLS: false),
+        .init(name: "tidemark-gateway-tls", listen: tls, admin: tlsAdmin, usesTLS: true, flags: gatewayFlags),
+        .init(
+          name: "tidemark-gateway-h2c",
+          listen: h2c,
+          admin: h2cAdmin,
+          usesTLS: false,
+          flags: gatewayFlags
+        ),
       ],
       logLevel: logLevel
     )

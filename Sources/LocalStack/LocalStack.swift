@@ -17,8 +17,9 @@ package struct StackPlan: Sendable {
     /// Further flags.
     package var flags: [String] = []
 
-    package init(name: String, listen: Endpoint, admin: Endpoint, usesTLS: Bool) {
+    package init(name: String, listen: Endpoint, admin: Endpoint, usesTLS: Bool, flags: [String] = []) {
       self.name = name
+      self.flags = flags
       self.listen = listen
       self.admin = admin
       self.usesTLS = usesTLS

@@ -22,6 +22,12 @@ struct RunCommand: AsyncParsableCommand {
   var tls: String?
   @Option(help: ArgumentHelp("The gateway with h2c. Default 127.0.0.1:8080.", valueName: "host:port"))
   var h2c: String?
+  @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON, for both gateways.", valueName: "file"))
+  var hooksFile: String?
+  @Option(
+    help: ArgumentHelp("An origin whose pages may call; several with commas.", valueName: "origin")
+  )
+  var corsOrigin: String?
   @Option(help: ArgumentHelp("Of all processes.", valueName: "level"))
   var logLevel = "info"
 
@@ -31,6 +37,8 @@ struct RunCommand: AsyncParsableCommand {
       session.store = try endpoint("store", store)
       session.tls = try endpoint("tls", tls)
       session.h2c = try endpoint("h2c", h2c)
+      if let hooksFile { session.gatewayFlags += ["--hooks-file", hooksFile] }
+      if let corsOrigin { session.gatewayFlags += ["--cors-origin", corsOrigin] }
       let executables = try Executables.besideThisOne()
       let configured = session
       do {
