@@ -502,9 +502,10 @@ package struct RowRecord: Hashable, Sendable {
 
 /// What is kept of one message; its body is the chat backend's.
 package struct MessageRecord: Hashable, Sendable {
+  @usableFromInline
   package struct Flags: FlagSet {
-    package let rawValue: UInt8
-    package init(rawValue: UInt8) { self.rawValue = rawValue }
+    @usableFromInline package let rawValue: UInt8
+    @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// Registered as silent: never counted as unread (R14).
     package static let silent = Flags(rawValue: 1)
     /// Deleted: not counted, has no status, still marks a position (R16).

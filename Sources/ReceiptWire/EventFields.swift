@@ -185,9 +185,10 @@ package struct MemberEventFields: Hashable, Sendable {
 /// A member's row that has changed, as it is now: what it is to the member themselves, and to others.
 package struct RowEventFields: Hashable, Sendable {
   /// What has changed for the member's own devices.
+  @usableFromInline
   package struct Own: FlagSet {
-    package let rawValue: UInt8
-    package init(rawValue: UInt8) { self.rawValue = rawValue }
+    @usableFromInline package let rawValue: UInt8
+    @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// A mark-read moved the watermark or the marker (R2).
     package static let read = Own(rawValue: 1)
     /// A mark-unread set the marker (R4).
@@ -196,9 +197,10 @@ package struct RowEventFields: Hashable, Sendable {
   }
 
   /// What has changed for others, as far as they see it (R4, R7, R8).
+  @usableFromInline
   package struct Shown: FlagSet {
-    package let rawValue: UInt8
-    package init(rawValue: UInt8) { self.rawValue = rawValue }
+    @usableFromInline package let rawValue: UInt8
+    @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// The read position that is shown rose.
     package static let read = Shown(rawValue: 1)
     /// The delivered position that is shown rose.

@@ -2,6 +2,7 @@ package import ReceiptModel
 
 /// What is wrong with bytes that do not parse. All of these end the connection: the two ends no longer agree on what
 /// was said (Proto/frames.md, "Frame").
+@usableFromInline
 package enum WireError: Error, Hashable, Sendable {
   /// The payload ends before its last field.
   case truncated
@@ -19,6 +20,7 @@ package enum WireError: Error, Hashable, Sendable {
   case badFlags(UInt8)
 
   /// A field's name in Proto/frames.md.
+  @usableFromInline
   package enum StaticField: String, Sendable {
     case magic, session, nonce, option, optionValue = "option value", status, count, effect, format, text,
       flags
@@ -26,11 +28,14 @@ package enum WireError: Error, Hashable, Sendable {
 }
 
 /// Reads a payload's fields in their order (Proto/frames.md, "Fields"). Every length is checked against the bytes that are
-/// there, so nothing is reserved for what was only announced.
+/// there, so nothing is reserved for what was only announced. What every request is read with is inlined where it is read.
+@usableFromInline
 package struct FieldReader: ~Escapable {
-  private let bytes: RawSpan
-  package private(set) var offset: Int
+  @usableFromInline let bytes: RawSpan
+  /// Bytes that were read.
+  @usableFromInline package var offset: Int
 
+  @inlinable
   @_lifetime(copy bytes)
   package init(_ bytes: RawSpan) {
     self.bytes = bytes
@@ -43,9 +48,10 @@ package struct FieldReader: ~Escapable {
   }
 
   /// Bytes not read yet.
+  @inlinable
   package var remaining: Int { bytes.byteCount - offset }
 
-  @inline(__always)
+  @inlinable @inline(__always)
   @_lifetime(self: copy self)
   package mutating func byte() throws(WireError) -> UInt8 {
     guard offset < bytes.byteCount else { throw .truncated }
@@ -53,7 +59,7 @@ package struct FieldReader: ~Escapable {
     return bytes.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
   }
 
-  @inline(__always)
+  @inlinable @inline(__always)
   @_lifetime(self: copy self)
   package mutating func varint() throws(WireError) -> UInt64 {
     let first = try byte()
@@ -61,6 +67,7 @@ package struct FieldReader: ~Escapable {
   }
 
   /// One of more than a byte, of which the first is read.
+  @usableFromInline
   @_lifetime(self: copy self)
   package mutating func varint(after first: UInt8) throws(WireError) -> UInt64 {
     var value = UInt64(first & 0x7F)
@@ -109,7 +116,7 @@ package struct FieldReader: ~Escapable {
   }
 
   /// A length-prefixed string, as the bytes that stand in the payload.
-  @inline(__always)
+  @inlinable @inline(__always)
   @_lifetime(copy self)
   @_lifetime(self: copy self)
   package mutating func string() throws(WireError) -> RawSpan {
@@ -119,7 +126,7 @@ package struct FieldReader: ~Escapable {
   }
 
   /// `count` raw bytes.
-  @inline(__always)
+  @inlinable @inline(__always)
   @_lifetime(copy self)
   @_lifetime(self: copy self)
   package mutating func raw(_ count: Int) throws(WireError) -> RawSpan {
@@ -164,7 +171,7 @@ package struct FieldReader: ~Escapable {
   }
 
   /// The payload has to end here.
-  @inline(__always)
+  @inlinable @inline(__always)
   package func end() throws(WireError) {
     guard offset == bytes.byteCount else { throw .trailingBytes }
   }

@@ -116,9 +116,10 @@ package struct FrameHeader: Hashable, Sendable {
   /// What this build takes and sends at most, in the length field's count.
   package static let lengthLimitDefault: UInt32 = 1 << 20
 
+  @usableFromInline
   package struct Flags: FlagSet {
-    package let rawValue: UInt8
-    package init(rawValue: UInt8) { self.rawValue = rawValue }
+    @usableFromInline package let rawValue: UInt8
+    @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// Sent before, on a connection that was lost.
     package static let resend = Flags(rawValue: 1)
     /// Of requests only: the payload ends with ``issuedByteCount`` bytes more, when the user's token was issued, in seconds since 1970, network
