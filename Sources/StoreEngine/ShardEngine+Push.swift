@@ -25,10 +25,7 @@ extension ShardEngine {
     try reader.end()
     let command = takeUp(counter, lane)
     guard flags <= 1 else { return refuseFlags(header, lane, command) }
-    guard !isRevoked(user) else { return refuse(header, .tokenRevoked, slot, lane, command) }
-    guard command.isCovered || !isBeingErased(user, in: slot) else {
-      return refuseErasing(header, command, lane)
-    }
+    guard admits(user, header, slot, lane, command) else { return }
     let target: ShardState.PushTarget
     do { target = try state.pushTarget(slot, user: user, message: message) } catch {
       return refuse(header, error, slot, lane, command)
@@ -149,11 +146,8 @@ extension ShardEngine {
     do { target = try state.pushTarget(slot, ticket.place) } catch {
       return refuse(header, error, slot, lane, command)
     }
-    let (isRevoked, isErasing) = state.withUser(slot, target.member) { user in
-      (self.isRevoked(user), isBeingErased(user, in: slot))
-    }
-    guard !isRevoked else { return refuse(header, .tokenRevoked, slot, lane, command) }
-    guard command.isCovered || !isErasing else { return refuseErasing(header, command, lane) }
+    let isAdmitted = state.withUser(slot, target.member) { admits($0, header, slot, lane, command) }
+    guard isAdmitted else { return }
     deliver(header, target, acked: ticket.acked, withNames: ticket.flags == 1, lane, command)
   }
 

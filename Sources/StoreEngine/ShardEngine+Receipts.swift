@@ -38,10 +38,7 @@ extension ShardEngine {
         lane
       )
     }
-    guard !isRevoked(user) else { return refuse(header, .tokenRevoked, slot, lane, command) }
-    guard command.isCovered || !isBeingErased(user, in: slot) else {
-      return refuseErasing(header, command, lane)
-    }
+    guard admits(user, header, slot, lane, command) else { return }
     let row: MemberOrdinal
     do { row = try state.member(user, in: slot) } catch {
       return refuse(header, error, slot, lane, command)

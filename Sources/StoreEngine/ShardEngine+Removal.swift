@@ -87,6 +87,26 @@ extension ShardEngine {
     return isBeingErased(user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }, in: slot)
   }
 
+  /// Whether a command may be carried out in the name of this user; where not, it is refused here: their token is revoked, or they are being erased.
+  @inline(__always)
+  func admits(
+    _ user: RawSpan,
+    _ header: FrameHeader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane,
+    _ command: CommandPlace
+  ) -> Bool {
+    if isRevoked(user) {
+      refuse(header, .tokenRevoked, slot, lane, command)
+      return false
+    }
+    if !command.isCovered, isBeingErased(user, in: slot) {
+      refuseErasing(header, command, lane)
+      return false
+    }
+    return true
+  }
+
   /// Nothing is made in the name of somebody who is being erased there, until they are.
   func refuseErasing(_ header: FrameHeader, _ command: CommandPlace, _ lane: ReplyLane) {
     noteRefused(command)

@@ -119,10 +119,7 @@ extension ShardEngine {
     let thread = try Self.thread(header, &reader)
     try reader.end()
     let command = takeUp(counter, lane)
-    guard !isRevoked(user) else { return refuse(header, .tokenRevoked, slot, lane, command) }
-    guard command.isCovered || !isBeingErased(user, in: slot) else {
-      return refuseErasing(header, command, lane)
-    }
+    guard admits(user, header, slot, lane, command) else { return }
     guard thread.isEmpty else {
       return mark(header, slot, lane, command, under: thread, user: user, message: message, epoch: epoch)
     }

@@ -1,6 +1,8 @@
 import Foundation
 import Glibc
+import LocalStack
 import Synchronization
+import Testing
 
 /// A foreign program that drives a test, and asks for what only the test can do: talked to line by line, as ``Companion``, without a thread that waits for it.
 final class Driver {
@@ -48,5 +50,33 @@ final class Driver {
     output.fileHandleForReading.readabilityHandler = nil
     if process.isRunning { kill(process.processIdentifier, SIGKILL) }
     process.waitUntilExit()
+  }
+}
+
+extension Driver {
+  /// Plays a case of a script of `Clients`: its last line has to begin with `ok`, and no gateway may have ended by itself.
+  ///
+  /// - Parameters:
+  ///   - specification: what the script reads as JSON.
+  ///   - body: hears the script to its end, and returns its last line.
+  static func play(
+    _ script: String,
+    _ name: String,
+    _ specification: [String: Any],
+    _ pair: Pair,
+    _ body: (Driver) async throws -> String
+  ) async throws {
+    let path = pair.directory + "/specification.json"
+    try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
+    let driver = try Driver(
+      Pair.python,
+      [Pair.client(script), name, path],
+      log: pair.directory + "/driver.log"
+    )
+    defer { driver.end() }
+    let last = try await body(driver)
+    #expect(last.hasPrefix("ok "), "\(name): \(last) \(driver.errors)")
+    print(name, last)
+    for gateway in await pair.stack.gatewayProcesses { #expect(gateway.isRunning) }
   }
 }

@@ -31,20 +31,7 @@ extension RealProcesses {
       defer { try? FileManager.default.removeItem(atPath: hooks) }
       try await Pair.with(gatewayFlags: ["--hooks-file", hooks]) { pair in
         let path = "/v1/channels/messaging:hooks"
-        try await pair.expect(
-          201,
-          "PUT",
-          path,
-          token: pair.serverToken,
-          json: #"{"members":["alice","bob"]}"#
-        )
-        try await pair.expect(
-          201,
-          "POST",
-          path + "/messages",
-          token: pair.serverToken,
-          json: #"{"id":"m1","user_id":"alice"}"#
-        )
+        try await pair.makeChannel("messaging:hooks", message: "m1")
         let issued = try await pair.curl(
           "POST",
           "/v1/push/tickets",

@@ -57,18 +57,7 @@ extension RealProcesses {
           "server": pair.serverToken,
           "users": tokens,
         ]
-        let path = pair.directory + "/streams.json"
-        try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
-        let driver = try Driver(
-          Pair.python,
-          [Pair.client("hostile_streams.py"), name, path],
-          log: pair.directory + "/streams.log"
-        )
-        defer { driver.end() }
-        let last = try await body(pair, driver)
-        #expect(last.hasPrefix("ok "), "\(name): \(last) \(driver.errors)")
-        print(name, last)
-        for gateway in await pair.stack.gatewayProcesses { #expect(gateway.isRunning) }
+        try await Driver.play("hostile_streams.py", name, specification, pair) { try await body(pair, $0) }
       }
     }
   }

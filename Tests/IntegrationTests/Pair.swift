@@ -113,6 +113,14 @@ struct Pair: Sendable {
     }
     return (try? JSONSerialization.jsonObject(with: Data(answer.body.utf8)) as? [String: Any]) ?? [:]
   }
+
+  /// Makes a channel of alice and bob with a message of alice's.
+  func makeChannel(_ cid: String, message: String) async throws {
+    let path = "/v1/channels/\(cid)"
+    try await expect(201, "PUT", path, token: serverToken, json: #"{"members":["alice","bob"]}"#)
+    let json = #"{"id":"\#(message)","user_id":"alice"}"#
+    try await expect(201, "POST", path + "/messages", token: serverToken, json: json)
+  }
 }
 
 /// Something answered differently than it should have.

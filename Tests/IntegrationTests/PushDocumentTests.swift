@@ -174,10 +174,7 @@ extension RealProcesses {
       _ body: (Pair) async throws -> Void
     ) async throws {
       try await withSecrets(gatewayFlags: gatewayFlags) { pair in
-        let members = #"{"members":["alice","bob"]}"#
-        try await pair.expect(201, "PUT", channel, token: pair.serverToken, json: members)
-        let message = #"{"id":"p1","user_id":"alice"}"#
-        try await pair.expect(201, "POST", channel + "/messages", token: pair.serverToken, json: message)
+        try await pair.makeChannel("messaging:tour", message: "p1")
         try await body(pair)
       }
     }

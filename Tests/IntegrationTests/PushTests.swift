@@ -45,21 +45,7 @@ extension RealProcesses {
     /// curl uploads lines as they are written into it, and prints answers as they come.
     @Test func curlSendsLines() async throws {
       try await Pair.with { pair in
-        let path = "/v1/channels/messaging:curl"
-        try await pair.expect(
-          201,
-          "PUT",
-          path,
-          token: pair.serverToken,
-          json: #"{"members":["alice","bob"]}"#
-        )
-        try await pair.expect(
-          201,
-          "POST",
-          path + "/messages",
-          token: pair.serverToken,
-          json: #"{"id":"m1","user_id":"alice"}"#
-        )
+        try await pair.makeChannel("messaging:curl", message: "m1")
         let line = #"{"cid":"messaging:curl","message_id":"m1","user_id":"bob"}"# + "\n"
         let file = pair.directory + "/lines"
         let count = 5_000
@@ -99,18 +85,7 @@ extension RealProcesses {
           "certificate": pair.certificate, "server": pair.serverToken,
           "secret": pair.stack.files.ticketSecret,
         ]
-        let path = pair.directory + "/push.json"
-        try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
-        let driver = try Driver(
-          Pair.python,
-          [Pair.client("push_acks.py"), name, path],
-          log: pair.directory + "/push.log"
-        )
-        defer { driver.end() }
-        let last = try await body(pair, driver)
-        #expect(last.hasPrefix("ok "), "\(name): \(last) \(driver.errors)")
-        print(name, last)
-        for gateway in await pair.stack.gatewayProcesses { #expect(gateway.isRunning) }
+        try await Driver.play("push_acks.py", name, specification, pair) { try await body(pair, $0) }
       }
     }
   }

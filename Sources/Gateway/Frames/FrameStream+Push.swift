@@ -16,30 +16,24 @@ extension FrameStream {
     let acked = try reader.time()
     let flags = try reader.varint()
     try reader.end()
+    let correlation = header.correlation
     guard (1...Self.ticketBytesMax).contains(text.byteCount) else {
-      count(.refused, .frameTicket, LabelNames.none, loop)
-      return refuse(header.correlation, .invalidField, "ticket: 1 to \(Self.ticketBytesMax) bytes")
+      return refuseTicket(correlation, .invalidField, "ticket: 1 to \(Self.ticketBytesMax) bytes", on: loop)
     }
     guard acked.milliseconds <= FrameRule.timeMax else {
-      count(.refused, .frameTicket, LabelNames.none, loop)
-      return refuse(header.correlation, .invalidField, "\(FrameRule.ackedRange)")
+      return refuseTicket(correlation, .invalidField, "\(FrameRule.ackedRange)", on: loop)
     }
     guard flags <= 1 else {
-      count(.refused, .frameTicket, LabelNames.none, loop)
-      return refuse(header.correlation, .invalidField, "\(FrameRule.namesRange)")
+      return refuseTicket(correlation, .invalidField, "\(FrameRule.namesRange)", on: loop)
     }
     guard let tickets = loop.tickets else {
-      count(.failed, .frameTicket, LabelNames.none, loop)
-      return refuse(
-        header.correlation,
-        .notImplemented,
-        "this gateway was started without --ticket-secret-file"
-      )
+      let detail = "this gateway was started without --ticket-secret-file"
+      return refuseTicket(correlation, .notImplemented, detail, on: loop)
     }
     do throws(TicketRefusal) {
-      redeem(try tickets.read(text, now: loop.now), acked, wantsNames: flags == 1, header.correlation, loop)
+      redeem(try tickets.read(text, now: loop.now), acked, wantsNames: flags == 1, correlation, loop)
     } catch {
-      refuseTicket(header.correlation, isExpired: error == .expired, LabelNames.none, loop)
+      refuseTicket(correlation, error == .expired ? .ticketExpired : .ticketInvalid, on: loop)
     }
   }
 
@@ -53,11 +47,16 @@ extension FrameStream {
     let device = loop.counters.pushes.devices.number(ticket.device)
     let store = loop.store!
     guard store.shardCount > 0 else {
-      count(.failed, .frameTicket, device, loop)
-      return refuse(correlation, .unavailable, retryAfterMilliseconds: Self.retryAfterMilliseconds)
+      return refuseTicket(
+        correlation,
+        .unavailable,
+        retryAfterMilliseconds: Self.retryAfterMilliseconds,
+        device: device,
+        on: loop
+      )
     }
     guard Int(ticket.shard.rawValue) < store.shardCount else {
-      return refuseTicket(correlation, isExpired: false, device, loop)
+      return refuseTicket(correlation, .ticketInvalid, device: device, on: loop)
     }
     let answerBytes = FrameRule.deliveryBytesMax + (wantsNames ? FrameRule.namesBytesMax : 0)
     let token = loop.keep(
@@ -76,9 +75,17 @@ extension FrameStream {
     sent(isSent, token, correlation, answerBytes, loop)
   }
 
-  private func refuseTicket(_ correlation: UInt32, isExpired: Bool, _ device: UInt8, _ loop: GatewayLoop) {
-    count(.refused, .frameTicket, device, loop)
-    refuse(correlation, isExpired ? .ticketExpired : .ticketInvalid)
+  /// Refuses a ticket, and counts it.
+  private func refuseTicket(
+    _ correlation: UInt32,
+    _ code: ErrorCode,
+    _ detail: String = "",
+    retryAfterMilliseconds: UInt32 = 0,
+    device: UInt8 = LabelNames.none,
+    on loop: GatewayLoop
+  ) {
+    count(PushCounters.Outcome(refusedWith: code), .frameTicket, device, loop)
+    refuse(correlation, code, detail, retryAfterMilliseconds: retryAfterMilliseconds)
   }
 
   /// A reply to an acknowledgement.

@@ -182,7 +182,7 @@ final class FrameStream: RequestStream {
   override func failed(_ request: PendingRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
     answered(request)
     let refusal = FrameRefusal(failure)
-    count(refusal.code.isOfTheService ? .failed : .refused, request, loop)
+    count(PushCounters.Outcome(refusedWith: refusal.code), request, loop)
     refuse(
       request.entry,
       refusal.code,
@@ -259,16 +259,6 @@ struct FrameRefusal {
     case .busy, .unavailable, .outcomeUnknown:
       if retryAfterMilliseconds == 0 { retryAfterMilliseconds = FrameStream.retryAfterMilliseconds }
     default: break
-    }
-  }
-}
-
-extension ErrorCode {
-  /// As of a ``ProblemCode``.
-  fileprivate var isOfTheService: Bool {
-    switch self {
-    case .busy, .unavailable, .outcomeUnknown: true
-    default: false
     }
   }
 }

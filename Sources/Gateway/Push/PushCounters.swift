@@ -1,5 +1,6 @@
 internal import Operations
 internal import ReceiptModel
+internal import ReceiptWire
 
 /// Who has acknowledged a push, as metrics name it.
 package enum AckSource: UInt8, CaseIterable, Sendable {
@@ -151,6 +152,16 @@ extension ProblemCode {
     switch self {
     case .storeUnavailable, .storeBusy, .outcomeUnknown, .internalError, .notImplemented: true
     default: false
+    }
+  }
+}
+
+extension PushCounters.Outcome {
+  /// What an acknowledgement counts as that is refused in a frame: as ``ProblemCode/isOfTheService`` has it of others.
+  init(refusedWith code: ErrorCode) {
+    switch code {
+    case .busy, .unavailable, .outcomeUnknown, .notImplemented: self = .failed
+    default: self = .refused
     }
   }
 }
