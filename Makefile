@@ -90,9 +90,12 @@ test-deps: deps
 	  || { rm -rf $(BUILD)/python; echo "schemathesis and standardwebhooks cannot be had from PyPI: the tests that need them are skipped"; }; \
 	fi
 
+# A run that hangs is ended before whoever waits for it gives up, so that its last line says which tests had not ended.
+TEST_MINUTES ?= 60
+
 test: test-deps lint ## Build and run every test; closes with a count
 	@$(SWIFT_BUILD) --build-tests
-	@SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)' || true; \
+	@SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) timeout --kill-after=20 $(TEST_MINUTES)m swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep --line-buffered -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)' || true; \
 	Tests/closing-count.sh $(BUILD)/test.log
 
 loss-test: build ## Five minutes of lost connections, killed processes and slow readers: no event may be missing

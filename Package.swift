@@ -63,6 +63,7 @@ let package = Package(
     .systemLibrary(name: "CNghttp2", pkgConfig: "libnghttp2", providers: [.apt(["libnghttp2-dev"])]),
     .systemLibrary(name: "COpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
     .systemLibrary(name: "CRocksDB", pkgConfig: "rocksdb", providers: [.apt(["librocksdb-dev"])]),
+    .systemLibrary(name: "CSpawn"),
     .target(
       name: "ReceiptModel",
       dependencies: [.product(name: "BasicContainers", package: "swift-collections")],
@@ -129,7 +130,8 @@ let package = Package(
     .target(
       name: "LocalStack",
       dependencies: [
-        "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix, crypto, jwt, x509, asn1, signals,
+        "CSpawn", "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix, crypto, jwt, x509, asn1,
+        signals,
       ],
       swiftSettings: strict
     ),
@@ -181,6 +183,13 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
+    // What tests of several modules have in common.
+    .target(
+      name: "TestSupport",
+      dependencies: ["LocalStack", "HTTP2Session", "Operations", nioCore, nioPosix],
+      path: "Tests/TestSupport",
+      swiftSettings: strict
+    ),
     .testTarget(name: "ReceiptModelTests", dependencies: ["ReceiptModel"], swiftSettings: strict),
     .testTarget(
       name: "ReceiptWireTests",
@@ -201,20 +210,19 @@ let package = Package(
     ),
     .testTarget(
       name: "TLSSessionTests",
-      dependencies: ["TLSSession", nioCore, nioEmbedded, nioPosix],
+      dependencies: ["TLSSession", "TestSupport", nioCore, nioEmbedded, nioPosix],
       swiftSettings: strict
     ),
     .testTarget(
       name: "OperationsTests",
-      dependencies: ["Operations", nioCore, nioPosix, metrics, logging, lifecycle],
+      dependencies: ["Operations", "TestSupport", nioCore, nioPosix, metrics, logging, lifecycle],
       swiftSettings: strict
     ),
     .testTarget(
       name: "GatewayTests",
       dependencies: [
         "Gateway", "Operations", "HTTP2Session", "TLSSession", "StoreClient", "ReceiptModel", "ReceiptWire",
-        nioCore,
-        nioPosix, crypto, jwt, logging, lifecycle, yams,
+        "TestSupport", nioCore, nioPosix, crypto, jwt, logging, lifecycle, yams,
       ],
       swiftSettings: strict
     ),
@@ -230,25 +238,27 @@ let package = Package(
     ),
     .testTarget(
       name: "LocalStackTests",
-      dependencies: ["LocalStack", "HTTP2Session", "Operations", "TLSSession", nioCore, nioPosix, jwt],
+      dependencies: [
+        "LocalStack", "HTTP2Session", "Operations", "TLSSession", "TestSupport", nioCore, nioPosix, jwt,
+      ],
       swiftSettings: strict
     ),
     .testTarget(
       name: "LoadGeneratorTests",
       dependencies: [
-        "LoadGenerator", "LocalStack", "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire", nioCore,
-        nioEmbedded, nioPosix,
+        "LoadGenerator", "LocalStack", "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire",
+        "TestSupport", nioCore, nioEmbedded, nioPosix,
       ],
       swiftSettings: strict
     ),
     .testTarget(
       name: "TicketPostTests",
-      dependencies: ["TicketPost", "LocalStack", "HTTP2Session", "Operations", nioCore, nioPosix],
+      dependencies: ["TicketPost", "LocalStack", "HTTP2Session", "Operations", "TestSupport", nioCore],
       swiftSettings: strict
     ),
     .testTarget(
       name: "WatchTests",
-      dependencies: ["Watch", "LocalStack", "HTTP2Session", "Operations", nioCore, nioPosix],
+      dependencies: ["Watch", "LocalStack", "HTTP2Session", "Operations", "TestSupport", nioCore],
       swiftSettings: strict
     ),
     .testTarget(
@@ -275,7 +285,8 @@ let package = Package(
       name: "IntegrationTests",
       // The store's own engine and pages too: to break by hand what a store that stands still has written.
       dependencies: [
-        "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB", nioCore,
+        "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB",
+        "TestSupport", nioCore,
       ],
       exclude: ["Clients"],
       swiftSettings: strict

@@ -6,17 +6,26 @@ count() { grep -E "^$1 Test .* $2 after" "$log" | grep -cvE "^$1 Test run with "
 passed=$(count ✔ passed)
 failed=$(count ✘ failed)
 if ! grep -qE '^✔ Test run with [0-9]+ tests?.* passed after' "$log" && [ "$failed" = 0 ]; then
-  # The run stopped before its end: a crash is a failure, whatever was counted.
+  # A crash is a failure, whatever was counted.
   failed=1
+fi
+if ! grep -qE '^(✔|✘) Test run with [0-9]+ tests?.* after' "$log"; then
   echo "the test run did not come to its end; its last lines:"
-  tail -n 20 "$log"
+  tail -n 20 "$log" | cut -c 1-400
+  echo "tests that had begun and not ended:"
+  awk '
+    /^◇ Test .* started\.$/ && !/^◇ Test (run|case) / { sub(/^◇ Test /, ""); sub(/ started\.$/, ""); open[$0]++ }
+    /^(✔|✘) Test .* (passed|failed) after / {
+      sub(/^(✔|✘) Test /, ""); sub(/ (passed|failed) after .*/, ""); sub(/ with [0-9]+ test cases?$/, ""); open[$0]--
+    }
+    END { for (name in open) if (open[name] > 0) print "  " name }' "$log"
 fi
 if [ "$failed" != 0 ]; then
   # What failed stands above among a thousand lines, or where a log was cut off: once more at its end, with what was expected.
   awk '/^✘ Test run with /{shown = 0; next} /^✘ /{shown = 1; print; next} /^↳|^  /{if (shown) print; next} {shown = 0}' "$log" | head -n 60 | cut -c 1-400
 fi
 # Lines that others were printed into are not found above; the run knows how many tests it had.
-total=$(sed -nE 's/^[✔✘] Test run with ([0-9]+) tests?.*/\1/p' "$log" | tail -n 1)
+total=$(sed -nE 's/^(✔|✘) Test run with ([0-9]+) tests?.*/\2/p' "$log" | tail -n 1)
 [ -z "$total" ] || passed=$((total - failed))
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -1,4 +1,6 @@
+internal import CSpawn
 internal import Dispatch
+internal import Foundation
 internal import Glibc
 internal import Synchronization
 
@@ -19,11 +21,12 @@ package enum ExitStatus: Sendable, Hashable, CustomStringConvertible {
 /// it has not been reaped, so that a signal can never reach another process that got the same id.
 ///
 /// It is in a process group of its own: an interrupt typed at the terminal reaches this process only, which then ends
-/// its children in their order.
+/// its children in their order. It inherits the descriptors it is given, and no others: a socket or a pipe that another
+/// part of this process opened meanwhile would otherwise stay open until this child ends.
 package final class ChildProcess: Sendable {
   /// running → ended.
   private enum State {
-    case running(waiters: [CheckedContinuation<ExitStatus, Never>])
+    case running(waiters: [@Sendable (ExitStatus) -> Void])
     case ended(ExitStatus)
   }
 
@@ -37,8 +40,29 @@ package final class ChildProcess: Sendable {
 
   private let state = Mutex(State.running(waiters: []))
 
-  /// Starts a program. Its output and errors are appended to a file, its input is empty.
-  package init(name: String, executable: String, arguments: [String], logFile: String) throws(StackError) {
+  /// Starts a program.
+  ///
+  /// - Parameters:
+  ///   - name: for messages.
+  ///   - executable: its path.
+  ///   - arguments: without the program's own name.
+  ///   - logFile: what its errors are appended to, and its output.
+  ///   - input: what it reads; without it, it finds its input empty.
+  ///   - output: what its output goes to instead of the log file.
+  ///   - directory: where it runs; without it, where this process does.
+  ///   - variables: added to the environment. What is set for this process as `TIDEMARK_…` is not meant for its
+  ///     children, which are told everything by flags.
+  /// - Throws: that it cannot be started, and why.
+  package init(
+    name: String,
+    executable: String,
+    arguments: [String],
+    logFile: String,
+    input: Int32? = nil,
+    output: Int32? = nil,
+    directory: String? = nil,
+    variables: [String: String] = [:]
+  ) throws(StackError) {
     self.name = name
     var information = stat()
     logOffset = stat(logFile, &information) == 0 ? Int(information.st_size) : 0
@@ -50,9 +74,17 @@ package final class ChildProcess: Sendable {
       posix_spawn_file_actions_destroy(&actions)
       posix_spawnattr_destroy(&attributes)
     }
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, logFile, O_WRONLY | O_CREAT | O_APPEND, 0o600)
-    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO)
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, logFile, O_WRONLY | O_CREAT | O_APPEND, 0o600)
+    posix_spawn_file_actions_adddup2(&actions, output ?? STDERR_FILENO, STDOUT_FILENO)
+    if let input {
+      posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO)
+    } else {
+      posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+    }
+    // In the child, between fork and exec. To mark descriptors of this process as not to be inherited would change
+    // them under whoever is about to hand one to a child of its own, and would miss those opened a moment later.
+    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1)
+    if let directory { posix_spawn_file_actions_addchdir_np(&actions, directory) }
 
     // This process may ignore or block signals, which a child would inherit.
     var none = sigset_t()
@@ -69,17 +101,17 @@ package final class ChildProcess: Sendable {
     var vector: [UnsafeMutablePointer<CChar>?] = ([executable] + arguments).map { strdup($0) }
     vector.append(nil)
     defer { for item in vector { free(item) } }
-    var environment = Self.environment.map { strdup($0) } + [nil]
+    var environment = Self.environment(adding: variables).map { strdup($0) } + [nil]
     defer { for item in environment { free(item) } }
-    Self.closeDescriptorsInChildren()
     var processID: pid_t = 0
     let result = posix_spawn(&processID, executable, &actions, &attributes, vector, &environment)
     guard result == 0 else {
       throw StackError("cannot start \(executable): \(String(cString: strerror(result)))")
     }
     self.processID = processID
-    // waitid blocks, so it may not be done on a thread of Swift's own pool.
-    DispatchQueue.global().async { self.watch() }
+    // waitid blocks, so it has a thread of its own: those of Dispatch's and Swift's pool are as many as there are cores,
+    // and where children hold them all, a timer or a task waits for a second until the pool grows by one.
+    Thread.detachNewThread { self.watch() }
   }
 
   /// Whether it has not ended yet.
@@ -97,17 +129,31 @@ package final class ChildProcess: Sendable {
   /// Waits for its end.
   @discardableResult
   package func waitForExit() async -> ExitStatus {
-    await withCheckedContinuation { continuation in
-      let status: ExitStatus? = state.withLock { state in
-        switch state {
-        case .running(let waiters):
-          state = .running(waiters: waiters + [continuation])
-          return nil
-        case .ended(let status): return status
-        }
-      }
-      if let status { continuation.resume(returning: status) }
+    await withCheckedContinuation { continuation in whenEnded { continuation.resume(returning: $0) } }
+  }
+
+  /// Waits for its end where nobody can be suspended: the calling thread stands still meanwhile.
+  package func waitForExitHere() -> ExitStatus {
+    let ended = DispatchSemaphore(value: 0)
+    let status = Mutex(ExitStatus.exited(code: 0))
+    whenEnded { value in
+      status.withLock { $0 = value }
+      ended.signal()
     }
+    ended.wait()
+    return status.withLock { $0 }
+  }
+
+  private func whenEnded(_ body: @escaping @Sendable (ExitStatus) -> Void) {
+    let status: ExitStatus? = state.withLock { state in
+      switch state {
+      case .running(let waiters):
+        state = .running(waiters: waiters + [body])
+        return nil
+      case .ended(let status): return status
+      }
+    }
+    if let status { body(status) }
   }
 
   /// Asks it to end with SIGTERM, and ends it with SIGKILL if it has not after `grace`.
@@ -122,29 +168,17 @@ package final class ChildProcess: Sendable {
     return await waitForExit()
   }
 
-  /// What is set for this process is not meant for its children: they are told everything by flags.
-  private static var environment: [String] {
+  private static func environment(adding variables: [String: String]) -> [String] {
     var entries: [String] = []
     var next = environ
     while let entry = next.pointee {
       entries.append(String(cString: entry))
       next += 1
     }
-    return entries.filter { !$0.hasPrefix("TIDEMARK_") }
-  }
-
-  /// swift-nio leaves sockets open across exec: a store started anew would hold the demo's connections.
-  private static func closeDescriptorsInChildren() {
-    guard let directory = opendir("/proc/self/fd") else { return }
-    defer { closedir(directory) }
-    while let entry = readdir(directory) {
-      let name = withUnsafePointer(to: &entry.pointee.d_name) { pointer in
-        pointer.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-      }
-      guard let descriptor = Int32(name), descriptor > STDERR_FILENO else { continue }
-      let flags = fcntl(descriptor, F_GETFD)
-      if flags >= 0 { _ = fcntl(descriptor, F_SETFD, flags | FD_CLOEXEC) }
+    let own = entries.filter { entry in
+      !entry.hasPrefix("TIDEMARK_") && !variables.keys.contains { entry.hasPrefix($0 + "=") }
     }
+    return own + variables.map { "\($0)=\($1)" }
   }
 
   private func watch() {
@@ -152,7 +186,7 @@ package final class ChildProcess: Sendable {
     // WNOWAIT leaves the process unreaped, its id taken, until the state says that it has ended.
     while waitid(P_PID, id_t(processID), &information, WEXITED | WNOWAIT) != 0 && errno == EINTR {}
     let (status, waiters) = state.withLock {
-      state -> (ExitStatus, [CheckedContinuation<ExitStatus, Never>]) in
+      state -> (ExitStatus, [@Sendable (ExitStatus) -> Void]) in
       var code: Int32 = 0
       while waitpid(processID, &code, 0) < 0 && errno == EINTR {}
       let signal = code & 0x7F
@@ -161,6 +195,6 @@ package final class ChildProcess: Sendable {
       state = .ended(status)
       return (status, waiters)
     }
-    for waiter in waiters { waiter.resume(returning: status) }
+    for waiter in waiters { waiter(status) }
   }
 }

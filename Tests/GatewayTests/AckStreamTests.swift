@@ -2,6 +2,7 @@ import Foundation
 import HTTP2Session
 import NIOCore
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -225,9 +226,7 @@ import Testing
       let stream = try await Self.begin(gateway)
       try await gateway.client.stopReading()
       try await Self.send(String(repeating: Self.line("m1"), count: 200_000), stream, gateway)
-      while try await !gateway.metrics().contains("request_streams_stalled_total 1\n") {
-        try await Task.sleep(for: .milliseconds(50))
-      }
+      try await eventually { try await gateway.metrics().contains("request_streams_stalled_total 1\n") }
       #expect(try await gateway.metrics().contains("request_streams 0\n"))
     }
   }

@@ -2,6 +2,7 @@ import Foundation
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -50,8 +51,8 @@ extension EventRouteTests {
       let now = Int64(Date().timeIntervalSince1970 * 1_000)
       let id = "00000000000000010000000000000002-\(now)"
       let stream = try await gateway.client.events("?totals=true&since=\(id)", token: alice)
-      while try await gateway.eventLoop.submit({ gateway.loop.value.events.ticks }).get() < 5 {
-        try await Task.sleep(for: .milliseconds(5))
+      try await eventually {
+        try await gateway.eventLoop.submit({ gateway.loop.value.events.ticks }).get() >= 5
       }
       #expect(stream.status == 0)
       try await gateway.store.set(.normal)

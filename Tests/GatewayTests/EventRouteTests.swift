@@ -3,6 +3,7 @@ import HTTP2Session
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -441,8 +442,8 @@ import Testing
       try await gateway.client.cancel(first)
       try await second.close()
       // The store is told with a tick.
-      while try await !gateway.store.ask({ $0.events.users.isEmpty && $0.events.channels.isEmpty }) {
-        try await Task.sleep(for: .milliseconds(5))
+      try await eventually {
+        try await gateway.store.ask({ $0.events.users.isEmpty && $0.events.channels.isEmpty })
       }
       let left = try await gateway.eventLoop.submit {
         let events = gateway.loop.value.events
@@ -461,14 +462,14 @@ import Testing
       try await gateway.store.set(.refusingKind(.unsubscribe, .busy))
       try await gateway.client.cancel(stream)
       var refused = 0
-      while refused < 2 {
+      try await eventually {
         refused += try await gateway.store.takeLog().count { $0 == .unsubscribe }
-        try await Task.sleep(for: .milliseconds(5))
+        return refused >= 2
       }
       #expect(try await gateway.store.ask { $0.events.channels } == [Self.general])
       try await gateway.store.set(.normal)
-      while try await gateway.eventLoop.submit({ gateway.loop.value.events.hub.channelCount }).get() > 0 {
-        try await Task.sleep(for: .milliseconds(5))
+      try await eventually {
+        try await gateway.eventLoop.submit({ gateway.loop.value.events.hub.channelCount }).get() <= 0
       }
       #expect(try await gateway.store.ask { $0.events.channels } == [])
     }
@@ -491,9 +492,7 @@ import Testing
       let event = try #require(await stream.event())
       #expect(Self.id(event) == "missed")
       #expect(try await store.ask { $0.events.resumed } == ["\(Self.general) 5000"])
-      while try await !store.ask({ $0.events.users == ["alice"] }) {
-        try await Task.sleep(for: .milliseconds(5))
-      }
+      try await eventually { try await store.ask({ $0.events.users == ["alice"] }) }
       try await store.tell(Self.general, Self.message("m2"))
       #expect(await stream.types(1) == ["message.new alice"])
       // Events that were dropped are asked for in the same way.
@@ -564,8 +563,8 @@ import Testing
       let answer = try await gateway.client.get("/v1/events", token: alice)
       #expect(answer.verdict == "503 store_busy" && answer.headers["retry-after"] == "1")
       try await gateway.client.cancel(streams[0])
-      while try await gateway.eventLoop.submit({ gateway.loop.value.events.hub.streamCount }).get() > 1 {
-        try await Task.sleep(for: .milliseconds(5))
+      try await eventually {
+        try await gateway.eventLoop.submit({ gateway.loop.value.events.hub.streamCount }).get() <= 1
       }
       let third = try await gateway.client.events(token: alice)
       #expect(await third.live())

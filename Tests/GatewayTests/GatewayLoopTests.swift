@@ -4,6 +4,7 @@ import NIOCore
 import Operations
 import ReceiptWire
 import StoreClient
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -293,12 +294,12 @@ import Testing
         #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#,
         token: TestTokens.user("alice")
       )
-      while try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() < 11 {
-        try await Task.sleep(for: .milliseconds(5))
+      try await eventually {
+        try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() >= 11
       }
       try await other.close()
-      while try await gateway.eventLoop.submit({ gateway.loop.value.connections.count }).get() > 1 {
-        try await Task.sleep(for: .milliseconds(5))
+      try await eventually {
+        try await gateway.eventLoop.submit({ gateway.loop.value.connections.count }).get() <= 1
       }
       // Their answers come to nobody, and everybody else is served.
       try await gateway.store.close()
@@ -315,8 +316,8 @@ import Testing
       try await gateway.setUp("messaging:c", members: ["alice"])
       try await gateway.store.set(.silent)
       let waiting = try await gateway.client.submit(.post, path, nil, token: TestTokens.user("alice"))
-      while try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() == 0 {
-        try await Task.sleep(for: .milliseconds(5))
+      try await eventually {
+        try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() != 0
       }
       let drained = try await gateway.eventLoop.submit { gateway.loop.value.drain() }.get()
       try await Task.sleep(for: .milliseconds(50))

@@ -6,6 +6,7 @@ import NIOPosix
 import Operations
 import ServiceLifecycle
 import TLSSession
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -45,7 +46,7 @@ import Testing
     )
     let services = ServiceGroup(services: [server], logger: silent)
     let running = Task { try await services.run() }
-    while !readiness.isReady { try await Task.sleep(for: .milliseconds(5)) }
+    try await eventually { readiness.isReady }
 
     var clients: [TestClient] = []
     for _ in 0..<4 {
@@ -58,7 +59,7 @@ import Testing
       )
     }
     // Once what they were sent is acknowledged.
-    while try Self.keptAlive(port: server.address.port) < 4 { try await Task.sleep(for: .milliseconds(5)) }
+    try await eventually { try Self.keptAlive(port: server.address.port) >= 4 }
     let samples = try await metrics.collect(on: group.next()).get()
     var text = ByteBuffer()
     samples.write(into: &text)
@@ -100,7 +101,7 @@ import Testing
     )
     let services = ServiceGroup(services: [server], logger: silent)
     let running = Task { try await services.run() }
-    while !readiness.isReady { try await Task.sleep(for: .milliseconds(5)) }
+    try await eventually { readiness.isReady }
     // Connections go to the loops in turn: each has one that waits for the store and one that is idle.
     var clients: [TestClient] = []
     for _ in 0..<4 {
@@ -114,9 +115,9 @@ import Testing
       _ = try await client.submit(.get, "/v1/channels/a:b", nil, token: TestTokens.server)
     }
     var arrived = 0
-    while arrived < 2 {
+    try await eventually {
       arrived += try await store.takeLog().count
-      try await Task.sleep(for: .milliseconds(5))
+      return arrived >= 2
     }
     await services.triggerGracefulShutdown()
     for client in clients.suffix(2) { try await client.isClosed.get() }

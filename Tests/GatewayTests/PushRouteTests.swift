@@ -3,6 +3,7 @@ import NIOCore
 import Operations
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -415,8 +416,8 @@ import Testing
       #expect(tooMany.verdict == "503 store_busy" && tooMany.headers["retry-after"] != nil)
       try await gateway.store.set(.silent)
       async let waiting = client.post("/v1/push/acks", body(2), token: nil)
-      while try await gateway.eventLoop.submit({ gateway.loop.value.ackBatches.deviceEntries }).get() == 0 {
-        try await Task.sleep(for: .milliseconds(5))
+      try await eventually {
+        try await gateway.eventLoop.submit({ gateway.loop.value.ackBatches.deviceEntries }).get() != 0
       }
       #expect(try await client.post("/v1/push/acks", body(2), token: nil).verdict == "503 store_busy")
       #expect(try await waiting.status == 200)

@@ -3,6 +3,7 @@ import HTTP2Session
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -215,8 +216,8 @@ import Testing
       try await first.store.set(.closing(kind))
       let put = try await first.client.submit(.put, path, body, token: TestTokens.server)
       // The home shard has it; nothing further gets through.
-      while try await first.store.unsettled() != [name] { try await Task.sleep(for: .milliseconds(5)) }
-      while try await !first.store.takeLog().contains(kind) { try await Task.sleep(for: .milliseconds(5)) }
+      try await eventually { try await first.store.unsettled() == [name] }
+      try await eventually { try await first.store.takeLog().contains(kind) }
       try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
       // What cannot be taken as done is not called so, unless all shards are known to have it.
       let answer = try await put.get()
@@ -224,7 +225,7 @@ import Testing
       try await first.store.set(.normal)
       #expect(try await first.store.unsettled() == [name])
       try await TestGateway.run(settling: .milliseconds(20), store: first.store) { second in
-        while try await second.store.unsettled() != [] { try await Task.sleep(for: .milliseconds(5)) }
+        try await eventually { try await second.store.unsettled() == [] }
         if name == "alice" {
           #expect(try await second.store.users("alice") == Array(repeating: "1 hides read", count: 4))
         }
@@ -242,7 +243,7 @@ import Testing
         #expect(try await first.client.put("/v1/users/bob", hide).verdict == "503 outcome_unknown")
         #expect(try await second.store.unsettled() == ["bob"])
         try await first.store.set(.normal)
-        while try await first.store.unsettled() != [] { try await Task.sleep(for: .milliseconds(5)) }
+        try await eventually { try await first.store.unsettled() == [] }
         #expect(try await first.store.users("bob") == Array(repeating: "1 hides delivered", count: 4))
         #expect(try await second.client.get("/v1/users/bob").status == 200)
       }
@@ -255,9 +256,9 @@ import Testing
         try await gateway.store.set(mode)
         _ = try await gateway.store.takeLog()
         var asked = 0
-        while asked < 12 {
+        try await eventually {
           asked += try await gateway.store.takeLog().count { $0 == .listUnsettled }
-          try await Task.sleep(for: .milliseconds(5))
+          return asked >= 12
         }
       }
     }

@@ -2,6 +2,7 @@ import Foundation
 import HTTP2Session
 import NIOCore
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -264,10 +265,8 @@ import Testing
       try await gateway.store.setListMax(300)
       try await gateway.store.set(.ignoringKind(.markRead))
       let answer = try await gateway.client.submit(.post, "/v1/channels/read", nil, token: alice)
-      while try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get()
-        < UserWalk.marksMax
-      {
-        try await Task.sleep(for: .milliseconds(5))
+      try await eventually {
+        try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() >= UserWalk.marksMax
       }
       // A page later the list is not to be had.
       try await gateway.store.set(.refusingKind(.listChannels, .unavailable))
@@ -383,17 +382,17 @@ import Testing
       let jobs = { try await gateway.eventLoop.submit { gateway.loop.value.userJobs.count }.get() }
       let waiting = { try await gateway.eventLoop.submit { gateway.loop.value.pending.count }.get() }
       // No more are under way than may be.
-      while try await waiting() < UserWalk.marksMax { try await Task.sleep(for: .milliseconds(5)) }
+      try await eventually { try await waiting() >= UserWalk.marksMax }
       #expect(try await jobs() == 1)
       try await other.close()
       await #expect(throws: TestStreamFailed.self) { try await answer.get() }
-      while try await gateway.eventLoop.submit({ gateway.loop.value.connections.count }).get() > 1 {
-        try await Task.sleep(for: .milliseconds(5))
+      try await eventually {
+        try await gateway.eventLoop.submit({ gateway.loop.value.connections.count }).get() <= 1
       }
       try await gateway.store.set(.normal)
       _ = try await gateway.store.takeLog()
       // What was under way is answered, or given up, and nothing follows it.
-      while try await jobs() > 0 { try await Task.sleep(for: .milliseconds(20)) }
+      try await eventually { try await jobs() <= 0 }
       #expect(try await gateway.store.takeLog().count { $0 == .markRead } == 0)
       #expect(try await waiting() == 0)
     }
@@ -415,9 +414,7 @@ import Testing
         // A mark that may have been made is named as failed.
         #expect(verdict == (kind == .markRead ? "200" : "503 store_unavailable"), "\(kind)")
         try await gateway.store.set(.normal)
-        while try await gateway.client.get("/v1/users/alice/unread").status != 200 {
-          try await Task.sleep(for: .milliseconds(10))
-        }
+        try await eventually { try await gateway.client.get("/v1/users/alice/unread").status == 200 }
       }
     }
   }
@@ -434,8 +431,8 @@ import Testing
           try await gateway.client.submit(.get, "/v1/users/alice/unread", nil, token: alice)
         )
       }
-      while try await gateway.eventLoop.submit({ gateway.loop.value.userJobs.count }).get() < 3 {
-        try await Task.sleep(for: .milliseconds(5))
+      try await eventually {
+        try await gateway.eventLoop.submit({ gateway.loop.value.userJobs.count }).get() >= 3
       }
       for (method, path, body) in [
         (HTTP2Method.get, "/v1/users/alice/unread", nil), (.post, "/v1/channels/read", nil),

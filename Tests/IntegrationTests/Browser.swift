@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
+import TestSupport
 
 /// A headless Chromium with a page that runs a script of the docs, and what the page reports.
 final class Browser {
@@ -161,7 +162,7 @@ final class Browser {
   }
 
   private static func report(_ server: Companion) async throws -> Report? {
-    guard let line = await server.nextLine() else { return nil }
+    guard let line = await server.line() else { return nil }
     return try JSONDecoder().decode(Report.self, from: Data(line.utf8))
   }
 

@@ -2,6 +2,7 @@ import Foundation
 import Glibc
 import LocalStack
 import Operations
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -194,7 +195,7 @@ extension RealProcesses {
           await pair.stack.killStore()
           try await pair.stack.startStore()
           try await pair.stack.waitUntilGatewaysAreReady()
-          try await pair.eventually("every page is written") {
+          try await eventually("every page is written") {
             let answer = await HealthCheck.get("http://\(pair.stack.plan.storeAdmin)/metrics")
             return answer?.body.contains("\ntidemark_store_dirty_pages 0\n") ?? false
           }

@@ -1,5 +1,6 @@
 import Foundation
 import LocalStack
+import TestSupport
 import Testing
 
 /// The blocks of code of a page of docs, which are run as they are printed.
@@ -118,7 +119,7 @@ extension RealProcesses {
     /// Waits for a line that has all of these parts.
     private static func wait(_ stream: Companion, for parts: [String]) async throws {
       var lines: [String] = []
-      while let line = await stream.nextLine() {
+      while let line = await stream.line() {
         if parts.allSatisfy(line.contains) { return }
         lines.append(line)
       }

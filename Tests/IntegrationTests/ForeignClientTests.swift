@@ -1,5 +1,6 @@
 import Foundation
 import LocalStack
+import TestSupport
 import Testing
 
 extension RealProcesses {

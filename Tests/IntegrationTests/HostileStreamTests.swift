@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -47,7 +48,7 @@ extension RealProcesses {
     private static func play(
       _ name: String,
       users: Int,
-      _ body: (Pair, Driver) async throws -> String
+      _ body: (Pair, Companion) async throws -> String
     ) async throws {
       try await Pair.with { pair in
         var tokens: [String: String] = [:]
@@ -57,7 +58,7 @@ extension RealProcesses {
           "server": pair.serverToken,
           "users": tokens,
         ]
-        try await Driver.play("hostile_streams.py", name, specification, pair) { try await body(pair, $0) }
+        try await Companion.play("hostile_streams.py", name, specification, pair) { try await body(pair, $0) }
       }
     }
   }

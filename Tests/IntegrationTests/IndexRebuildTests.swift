@@ -5,6 +5,7 @@ import ReceiptModel
 import ReceiptWire
 @testable import StoreEngine
 import StoreRocksDB
+import TestSupport
 import Testing
 
 extension RealProcesses {

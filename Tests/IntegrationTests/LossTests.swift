@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -44,10 +45,10 @@ extension RealProcesses {
         ]
         let path = pair.directory + "/loss.json"
         try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
-        let driver = try Driver(
+        let driver = try Companion(
           Pair.python,
           [Pair.client("loss.py"), path],
-          log: pair.directory + "/loss.log"
+          limit: .seconds(seconds + 900)
         )
         defer { driver.end() }
         var last = ""

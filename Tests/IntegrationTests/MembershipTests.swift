@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -64,7 +65,7 @@ extension RealProcesses {
             ]
           )
           proxies.append(proxy)
-          guard proxy.line() == "ready" else { throw Unexpected("the proxy did not start") }
+          guard await proxy.line() == "ready" else { throw Unexpected("the proxy did not start") }
           gateways.append(
             try ChildProcess(
               name: "gateway-\(number)",

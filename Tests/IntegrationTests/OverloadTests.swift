@@ -2,6 +2,7 @@ import Foundation
 import Glibc
 import LocalStack
 import Operations
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -29,13 +30,13 @@ extension RealProcesses {
       var longest: Double
     }
 
-    private func answers(_ client: Companion) throws -> Answers {
-      try JSONDecoder().decode(Answers.self, from: Data((client.line() ?? "the client ended").utf8))
+    private func answers(_ client: Companion) async throws -> Answers {
+      try JSONDecoder().decode(Answers.self, from: Data((await client.line() ?? "the client ended").utf8))
     }
 
     /// Requests to the store and streams that are open, when nobody asks for anything, are none.
     private func expectAtRest(_ pair: Pair) async throws {
-      try await pair.eventually("no request waits in the gateway") {
+      try await eventually("no request waits in the gateway") {
         let waiting = await pair.gatewayMetric("tidemark_gateway_store_requests_in_flight")
         let streams = await pair.gatewayMetric("tidemark_gateway_streams")
         return waiting == 0 && streams == 0
@@ -69,7 +70,7 @@ extension RealProcesses {
         )
         defer { for client in [marks, crowd] { client.end() } }
         marks.send("check")
-        let before = try #require(marks.line())
+        let before = try #require(await marks.line())
         try #require(before.hasPrefix("ok "), "\(before)")
         let gateway = MemoryWatch(try await pair.gatewayProcess)
         let store = MemoryWatch(try await pair.storeProcess)
@@ -78,15 +79,15 @@ extension RealProcesses {
 
         let tracer = try await hinder(pair)
         crowd.send("flood \(Self.floods)")
-        try #require(crowd.line() == "sent")
+        try #require(await crowd.line() == "sent")
         crowd.send("probe 20")
-        let probed = try answers(crowd)
+        let probed = try await answers(crowd)
         #expect(probed.answers["503 store_busy", default: 0] > 0, "\(name): \(probed)")
         #expect(probed.bare == 0 && probed.unanswered == 0, "\(name): \(probed)")
         try await relieve(pair, tracer)
 
         crowd.send("drain")
-        let flooded = try answers(crowd)
+        let flooded = try await answers(crowd)
         #expect(flooded.bare == 0 && flooded.unanswered == 0, "\(name): \(flooded)")
         #expect(
           flooded.answers["entry store_busy", default: 0] > 0,
@@ -94,17 +95,17 @@ extension RealProcesses {
         )
         try await pair.stack.waitUntilGatewaysAreReady()
         // A mark is acknowledged again, by itself, and nothing that was is lost.
-        try await pair.eventually("marks are taken again") {
+        try await eventually("marks are taken again") {
           crowd.send("probe 5")
-          return (try? answers(crowd))?.answers["200", default: 0] ?? 0 > 0
+          return (try? await answers(crowd))?.answers["200", default: 0] ?? 0 > 0
         }
         marks.send("check")
-        let after = marks.line() ?? "the client ended"
+        let after = await marks.line() ?? "the client ended"
         #expect(after.hasPrefix("ok "), "\(name): \(after)")
         let count = { (line: String) in Int(line.dropFirst(3)) ?? -1 }
         #expect(count(after) > count(before), "\(name): \(before), then \(after)")
         marks.send("hold")
-        _ = marks.line()
+        _ = await marks.line()
         try await expectAtRest(pair)
         let gatewayGrowth = await gateway.stop()
         let storeGrowth = await store.stop()
@@ -145,7 +146,7 @@ extension RealProcesses {
           ],
           logFile: pair.directory + "/strace.log"
         )
-        try await pair.eventually("strace has delayed a sync") {
+        try await eventually("strace has delayed a sync") {
           let trace = (try? String(contentsOfFile: pair.directory + "/trace", encoding: .utf8)) ?? ""
           return trace.contains("sync(")
         }
@@ -160,7 +161,7 @@ extension RealProcesses {
       try await Pair.with { pair in
         #expect(await pair.readiness()?.status == 200)
         await pair.stack.killStore()
-        try await pair.eventually("the gateway is not ready") { await pair.readiness()?.status == 503 }
+        try await eventually("the gateway is not ready") { await pair.readiness()?.status == 503 }
         let body = await pair.readiness()?.body ?? ""
         #expect(body.contains(#""reasons":["store: no connection"]"#), "\(body)")
         let token = try await pair.token("bob")
@@ -203,10 +204,10 @@ extension RealProcesses {
           try await pair.stack.waitUntilGatewaysAreReady()
           let away = ContinuousClock.now - left
           client.send("check")
-          let state = client.line() ?? "the client ended"
+          let state = await client.line() ?? "the client ended"
           #expect(state.hasPrefix("ok "), "\(way), round \(round): \(state)")
           client.send("refusals")
-          let told = try JSONDecoder().decode(Refusals.self, from: Data((client.line() ?? "").utf8))
+          let told = try JSONDecoder().decode(Refusals.self, from: Data((await client.line() ?? "").utf8))
           let refused = told.refusals.values.reduce(0, +)
           // On a busy machine a restart may take longer than what is promised for: such a round shows nothing.
           if away < .seconds(4) {

@@ -2,6 +2,7 @@ import Foundation
 import Glibc
 import LocalStack
 import Operations
+import TestSupport
 
 /// The real programs on free loopback ports, with fresh data in a directory of its own, for one test.
 struct Pair: Sendable {
@@ -127,102 +128,4 @@ struct Pair: Sendable {
 struct Unexpected: Error, CustomStringConvertible {
   let description: String
   init(_ description: String) { self.description = description }
-}
-
-/// A foreign program, run to its end.
-enum Command {
-  struct Output: Sendable {
-    var status: Int32
-    var out: String
-    var error: String
-  }
-
-  /// - Parameter environment: added to this process's own.
-  static func run(
-    _ program: String,
-    _ arguments: [String],
-    directory: String? = nil,
-    environment: [String: String] = [:]
-  ) async throws -> Output {
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: program.hasPrefix("/") ? program : "/usr/bin/env")
-    process.arguments = program.hasPrefix("/") ? arguments : [program] + arguments
-    if let directory { process.currentDirectoryURL = URL(fileURLWithPath: directory) }
-    // Our own settings are what a test says they are.
-    process.environment = ProcessInfo.processInfo.environment.filter { !$0.key.hasPrefix("TIDEMARK_") }
-      .merging(environment) { $1 }
-    // Files rather than pipes: nothing has to be read while it runs, and nothing can fill up.
-    let base = NSTemporaryDirectory() + "tidemark-command-\(UUID().uuidString)"
-    defer { for end in [".out", ".err"] { try? FileManager.default.removeItem(atPath: base + end) } }
-    for end in [".out", ".err"] { _ = FileManager.default.createFile(atPath: base + end, contents: nil) }
-    process.standardOutput = FileHandle(forWritingAtPath: base + ".out")
-    process.standardError = FileHandle(forWritingAtPath: base + ".err")
-    process.standardInput = FileHandle.nullDevice
-    try await withCheckedThrowingContinuation { (done: CheckedContinuation<Void, any Error>) in
-      process.terminationHandler = { _ in done.resume() }
-      do { try process.run() } catch { done.resume(throwing: error) }
-    }
-    return Output(
-      status: process.terminationStatus,
-      out: (try? String(contentsOfFile: base + ".out", encoding: .utf8)) ?? "",
-      error: (try? String(contentsOfFile: base + ".err", encoding: .utf8)) ?? ""
-    )
-  }
-}
-
-/// A foreign program that runs beside the test and is talked to line by line, by one task at a time.
-final class Companion: @unchecked Sendable {
-  private let process = Process()
-  private let input = Pipe()
-  private let output = Pipe()
-  private let watchdog: DispatchWorkItem
-  private var buffered = Data()
-
-  /// - Parameter limit: it is ended after so long, so that nobody waits for ever for a line of it.
-  init(_ program: String, _ arguments: [String], limit: DispatchTimeInterval = .seconds(600)) throws {
-    process.executableURL = URL(fileURLWithPath: program)
-    process.arguments = arguments
-    process.standardInput = input
-    process.standardOutput = output
-    let process = process
-    watchdog = DispatchWorkItem { if process.isRunning { kill(process.processIdentifier, SIGKILL) } }
-    try process.run()
-    // On a thread of its own: those of Swift's pool may all be waiting for lines.
-    DispatchQueue.global().asyncAfter(deadline: .now() + limit, execute: watchdog)
-  }
-
-  func send(_ line: String) { input.fileHandleForWriting.write(Data((line + "\n").utf8)) }
-
-  /// The next line; nil when the program has ended.
-  func line() -> String? {
-    while true {
-      if let end = buffered.firstIndex(of: UInt8(ascii: "\n")) {
-        defer { buffered = Data(buffered[buffered.index(after: end)...]) }
-        return String(decoding: buffered[..<end], as: UTF8.self)
-      }
-      let more = output.fileHandleForReading.availableData
-      if more.isEmpty { return nil }
-      buffered.append(more)
-    }
-  }
-
-  /// The next line, waited for on a thread of its own: tests that compute go on meanwhile.
-  func nextLine() async -> String? {
-    await withCheckedContinuation { line in
-      DispatchQueue.global().async { line.resume(returning: self.line()) }
-    }
-  }
-
-  /// How it ended by itself, which it has to be about to do.
-  func waitForExit() -> Int32 {
-    process.waitUntilExit()
-    watchdog.cancel()
-    return process.terminationStatus
-  }
-
-  func end() {
-    watchdog.cancel()
-    if process.isRunning { kill(process.processIdentifier, SIGKILL) }
-    process.waitUntilExit()
-  }
 }

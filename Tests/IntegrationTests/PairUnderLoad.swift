@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
+import TestSupport
 import Testing
 
 /// What tests under load have in common.
@@ -59,7 +60,7 @@ extension Pair {
       try await stack.startStore()
       try await stack.waitUntilGatewaysAreReady()
       client.send("check")
-      let answer = client.line() ?? "the client ended"
+      let answer = await client.line() ?? "the client ended"
       let acknowledged = answer.hasPrefix("ok ") ? Int(answer.dropFirst(3)) ?? 0 : -1
       #expect(acknowledged > last, "round \(round): \(answer); before it \(last) were acknowledged")
       last = acknowledged
@@ -111,15 +112,6 @@ extension Pair {
     }
     .compactMap { $0.split(separator: " ").last.flatMap { Double($0) } }
     return values.map { $0.reduce(0, +) }
-  }
-
-  /// Waits until something holds; the deadline is against hanging only.
-  func eventually(_ what: String, _ holds: () async -> Bool) async throws {
-    for _ in 0..<600 {
-      if await holds() { return }
-      try await Task.sleep(for: .milliseconds(100))
-    }
-    throw Unexpected("not within a minute: \(what)")
   }
 }
 

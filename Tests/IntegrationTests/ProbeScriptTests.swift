@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -49,12 +50,12 @@ extension RealProcesses {
           ["probe", "run", "127.0.0.1:\(ports[0].port)", Self.folder + Self.draining]
         )
         var lines: [String] = []
-        while let line = probe.line() {
+        while let line = await probe.line() {
           lines.append(line)
           if line.hasPrefix("← pong") { store.signal(SIGTERM) }
         }
         #expect(lines.last == "← drain", "\(lines)")
-        #expect(probe.waitForExit() == 0, "\(lines)")
+        #expect(await probe.waitForExit() == .exited(code: 0), "\(lines)")
       } catch {
         await store.stop()
         throw error

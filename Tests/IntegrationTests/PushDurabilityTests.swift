@@ -1,5 +1,6 @@
 import Foundation
 import LocalStack
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -27,8 +28,8 @@ extension RealProcesses {
         }
         last = try await Self.count(client, above: last)
         client.send("finish")
-        let tally = await client.nextLine() ?? "the client ended"
-        let verdict = await client.nextLine() ?? "the client ended"
+        let tally = await client.line() ?? "the client ended"
+        let verdict = await client.line() ?? "the client ended"
         #expect(verdict.hasPrefix("ok "), "\(tally), \(verdict)")
         #expect(Int(verdict.dropFirst(3)) ?? 0 >= last)
         print("push acknowledgements, \(form), over 5 kills: \(tally)")
@@ -39,7 +40,7 @@ extension RealProcesses {
     private static func count(_ client: Companion, above last: Int) async throws -> Int {
       for _ in 0..<300 {
         client.send("count")
-        guard let line = await client.nextLine(), let count = Int(line) else {
+        guard let line = await client.line(), let count = Int(line) else {
           throw Unexpected("the client ended")
         }
         if count > last + 500 { return count }

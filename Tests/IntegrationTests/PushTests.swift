@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -78,14 +79,14 @@ extension RealProcesses {
     /// Plays a case of the script.
     ///
     /// - Parameter body: hears the script to its end, and returns its last line.
-    private static func play(_ name: String, _ body: (Pair, Driver) async throws -> String) async throws {
+    private static func play(_ name: String, _ body: (Pair, Companion) async throws -> String) async throws {
       try await Pair.with { pair in
         let specification: [String: Any] = [
           "port": pair.h2cPort, "admin": pair.stack.plan.gateways[1].admin.port, "url": pair.tlsURL,
           "certificate": pair.certificate, "server": pair.serverToken,
           "secret": pair.stack.files.ticketSecret,
         ]
-        try await Driver.play("push_acks.py", name, specification, pair) { try await body(pair, $0) }
+        try await Companion.play("push_acks.py", name, specification, pair) { try await body(pair, $0) }
       }
     }
   }

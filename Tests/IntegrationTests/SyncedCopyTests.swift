@@ -2,6 +2,7 @@ import Foundation
 import Glibc
 import LocalStack
 import Operations
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -28,7 +29,7 @@ extension RealProcesses {
           ],
           logFile: pair.directory + "/strace.log"
         )
-        try await pair.eventually("strace is there") {
+        try await eventually("strace is there") {
           (try? String(contentsOfFile: trace, encoding: .utf8))?.isEmpty == false
         }
         let client = try Companion(
@@ -43,7 +44,7 @@ extension RealProcesses {
           store.signal(SIGSTOP)
           // What it had sent comes in; until then its last calls have come to their ends and are in the trace.
           client.send("hold")
-          let held = client.line() ?? "the client ended"
+          let held = await client.line() ?? "the client ended"
           #expect(held.hasPrefix("held "), "round \(round): \(held)")
           let lengths = SyncedLengths(
             try String(contentsOfFile: trace, encoding: .utf8),
@@ -108,7 +109,7 @@ extension RealProcesses {
         throw error
       }
       client.send("check \(stack.plan.gateways[0].listen.port)")
-      let answer = client.line() ?? "the client ended"
+      let answer = await client.line() ?? "the client ended"
       await stack.stop()
       return (answer, cut)
     }

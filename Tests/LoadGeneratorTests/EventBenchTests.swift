@@ -3,6 +3,7 @@ import NIOCore
 import NIOEmbedded
 import NIOPosix
 import Operations
+import TestSupport
 import Testing
 
 @testable import LoadGenerator

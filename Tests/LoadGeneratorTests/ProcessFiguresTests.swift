@@ -1,5 +1,6 @@
 import Foundation
 import LocalStack
+import TestSupport
 import Testing
 
 @testable import LoadGenerator
@@ -22,8 +23,8 @@ import Testing
       arguments: ["-c", "import time; x = b'1' * 50_000_000; del x; print(1, flush=True); time.sleep(60)"],
       logFile: log
     )
-    while process.isRunning, (FileManager.default.contents(atPath: log) ?? Data()).isEmpty {
-      try await Task.sleep(for: .milliseconds(20))
+    try await eventually {
+      !process.isRunning || FileManager.default.contents(atPath: log)?.isEmpty == false
     }
     let before = ProcessFigures.peakBytes(of: process.processID)
     let peak = try? MemoryPeak(process.processID)

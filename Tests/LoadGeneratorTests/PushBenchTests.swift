@@ -3,6 +3,7 @@ import NIOCore
 import NIOPosix
 import Operations
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import LoadGenerator
@@ -236,6 +237,9 @@ private final class PushServer: HTTP2ServerDelegate {
   private(set) var authorization = ""
   private(set) var count = 0
   private var isOver = false
+  private var hasEnded = false
+  /// Answers that there is no room for yet; what is left of the body waits for them.
+  private var held = ByteBuffer()
 
   init(_ fault: Fault) { self.fault = fault }
 
@@ -253,11 +257,9 @@ private final class PushServer: HTTP2ServerDelegate {
 
   func http2RequestBodyReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<PushServer>)
   {
-    guard !isOver else { return }
-    var answer = ByteBuffer()
-    var isEnd = false
+    guard !isOver, held.readableBytes == 0 else { return }
     connection.readBody(stream) { bytes, end in
-      isEnd = end
+      hasEnded = end
       return bytes.withUnsafeBytes { bytes in
         guard let last = bytes.lastIndex(of: UInt8(ascii: "\n")) else { return end ? bytes.count : 0 }
         for line in String(decoding: bytes[...last], as: UTF8.self).split(separator: "\n") {
@@ -265,7 +267,7 @@ private final class PushServer: HTTP2ServerDelegate {
           if fault == .ends(count) || fault == .resets(count) { isOver = true }
           let refused = fault == .refuses(count)
           if !isOver {
-            answer.writeString(
+            held.writeString(
               refused ? #"{"ok":false,"code":"busy"}"# + "\n" : #"{"ok":true,"# + line.dropFirst() + "\n"
             )
           }
@@ -273,9 +275,21 @@ private final class PushServer: HTTP2ServerDelegate {
         return end ? bytes.count : last + 1
       }
     }
-    if answer.readableBytes > 0 { connection.write(stream, answer) }
+    answer(stream, connection)
+  }
+
+  func http2StreamDrained(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<PushServer>) {
+    answer(stream, connection)
+    if !hasEnded { http2RequestBodyReceived(stream, on: connection) }
+  }
+
+  private func answer(_ stream: HTTP2StreamHandle, _ connection: HTTP2ServerConnection<PushServer>) {
     if case .resets = fault, isOver { return connection.reset(stream, .internalError) }
-    if isEnd || isOver { connection.finish(stream) }
+    if held.readableBytes > 0 {
+      guard connection.write(stream, held) != .full else { return }
+      held = ByteBuffer()
+    }
+    if hasEnded || isOver { connection.finish(stream) }
   }
 }
 

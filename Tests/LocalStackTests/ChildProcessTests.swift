@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import Operations
+import TestSupport
 import Testing
 
 @testable import LocalStack
@@ -35,9 +36,7 @@ import Testing
 
   @Test func isKilledIfItWillNotStop() async throws {
     let child = try shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
-    while (FileManager.default.contents(atPath: log)?.count ?? 0) == 0 {
-      try await Task.sleep(for: .milliseconds(5))
-    }
+    try await eventually { (FileManager.default.contents(atPath: log)?.count ?? 0) != 0 }
     #expect(await child.stop(grace: .milliseconds(100)) == .signalled(SIGKILL))
     _ = output()
   }

@@ -2,6 +2,7 @@ import CoreMetrics
 import Foundation
 import NIOCore
 import NIOPosix
+import TestSupport
 import Testing
 
 @testable import Operations
@@ -122,20 +123,9 @@ import Testing
   /// Where Prometheus' own checker is installed, it has the last word on the format.
   private func checkWithPromtool(_ exposition: String) async throws {
     guard FileManager.default.isExecutableFile(atPath: "/usr/bin/promtool") else { return }
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: "/usr/bin/promtool")
-    process.arguments = ["check", "metrics"]
-    let input = Pipe()
-    let output = Pipe()
-    process.standardInput = input
-    process.standardError = output
-    process.standardOutput = output
-    try process.run()
-    try input.fileHandleForWriting.write(contentsOf: Data(exposition.utf8))
-    try input.fileHandleForWriting.close()
-    process.waitUntilExit()
-    let complaints = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    let output = try await Command.run("/usr/bin/promtool", ["check", "metrics"], input: exposition)
+    let complaints = output.out + output.error
     let serious = complaints.split(separator: "\n").filter { !$0.contains("no help text") }
-    #expect(process.terminationStatus == 0 || serious.isEmpty, "\(complaints)")
+    #expect(output.status == 0 || serious.isEmpty, "\(complaints)")
   }
 }

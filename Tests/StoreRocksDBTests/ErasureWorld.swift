@@ -195,12 +195,7 @@ final class ErasureWorld: StoreLoopDriver {
 
   /// Files of the directory but its tables that have one of these texts in them, byte for byte.
   func files(with texts: [String]) throws -> [String] {
-    let names = try FileManager.default.contentsOfDirectory(atPath: directory.path)
-    return try names.sorted().filter { name in
-      guard !name.hasSuffix(".sst") else { return false }
-      let bytes = try Data(contentsOf: URL(fileURLWithPath: directory.path + "/" + name))
-      return texts.contains { bytes.range(of: Data($0.utf8)) != nil }
-    }
+    try directory.files(with: texts) { !$0.hasSuffix(".sst") }
   }
 }
 

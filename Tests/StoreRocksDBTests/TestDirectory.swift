@@ -29,6 +29,18 @@ final class TestDirectory {
     )
   }
 
+  /// Names of the files that have one of these texts in them, byte for byte.
+  ///
+  /// A file that an open engine removes after the names were read holds nothing any more.
+  func files(with texts: [String], where isWanted: (String) -> Bool = { _ in true }) throws -> [String] {
+    try FileManager.default.contentsOfDirectory(atPath: path).sorted().filter { name in
+      guard isWanted(name), let bytes = FileManager.default.contents(atPath: path + "/" + name) else {
+        return false
+      }
+      return texts.contains { bytes.range(of: Data($0.utf8)) != nil }
+    }
+  }
+
   /// The write-ahead log that is written to now.
   var newestLog: String {
     get throws {

@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 
 /// Certificates made by the `openssl` command for one run of the tests.
 final class Certificates: Sendable {
@@ -147,18 +148,8 @@ final class Certificates: Sendable {
   }
 
   private func openssl(_ arguments: String...) throws {
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-    process.arguments = ["openssl"] + arguments
-    process.currentDirectoryURL = directory
-    process.standardInput = FileHandle.nullDevice
-    process.standardOutput = FileHandle.nullDevice
-    let errors = Pipe()
-    process.standardError = errors
-    try process.run()
-    let text = String(decoding: errors.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
-    process.waitUntilExit()
-    guard process.terminationStatus == 0 else { throw Failed(text: text) }
+    let output = try Command.runHere("openssl", arguments, directory: directory.path)
+    guard output.status == 0 else { throw Failed(text: output.error) }
   }
 
   struct Failed: Error { let text: String }

@@ -1,7 +1,7 @@
-import Dispatch
 import Foundation
 import NIOCore
 import NIOPosix
+import TestSupport
 import Testing
 
 @testable import TLSSession
@@ -33,41 +33,26 @@ struct OpenSSLCommandTests {
     try await server.close()
   }
 
-  /// What the command prints. It runs on a thread of its own: the tests' own threads are few, and must not
-  /// wait.
+  /// What the command prints.
   private func client(_ port: Int, _ arguments: [String], input: String = "") async throws -> String {
-    try await withCheckedThrowingContinuation { continuation in
-      DispatchQueue.global().async {
-        continuation.resume(with: Result { try OpenSSLCommandTests.run(port, arguments, input) })
-      }
-    }
-  }
-
-  private static func run(_ port: Int, _ arguments: [String], _ input: String) throws -> String {
-    let process = Process()
-    process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-    process.arguments =
-      ["openssl", "s_client", "-connect", "127.0.0.1:\(port)", "-CAfile"]
-      + [Certificates.shared.path("ca.pem")] + arguments
-    let stdin = Pipe()
-    let stdout = Pipe()
-    process.standardInput = stdin
-    process.standardOutput = stdout
-    process.standardError = stdout
-    try process.run()
-    stdin.fileHandleForWriting.write(Data(input.utf8))
+    let command = try Companion(
+      "openssl",
+      ["s_client", "-connect", "127.0.0.1:\(port)", "-CAfile", Certificates.shared.path("ca.pem")] + arguments
+    )
+    defer { command.end() }
+    if !input.isEmpty { command.send(input) }
     // s_client leaves at the end of its input, answered or not.
-    Thread.sleep(forTimeInterval: 0.3)
-    try stdin.fileHandleForWriting.close()
-    let text = String(decoding: stdout.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
-    process.waitUntilExit()
-    return text
+    try await Task.sleep(for: .milliseconds(300))
+    command.closeInput()
+    let text = await command.lines.reduce("") { $0 + $1 + "\n" }
+    _ = await command.waitForExit()
+    return text + command.errors
   }
 
   @Test("both versions, h2, verified, echo", arguments: ["-tls1_2", "-tls1_3"])
   func works(_ version: String) async throws {
     try await withServer { port in
-      let text = try await client(port, ["-alpn", "http/1.1,h2", version], input: "echo this\n")
+      let text = try await client(port, ["-alpn", "http/1.1,h2", version], input: "echo this")
       #expect(text.contains("echo this"), "\(text)")
       let details = try await client(port, ["-alpn", "h2", version])
       #expect(details.contains("ALPN protocol: h2"))
@@ -96,7 +81,7 @@ struct OpenSSLCommandTests {
   @Test("renegotiation is refused")
   func renegotiation() async throws {
     try await withServer { port in
-      let text = try await client(port, ["-alpn", "h2", "-tls1_2"], input: "R\n")
+      let text = try await client(port, ["-alpn", "h2", "-tls1_2"], input: "R")
       #expect(text.contains("no renegotiation") || text.contains("handshake failure"), "\(text)")
     }
   }
@@ -105,7 +90,7 @@ struct OpenSSLCommandTests {
   func resumption(_ version: String) async throws {
     try await withServer { port in
       let session = Certificates.shared.path("session\(version).pem")
-      _ = try await client(port, ["-alpn", "h2", version, "-sess_out", session], input: "x\n")
+      _ = try await client(port, ["-alpn", "h2", version, "-sess_out", session], input: "x")
       let text = try await client(port, ["-alpn", "h2", version, "-sess_in", session])
       #expect(text.contains("Reused, "), "\(text)")
     }

@@ -1,7 +1,7 @@
 import HTTP2Session
 import NIOCore
-import NIOPosix
 import Operations
+import TestSupport
 
 /// Answers each request for events with the next of its answers.
 final class FakeEvents: HTTP2ServerDelegate {
@@ -56,30 +56,8 @@ final class FakeEvents: HTTP2ServerDelegate {
     _ answers: [Answer],
     _ body: (Endpoint, () async throws -> [Request]) async throws -> Value
   ) async throws -> Value {
-    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-    let loop = group.next()
-    let shared = try await loop.submit {
-      NIOLoopBound((FakeEvents(answers), HTTP2ServerResources()), eventLoop: loop)
-    }.get()
-    let server = try await ServerBootstrap(group: group)
-      .childChannelInitializer { channel in
-        channel.eventLoop.makeCompletedFuture {
-          try channel.pipeline.syncOperations.addHandler(
-            HTTP2ServerConnection(delegate: shared.value.0, resources: shared.value.1)
-          )
-        }
-      }
-      .bind(host: "127.0.0.1", port: 0).get()
-    let result: Result<Value, any Error>
-    do {
-      let endpoint = Endpoint(host: "127.0.0.1", port: server.localAddress?.port ?? 0)
-      let value = try await body(endpoint) { try await loop.submit { shared.value.0.requests }.get() }
-      result = .success(value)
-    } catch {
-      result = .failure(error)
+    try await withServer({ FakeEvents(answers) }) { endpoint, server in
+      try await body(endpoint) { try await server.eventLoop.submit { server.value.requests }.get() }
     }
-    try await server.close()
-    try await group.shutdownGracefully()
-    return try result.get()
   }
 }

@@ -1,0 +1,28 @@
+import Foundation
+import LocalStack
+import TestSupport
+import Testing
+
+extension Companion {
+  /// Plays a case of a script of `Clients`: its last line has to begin with `ok`, and no gateway may have ended by itself.
+  ///
+  /// - Parameters:
+  ///   - specification: what the script reads as JSON.
+  ///   - body: hears the script to its end, and returns its last line.
+  static func play(
+    _ script: String,
+    _ name: String,
+    _ specification: [String: Any],
+    _ pair: Pair,
+    _ body: (Companion) async throws -> String
+  ) async throws {
+    let path = pair.directory + "/specification.json"
+    try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
+    let companion = try Companion(Pair.python, [Pair.client(script), name, path])
+    defer { companion.end() }
+    let last = try await body(companion)
+    #expect(last.hasPrefix("ok "), "\(name): \(last) \(companion.errors)")
+    print(name, last)
+    for gateway in await pair.stack.gatewayProcesses { #expect(gateway.isRunning) }
+  }
+}

@@ -1,0 +1,112 @@
+import Foundation
+import LocalStack
+
+/// A foreign program, run to its end.
+package enum Command {
+  package struct Output: Sendable {
+    /// Its exit code; that of a program which a signal ended is the signal's number, negative.
+    package var status: Int32
+    package var out: String
+    package var error: String
+  }
+
+  /// Runs a program.
+  ///
+  /// - Parameters:
+  ///   - program: a path, or a name that is looked for on the PATH.
+  ///   - directory: where it runs; without it, where this process does.
+  ///   - environment: added to this process's own, of which our own settings are left out: they are what a test says they are.
+  ///   - input: what it reads.
+  ///   - limit: it is ended after so long, and says so, so that nobody waits for ever for a program that hangs.
+  package static func run(
+    _ program: String,
+    _ arguments: [String],
+    directory: String? = nil,
+    environment: [String: String] = [:],
+    input: String = "",
+    limit: Duration = .seconds(900)
+  ) async throws -> Output {
+    let run = try Run(program, arguments, directory, environment, input)
+    defer { run.removeFiles() }
+    let limiter = Task {
+      try await Task.sleep(for: limit)
+      run.process.signal(SIGKILL)
+      run.note("ended by the test: it had not ended by itself after \(limit)")
+    }
+    defer { limiter.cancel() }
+    return run.output(await run.process.waitForExit())
+  }
+
+  /// The same for who cannot be suspended: the calling thread stands still meanwhile.
+  package static func runHere(
+    _ program: String,
+    _ arguments: [String],
+    directory: String? = nil
+  ) throws -> Output {
+    let run = try Run(program, arguments, directory, [:], "")
+    defer { run.removeFiles() }
+    return run.output(run.process.waitForExitHere())
+  }
+
+  /// Files rather than pipes: nothing has to be read while it runs, and nothing can fill up.
+  private struct Run: Sendable {
+    let base = NSTemporaryDirectory() + "tidemark-command-\(UUID().uuidString)"
+    let process: ChildProcess
+
+    init(
+      _ program: String,
+      _ arguments: [String],
+      _ directory: String?,
+      _ environment: [String: String],
+      _ input: String
+    ) throws {
+      for (end, content) in [(".in", input), (".out", ""), (".err", "")] {
+        try Data(content.utf8).write(to: URL(fileURLWithPath: base + end))
+      }
+      let input = try FileHandle(forReadingFrom: URL(fileURLWithPath: base + ".in"))
+      let output = try FileHandle(forWritingTo: URL(fileURLWithPath: base + ".out"))
+      process = try ChildProcess(
+        name: program,
+        executable: try path(of: program),
+        arguments: arguments,
+        logFile: base + ".err",
+        input: input.fileDescriptor,
+        output: output.fileDescriptor,
+        directory: directory,
+        variables: environment
+      )
+      try input.close()
+      try output.close()
+    }
+
+    func note(_ text: String) {
+      guard let file = FileHandle(forWritingAtPath: base + ".err") else { return }
+      _ = try? file.seekToEnd()
+      try? file.write(contentsOf: Data("\n\(text)\n".utf8))
+    }
+
+    func output(_ status: ExitStatus) -> Output {
+      func text(_ end: String) -> String {
+        String(decoding: FileManager.default.contents(atPath: base + end) ?? Data(), as: UTF8.self)
+      }
+      let code: Int32 =
+        switch status {
+        case .exited(let code): code
+        case .signalled(let number): -number
+        }
+      return Output(status: code, out: text(".out"), error: text(".err"))
+    }
+
+    func removeFiles() {
+      for end in [".in", ".out", ".err"] { try? FileManager.default.removeItem(atPath: base + end) }
+    }
+  }
+
+  static func path(of program: String) throws -> String {
+    if program.hasPrefix("/") { return program }
+    guard let path = Executables.find(program) else {
+      throw StackError("\(program) is not on the PATH: `make test` installs what tests run")
+    }
+    return path
+  }
+}
