@@ -183,17 +183,22 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
-    // What tests of several modules have in common.
+    // What tests of several modules have in common: how they wait and take turns; programs and servers that they talk to.
+    .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
     .target(
-      name: "TestSupport",
+      name: "TestPrograms",
       dependencies: ["LocalStack", "HTTP2Session", "Operations", nioCore, nioPosix],
-      path: "Tests/TestSupport",
+      path: "Tests/TestPrograms",
       swiftSettings: strict
     ),
-    .testTarget(name: "ReceiptModelTests", dependencies: ["ReceiptModel"], swiftSettings: strict),
+    .testTarget(
+      name: "ReceiptModelTests",
+      dependencies: ["ReceiptModel", "TestSupport"],
+      swiftSettings: strict
+    ),
     .testTarget(
       name: "ReceiptWireTests",
-      dependencies: ["ReceiptModel", "ReceiptWire", nioCore],
+      dependencies: ["ReceiptModel", "ReceiptWire", "TestSupport", nioCore],
       swiftSettings: strict
     ),
     .testTarget(
@@ -210,12 +215,12 @@ let package = Package(
     ),
     .testTarget(
       name: "TLSSessionTests",
-      dependencies: ["TLSSession", "TestSupport", nioCore, nioEmbedded, nioPosix],
+      dependencies: ["TLSSession", "TestPrograms", nioCore, nioEmbedded, nioPosix],
       swiftSettings: strict
     ),
     .testTarget(
       name: "OperationsTests",
-      dependencies: ["Operations", "TestSupport", nioCore, nioPosix, metrics, logging, lifecycle],
+      dependencies: ["Operations", "TestPrograms", nioCore, nioPosix, metrics, logging, lifecycle],
       swiftSettings: strict
     ),
     .testTarget(
@@ -247,18 +252,18 @@ let package = Package(
       name: "LoadGeneratorTests",
       dependencies: [
         "LoadGenerator", "LocalStack", "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire",
-        "TestSupport", nioCore, nioEmbedded, nioPosix,
+        "TestPrograms", "TestSupport", nioCore, nioEmbedded, nioPosix,
       ],
       swiftSettings: strict
     ),
     .testTarget(
       name: "TicketPostTests",
-      dependencies: ["TicketPost", "LocalStack", "HTTP2Session", "Operations", "TestSupport", nioCore],
+      dependencies: ["TicketPost", "LocalStack", "HTTP2Session", "Operations", "TestPrograms", nioCore],
       swiftSettings: strict
     ),
     .testTarget(
       name: "WatchTests",
-      dependencies: ["Watch", "LocalStack", "HTTP2Session", "Operations", "TestSupport", nioCore],
+      dependencies: ["Watch", "LocalStack", "HTTP2Session", "Operations", "TestPrograms", nioCore],
       swiftSettings: strict
     ),
     .testTarget(
@@ -268,17 +273,17 @@ let package = Package(
     ),
     .testTarget(
       name: "StoreEngineTests",
-      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", nioCore],
+      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore],
       swiftSettings: strict
     ),
     .testTarget(
       name: "SimulationTests",
-      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", nioCore, deque],
+      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, deque],
       swiftSettings: strict
     ),
     .testTarget(
       name: "StoreRocksDBTests",
-      dependencies: ["StoreRocksDB", "StoreEngine", "ReceiptModel", "ReceiptWire", nioCore],
+      dependencies: ["StoreRocksDB", "StoreEngine", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore],
       swiftSettings: strict
     ),
     .testTarget(
@@ -286,7 +291,7 @@ let package = Package(
       // The store's own engine and pages too: to break by hand what a store that stands still has written.
       dependencies: [
         "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB",
-        "TestSupport", nioCore,
+        "TestPrograms", "TestSupport", nioCore,
       ],
       exclude: ["Clients"],
       swiftSettings: strict

@@ -579,6 +579,8 @@ import Testing
       try await gateway.client.send(frames.bytes, first)
       #expect(await first.verdict() == "1 channel_not_found")
       let second = try await gateway.client.begin()
+      // What is refused is read on until its end.
+      try await gateway.client.finish(second)
       _ = await second.frame()
       #expect(second.status == 503)
       try await gateway.client.reset(first)

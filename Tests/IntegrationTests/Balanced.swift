@@ -1,7 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
-import TestSupport
+import TestPrograms
 
 /// A store, two h2c gateways, and HAProxy before them with the configuration that is deployed, on free loopback ports.
 struct Balanced: Sendable {

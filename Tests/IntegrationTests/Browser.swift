@@ -1,7 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
-import TestSupport
+import TestPrograms
 
 /// A headless Chromium with a page that runs a script of the docs, and what the page reports.
 final class Browser {

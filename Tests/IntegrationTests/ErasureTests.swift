@@ -1,6 +1,6 @@
 import Foundation
 import LocalStack
-import TestSupport
+import TestPrograms
 import Testing
 
 extension RealProcesses {

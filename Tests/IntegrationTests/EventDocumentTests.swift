@@ -1,6 +1,6 @@
 import Foundation
 import LocalStack
-import TestSupport
+import TestPrograms
 import Testing
 
 /// The blocks of code of a page of docs, which are run as they are printed.

@@ -1,5 +1,5 @@
 import LocalStack
-import TestSupport
+import TestPrograms
 import Testing
 
 extension RealProcesses {

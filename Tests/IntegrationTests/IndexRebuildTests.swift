@@ -5,7 +5,7 @@ import ReceiptModel
 import ReceiptWire
 @testable import StoreEngine
 import StoreRocksDB
-import TestSupport
+import TestPrograms
 import Testing
 
 extension RealProcesses {

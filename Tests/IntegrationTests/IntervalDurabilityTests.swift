@@ -1,7 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
-import TestSupport
+import TestPrograms
 import Testing
 
 extension RealProcesses {

@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import LocalStack
 import Operations
-import TestSupport
+import TestPrograms
 import Testing
 
 extension RealProcesses {

@@ -1,7 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
-import TestSupport
+import TestPrograms
 import Testing
 
 /// What `make test` installs from PyPI (Clients/requirements.txt), beside the programs' folder.

@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import LocalStack
 import Operations
-import TestSupport
+import TestPrograms
 
 /// The real programs on free loopback ports, with fresh data in a directory of its own, for one test.
 struct Pair: Sendable {

@@ -1,5 +1,5 @@
 import Foundation
-import TestSupport
+import TestPrograms
 import Testing
 
 extension RealProcesses {

@@ -3,7 +3,7 @@ import NIOCore
 import NIOEmbedded
 import NIOPosix
 import Operations
-import TestSupport
+import TestPrograms
 import Testing
 
 @testable import LoadGenerator

@@ -2,7 +2,7 @@ import HTTP2Session
 import LocalStack
 import NIOCore
 import Operations
-import TestSupport
+import TestPrograms
 import Testing
 
 @testable import LoadGenerator

@@ -3,7 +3,7 @@ import NIOCore
 import NIOPosix
 import Operations
 import ReceiptWire
-import TestSupport
+import TestPrograms
 import Testing
 
 @testable import LoadGenerator

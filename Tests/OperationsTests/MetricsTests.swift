@@ -2,7 +2,7 @@ import CoreMetrics
 import Foundation
 import NIOCore
 import NIOPosix
-import TestSupport
+import TestPrograms
 import Testing
 
 @testable import Operations

@@ -1,9 +1,10 @@
+import TestSupport
 import Testing
 
 @testable import ReceiptModel
 
 /// What events tell is complete: a picture that is made of nothing else agrees with every query. `TIDEMARK_SEED` and the others as in ``RandomHistoryTests``.
-@Suite("Random histories that are watched")
+@Suite("Random histories that are watched", .computing)
 struct EventHistoryTests {
   static let seeds = RandomHistoryTests.seeds(default: 28)
   static let steps = RandomHistoryTests.number("TIDEMARK_STEPS") ?? 600

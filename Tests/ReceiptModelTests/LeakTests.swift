@@ -1,10 +1,11 @@
+import TestSupport
 import Testing
 
 /// R7, held against everything that can be asked: two histories that differ only in what one member did while hidden answer alike to
 /// everybody else.
 ///
 /// `TIDEMARK_SEED=n` runs the one pair of that seed, `TIDEMARK_SEEDS=n` those from 1 to n, `TIDEMARK_STEPS=n` sets how many commands each history has.
-@Suite("Leaks of what is hidden")
+@Suite("Leaks of what is hidden", .computing)
 struct LeakTests {
   static let seeds = RandomHistoryTests.seeds(default: 50)
   static let steps = RandomHistoryTests.number("TIDEMARK_STEPS") ?? 160

@@ -1,9 +1,10 @@
+import TestSupport
 import Testing
 
 @testable import ReceiptModel
 
 /// R9: receipts.
-@Suite("Stories of receipts")
+@Suite("Stories of receipts", .computing)
 struct ReceiptStoryTests {
   @Test("one after the other: processing until everybody expected has acknowledged, then done")
   func oneByOne() {

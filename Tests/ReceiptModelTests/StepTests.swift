@@ -1,9 +1,10 @@
+import TestSupport
 import Testing
 
 @testable import ReceiptModel
 
 /// When a watermark first reached a message (R17).
-@Suite("Steps")
+@Suite("Steps", .computing)
 struct StepTests {
   private func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
 

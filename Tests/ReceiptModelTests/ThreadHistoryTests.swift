@@ -1,10 +1,11 @@
+import TestSupport
 import Testing
 
 @testable import ReceiptModel
 
 /// Random histories of threads: whatever was done, the log and the pages make the same shard again, and everything that is told of a thread is told of a
 /// channel of its own that went through the same.
-@Suite("Random histories of threads")
+@Suite("Random histories of threads", .computing)
 struct ThreadHistoryTests {
   private static let cid = "team:room"
   private static let users = (0..<6).map { "u\($0)" }

@@ -1,9 +1,10 @@
+import TestSupport
 import Testing
 
 @testable import ReceiptModel
 
 /// R15: threads.
-@Suite("Stories of threads")
+@Suite("Stories of threads", .computing)
 struct ThreadStoryTests {
   @Test(
     "the interpreter: wrong expectations are found",

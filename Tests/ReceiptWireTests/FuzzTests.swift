@@ -2,11 +2,13 @@ import Foundation
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 /// Mutated vectors through every decoder: each is refused or read, nothing traps, nothing outside its bytes
 /// is touched. The bytes stand right before a page that may not be read, so that one byte too far ends the
 /// process.
+@Suite(.computing)
 struct FuzzTests {
   @Test(arguments: 0..<8)
   func mutatedFrames(_ seed: UInt64) {

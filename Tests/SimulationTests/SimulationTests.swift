@@ -1,12 +1,13 @@
 import Foundation
 import Synchronization
+import TestSupport
 import Testing
 
 /// The store under simulated gateways, network, clock and disk.
 ///
 /// `TIDEMARK_SEED=n` runs the one simulation of that seed, `TIDEMARK_SEEDS=n` those from 1 to n; `TIDEMARK_STEPS=n` sets how many steps a simulation has, which issue about
 /// one command in three. A failure says seed and step: what went wrong there goes wrong there again.
-@Suite("Simulation")
+@Suite("Simulation", .computing)
 struct SimulationTests {
   static let seeds: [UInt64] =
     number("TIDEMARK_SEED").map { [UInt64($0)] } ?? Array(1...UInt64(number("TIDEMARK_SEEDS") ?? 28))

@@ -2,10 +2,11 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import TestSupport
 import Testing
 
 /// Channels that are deleted, and created again, while anything else is under way (R16).
-@Suite("Deleting channels")
+@Suite("Deleting channels", .computing)
 struct DeletionTests {
   private static let a = ChannelReference.cid(Array("team:a".utf8))
 

@@ -1,12 +1,13 @@
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import StoreEngine
 
 /// The index of a user's channels, fed by their shards over a way that loses, doubles and delays (R13, R14).
-@Suite("Index of users' channels")
+@Suite("Index of users' channels", .computing)
 struct IndexTests {
   private static let users = (0..<6).map { "user\($0)" }
 

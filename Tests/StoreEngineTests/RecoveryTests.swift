@@ -2,10 +2,11 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import TestSupport
 import Testing
 
 /// What a shard starts from, whole and damaged.
-@Suite("Recovery")
+@Suite("Recovery", .computing)
 struct RecoveryTests {
   private static let shard = ShardID(0)
   private static let head = PageKey(shard: shard, channel: ChannelNumber(0), page: .shardHead)

@@ -2,9 +2,10 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import TestSupport
 import Testing
 
-@Suite("Unread counts: random histories")
+@Suite("Unread counts: random histories", .computing)
 struct UnreadHistoryTests {
   @Test("after any history a peek says what the own row says", arguments: 1...12)
   func histories(_ seed: UInt64) throws {

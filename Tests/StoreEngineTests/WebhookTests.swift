@@ -2,10 +2,11 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import TestSupport
 import Testing
 
 /// Webhooks that a shard remembers, so that none is taken twice (Proto/frames.md, 0x2E and 0x42).
-@Suite("Remembered webhooks")
+@Suite("Remembered webhooks", .computing)
 struct WebhookTests {
   private static let minute: Int64 = 60_000
 

@@ -1,13 +1,14 @@
 import Foundation
 import ReceiptModel
 import StoreEngine
+import TestSupport
 import Testing
 
 @testable import StoreRocksDB
 
 /// Wrong bytes in every kind of file of a data directory: the store opens with everything that was acknowledged, or says that it cannot and names the place.
 /// Nothing that was acknowledged may be missing without a word.
-@Suite("Damage anywhere")
+@Suite("Damage anywhere", .computing)
 struct DamageEverywhereTests {
   private static let tableGroups: UInt64 = 30
   private static let groups: UInt64 = 60

@@ -1,5 +1,5 @@
 import Foundation
-import TestSupport
+import TestPrograms
 
 /// Certificates made by the `openssl` command for one run of the tests.
 final class Certificates: Sendable {

@@ -1,7 +1,7 @@
 import Foundation
 import NIOCore
 import NIOPosix
-import TestSupport
+import TestPrograms
 import Testing
 
 @testable import TLSSession

@@ -1,7 +1,7 @@
 import HTTP2Session
 import NIOCore
 import Operations
-import TestSupport
+import TestPrograms
 
 /// A gateway that knows one route, and answers each request with the next of its answers.
 final class FakeAcks: HTTP2ServerDelegate {

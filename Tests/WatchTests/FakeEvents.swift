@@ -1,7 +1,7 @@
 import HTTP2Session
 import NIOCore
 import Operations
-import TestSupport
+import TestPrograms
 
 /// Answers each request for events with the next of its answers.
 final class FakeEvents: HTTP2ServerDelegate {
