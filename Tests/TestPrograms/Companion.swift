@@ -39,7 +39,7 @@ package final class Companion: Sendable {
     // Reading blocks, so it has a thread of its own, as waiting for a child has.
     Thread.detachNewThread {
       var pending = Data()
-      while let more = try? reading.read(upToCount: 1 << 16), !more.isEmpty {
+      while case let more = reading.availableData, !more.isEmpty {
         pending.append(more)
         while let end = pending.firstIndex(of: UInt8(ascii: "\n")) {
           continuation.yield(String(decoding: pending[..<end], as: UTF8.self))
