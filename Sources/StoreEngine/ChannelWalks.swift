@@ -335,15 +335,15 @@ extension ShardEngine {
     switch walk.purpose {
     case .changes:
       guard let asker = walk.asker else { return }
-      let through = toldThrough()
+      let told = toldThrough()
       let last = max(walk.last, dirty.typesLast, dirty.usersLast)
-      let told = walk.found.filter { $0.events > 0 }
-      let departure = departure(last, sayingExpiredAt: walk.expiry, asker.lane)
+      let found = walk.found.filter { $0.events > 0 }
+      let departure = max(told.departure, departure(last, sayingExpiredAt: walk.expiry, asker.lane))
       reply(asker.header, departure, asker.lane) { buffer in
-        buffer.writeTime(through)
+        buffer.writeTime(told.time)
         buffer.writeInteger(UInt8(1))
-        buffer.writeVarint(told.count)
-        for item in told { buffer.writeImmutableBuffer(item.bytes) }
+        buffer.writeVarint(found.count)
+        for item in found { buffer.writeImmutableBuffer(item.bytes) }
       }
     case .row:
       if let asker = walk.asker {
@@ -361,8 +361,8 @@ extension ShardEngine {
 
   /// What has changed is too much to tell, or is not known.
   func answerIncomplete(_ header: FrameHeader, _ lane: ReplyLane) {
-    let through = toldThrough()
-    reply(header, .now, lane) { buffer in
+    let (through, departure) = toldThrough()
+    reply(header, departure, lane) { buffer in
       buffer.writeTime(through)
       buffer.writeInteger(UInt8(0))
       buffer.writeVarint(0)

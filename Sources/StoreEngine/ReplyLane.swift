@@ -29,8 +29,8 @@ package final class ConnectionAccount: Sendable {
 /// Where the replies to one connection gather on one store loop. A reply leaves only when everything it tells of is durable: at once, with the
 /// append in flight, or with the one that gathers behind it (DESIGN.md section 3, "Write path").
 package final class ReplyLane {
-  /// When a reply may leave.
-  enum Departure {
+  /// When a reply may leave, the soonest first.
+  enum Departure: Comparable {
     case now
     case withInFlight
     case withGathering

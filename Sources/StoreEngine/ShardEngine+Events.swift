@@ -149,9 +149,7 @@ extension ShardEngine {
     )
     subscriptions.expired(number, through: now, next: state.nextExpiry(in: slot, after: now))
     guard hasNoted, !isGathering else { return }
-    effects.removeAll(keepingCapacity: true)
-    effects.append(.countersAssigned(nextChannel: state.nextChannel, time: now))
-    carryOut(nil, session: nil)
+    logNow()
   }
 
   // MARK: Telling
@@ -309,25 +307,55 @@ extension ShardEngine {
     tellEvents(closed > durable ? .withInFlight : .now)
   }
 
-  /// What an answer says of how far all is told. While something is on its way, what was told before that.
-  func toldThrough() -> Timestamp {
+  /// What an answer says of how far all is told, and how soon it may say so.
+  ///
+  /// The log of a shard that nobody watched and nothing happened in may have ended long ago, and an answer may be only a little ahead of it: its time is logged now, and the answer leaves with that. Said at once it
+  /// would make the ids of every stream of the gateway as old.
+  func toldThrough() -> (time: Timestamp, departure: ReplyLane.Departure) {
+    let now = state.advance(clock: loop.clock)
     if !isGathering, closed == durable {
-      _ = state.advance(clock: loop.clock)
-      var oldest = Timestamp.none
-      for item in subscriptions.noted where !item.notes.isEmpty {
-        oldest = oldest == .none ? item.notes.oldest : min(oldest, item.notes.oldest)
+      let isBehind = isBehind(durableTime, now)
+      let time = completeTime(oldestKept: oldestNoted, logged: isBehind ? now : durableTime)
+      if isBehind {
+        logNow()
+        return (max(time, eventProgress.closed), .withGathering)
       }
-      eventProgress.tells(through: completeTime(oldestKept: oldest, logged: durableTime), .now)
+      eventProgress.tells(through: time, .now)
+    } else if isBehind(eventProgress.durable, now) {
+      // While something is on its way, what is told by the time that it has left.
+      guard isGathering else { return (eventProgress.closed, .withInFlight) }
+      let oldest = oldestNoted
+      let time = completeTime(
+        oldestKept: oldest == .none ? gatheringTime : min(oldest, gatheringTime),
+        logged: gatheringTime
+      )
+      return (max(time, eventProgress.closed), .withGathering)
     }
-    return eventProgress.durable
+    return (eventProgress.durable, .now)
+  }
+
+  /// The time of the oldest thing that is noted of channels and not told; none: nothing is.
+  private var oldestNoted: Timestamp {
+    var oldest = Timestamp.none
+    for item in subscriptions.noted where !item.notes.isEmpty {
+      oldest = oldest == .none ? item.notes.oldest : min(oldest, item.notes.oldest)
+    }
+    return oldest
+  }
+
+  private func isBehind(_ time: Timestamp, _ now: Timestamp) -> Bool {
+    now.milliseconds - time.milliseconds >= Self.unloggedMilliseconds / 2
   }
 
   /// Time has passed in which nothing was logged, and somebody is told of it: it is logged, from time to time.
   func logTime() {
     guard !subscriptions.isEmpty, !isGathering, closed == durable,
-      state.advance(clock: loop.clock).milliseconds - durableTime.milliseconds >= Self.unloggedMilliseconds
-        / 2
+      isBehind(durableTime, state.advance(clock: loop.clock))
     else { return }
+    logNow()
+  }
+
+  private func logNow() {
     effects.removeAll(keepingCapacity: true)
     effects.append(.countersAssigned(nextChannel: state.nextChannel, time: state.time))
     carryOut(nil, session: nil)

@@ -169,8 +169,8 @@ extension ShardEngine {
   }
 
   private func replySubscribed(_ header: FrameHeader, _ lane: ReplyLane, withList: Bool) {
-    let through = toldThrough()
-    reply(header, .now, lane) { buffer in
+    let (through, departure) = toldThrough()
+    reply(header, departure, lane) { buffer in
       buffer.writeTime(through)
       guard withList else { return }
       buffer.writeInteger(UInt8(1))

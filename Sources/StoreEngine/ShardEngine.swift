@@ -22,6 +22,8 @@ final class ShardEngine {
   /// The times of those batches: a start from what is durable has no earlier time (R20).
   private(set) var durableTime = Timestamp.none
   private(set) var closedTime = Timestamp.none
+  /// When the batch that gathers was begun: nothing in it happened before.
+  private(set) var gatheringTime = Timestamp.none
   /// What the log said when the shard started; none: it was new.
   private(set) var startTime = Timestamp.none
   private(set) var loggedBytes: UInt64 = 0
@@ -191,7 +193,10 @@ final class ShardEngine {
       effectBytes.writeEffect(effect)
     }
     if changesMessageCounts { touch(slot, .head, index) }
-    if effectCount == 0 { loop.gathers(self) }
+    if effectCount == 0 {
+      loop.gathers(self)
+      gatheringTime = state.time
+    }
     effectCount += effects.count
     loop.gatheredBytes += effectBytes.readableBytes - bytesBefore
     if let session { sessions.touch(session) }

@@ -34,8 +34,11 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Where to serve /health, /ready and /metrics.", valueName: "host:port"))
   var admin: String?
   @Flag(help: "Not built yet: the client's address from the PROXY protocol.") var proxyProtocol = false
-  @Option(help: ArgumentHelp("An origin whose pages may call; several with commas.", valueName: "origin"))
-  var corsOrigin: String?
+  @Option(
+    parsing: .upToNextOption,
+    help: ArgumentHelp("Origins whose pages may call.", valueName: "origin")
+  )
+  var corsOrigin: [String] = []
   @Option(help: ArgumentHelp("Event loops; half the processors by default.", valueName: "n")) var loops:
     String?
   @Option(help: ArgumentHelp("Settings, YAML or JSON.", valueName: "file")) var config: String?
@@ -55,7 +58,8 @@ struct TidemarkGateway: AsyncParsableCommand {
       "secret-file": secretFile, "jwt-secret-file": jwtSecretFile, "jwks-file": jwksFile,
       "ticket-secret-file": ticketSecretFile, "hooks-file": hooksFile, "admin": admin,
       "proxy-protocol": proxyProtocol ? "true" : nil,
-      "cors-origin": corsOrigin, "loops": loops, "config": config, "log-level": logLevel,
+      "cors-origin": corsOrigin.isEmpty ? nil : corsOrigin.joined(separator: ","), "loops": loops,
+      "config": config, "log-level": logLevel,
     ]
     return given.compactMapValues { $0 }
   }

@@ -25,9 +25,10 @@ struct RunCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON, for both gateways.", valueName: "file"))
   var hooksFile: String?
   @Option(
-    help: ArgumentHelp("An origin whose pages may call; several with commas.", valueName: "origin")
+    parsing: .upToNextOption,
+    help: ArgumentHelp("Origins whose pages may call.", valueName: "origin")
   )
-  var corsOrigin: String?
+  var corsOrigin: [String] = []
   @Option(help: ArgumentHelp("Of all processes.", valueName: "level"))
   var logLevel = "info"
 
@@ -38,7 +39,7 @@ struct RunCommand: AsyncParsableCommand {
       session.tls = try endpoint("tls", tls)
       session.h2c = try endpoint("h2c", h2c)
       if let hooksFile { session.gatewayFlags += ["--hooks-file", hooksFile] }
-      if let corsOrigin { session.gatewayFlags += ["--cors-origin", corsOrigin] }
+      if !corsOrigin.isEmpty { session.gatewayFlags += ["--cors-origin"] + corsOrigin }
       let executables = try Executables.besideThisOne()
       let configured = session
       do {

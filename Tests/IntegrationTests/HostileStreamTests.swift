@@ -42,6 +42,10 @@ extension RealProcesses {
       try await Self.play("cursors", users: 1) { _, driver in await driver.lines.reduce("") { $1 } }
     }
 
+    @Test func newcomersTakeNobodysIDsBack() async throws {
+      try await Self.play("newcomers", users: 30) { _, driver in await driver.lines.reduce("") { $1 } }
+    }
+
     /// Plays a case of the script against the h2c gateway.
     ///
     /// - Parameter body: hears the script to its end, and returns its last line.

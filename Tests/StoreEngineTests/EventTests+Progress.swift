@@ -49,6 +49,7 @@ extension EventTests {
     other.subscribe(["team:a"], since: 5_000)
     other.subscribe(["team:a"], since: 11_001)
     again.loop.endTurn()
+    try again.persistAll()
     let told = other.take()
     #expect(told.contains { $0.hasPrefix("2 subscribed") && $0.contains("new m1 1") }, "\(told)")
     #expect(told.contains { $0.hasPrefix("3 subscribed") && !$0.contains("new m1 1") }, "\(told)")
@@ -58,13 +59,41 @@ extension EventTests {
     #expect(world.commits.count == 1 && watcher.take() == [])
     try world.persistAll()
     #expect(watcher.take() == ["events through 6000"])
-    world.pass(60_000)
+  }
+
+  @Test("a shard at rest logs its time for whoever subscribes, and answers with that")
+  func atRest() throws {
+    let (world, writer) = try settledWorld()
+    let watcher = world.connect(session: 2)
+    world.pass(3_600_000)
+    watcher.subscribe(["team:a"])
     watcher.subscribe(["team:b"])
     world.loop.endTurn()
-    #expect(watcher.take() == ["2 subscribed through 16000"])
-    world.loop.tick()
+    #expect(watcher.take() == [] && world.commits.count == 1)
+    world.pass(5)
+    watcher.subscribe(["team:c"])
+    world.loop.endTurn()
+    #expect(watcher.take() == [])
     try world.persistAll()
-    #expect(watcher.take() == ["events through 66000"])
+    #expect(
+      watcher.take() == [
+        "1 subscribed through 3601000", "2 subscribed through 3600999", "3 subscribed through 3601000",
+      ]
+    )
+    watcher.subscribe(["team:d"])
+    world.loop.endTurn()
+    #expect(watcher.take() == ["4 subscribed through 3601005"] && world.commits.isEmpty)
+    // Beside a change that is about to be logged: what is told by then is what happened before it.
+    watcher.unsubscribe(["team:a", "team:b", "team:c", "team:d"])
+    world.loop.endTurn()
+    _ = watcher.take()
+    world.pass(60_000)
+    writer.post("team:a", "m1")
+    watcher.subscribe(["team:a"])
+    world.loop.endTurn()
+    #expect(watcher.take() == [])
+    try world.persistAll()
+    #expect(watcher.take().first == "6 subscribed through 3661004")
   }
 
   @Test(
@@ -147,7 +176,11 @@ extension EventTests {
     writer.post("team:a", "m1", by: "alice", flags: 2)
     world.loop.endTurn()
     try world.settle()
-    world.pass(20_000)
+    world.pass(8_000)
+    writer.post("team:a", "m2")
+    world.loop.endTurn()
+    try world.settle()
+    world.pass(3_000)
     let watcher = world.connect(session: 2)
     for since in [11_000, 11_001] as [Int64] { watcher.subscribe(["team:a"], since: since) }
     world.loop.endTurn()

@@ -133,6 +133,7 @@ extension EventTests {
     for since in [world.clock - 7 * 86_400_000 - 1, world.clock + 1] {
       watcher.subscribe(["team:a"], since: since)
       world.loop.endTurn()
+      try world.persistAll()
       #expect(watcher.take().last?.hasSuffix("not complete") == true)
     }
     writer.post("team:a", "late")

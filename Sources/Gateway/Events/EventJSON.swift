@@ -147,7 +147,7 @@ enum EventJSON {
   }
 
   private static func write(_ event: StatusEventFields, into buffer: inout ByteBuffer) {
-    buffer.user(event.sender)
+    if !event.sender.isEmpty { buffer.user(event.sender) }
     buffer.member("created_at", event.at)
     buffer.member("from_seq", UInt64(event.from.rawValue))
     buffer.member("to_seq", UInt64(event.to.rawValue))

@@ -109,6 +109,7 @@ package struct PushAck: ~Escapable {
   private static func time(_ value: JSONValue) throws(ProblemCode) -> Timestamp {
     guard let text = try string(value, "acked_at") else { return .none }
     guard let milliseconds = CivilTime.milliseconds(parsing: text) else { throw .invalidField }
-    return Timestamp(milliseconds: milliseconds)
+    // Zero stands for none. What is as old as that becomes the row's last step all the same (R20).
+    return Timestamp(milliseconds: max(1, milliseconds))
   }
 }

@@ -44,7 +44,6 @@ package struct GatewayConfiguration: Sendable {
     "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file",
     "ticket-secret-file", "hooks-file", "admin", "proxy-protocol", "cors-origin", "loops", "config",
     "log-level",
-    "health-check",
   ]
 
   /// Reads and checks the settings and the files that they name.

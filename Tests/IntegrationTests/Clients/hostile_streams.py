@@ -19,7 +19,7 @@ class Stream:
 
     def __init__(self, user, since=None, query=""):
         self.user, self.since, self.query = user, since, query
-        self.status, self.events, self.last, self.has_ended = None, [], None, False
+        self.status, self.events, self.first, self.last, self.has_ended = None, [], None, None, False
         self.blocks = Blocks()
 
     async def open(self, connection=None, window=1 << 20):
@@ -37,7 +37,7 @@ class Stream:
         for event, id in self.blocks.feed(data):
             if event is not None:
                 self.events.append(event)
-            self.last = id or self.last
+            self.first, self.last = self.first or id, id or self.last
 
     def ended(self):
         self.has_ended = True
@@ -239,6 +239,26 @@ async def cursors():
     return f"{len(streams)} streams with ids from anywhere, {2 * len(malformed)} with what is none"
 
 
+async def newcomers():
+    """Who comes to shards in which nothing has happened yet, or for long, takes nobody's ids back, and begins with one of now."""
+    cid = "messaging:lively"
+    await create(cid, users[:1])
+    listener = await Stream(users[0]).open()
+    await all_of([listener], lambda stream: stream.last, "a stream begins")
+    times, streams = [int(listener.last.split("-")[1])], []
+    for number, user in enumerate(users[1:]):
+        streams.append(await Stream(user).open())
+        await register(cid, [f"m-{number}"])
+        await all_of([listener], lambda stream: stream.has_heard_of(f"m-{number}"), "who listens hears of each message")
+        times.append(int(listener.last.split("-")[1]))
+    await all_of(streams, lambda stream: stream.last, "a stream begins")
+    back = max(before - after for before, after in zip(times, times[1:]))
+    check(back < 5_000, f"ids fell by {back} ms: {times}")
+    behind = times[-1] - min(int(stream.first.split("-")[1]) for stream in streams)
+    check(behind < 60_000, f"a newcomer's first id was {behind} ms old")
+    return f"{len(streams)} newcomers"
+
+
 class Refused:
     """An answer that is no stream."""
 
@@ -255,5 +275,5 @@ class Refused:
         self.has_ended = True
 
 
-cases = {"never_reading": never_reading, "ending": ending, "crowd": crowd, "cursors": cursors}
+cases = {"never_reading": never_reading, "ending": ending, "crowd": crowd, "cursors": cursors, "newcomers": newcomers}
 print("ok", asyncio.run(cases[sys.argv[1]]()), flush=True)
