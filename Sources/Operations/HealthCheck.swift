@@ -1,9 +1,15 @@
+internal import Foundation
 package import NIOCore
 internal import NIOHTTP1
 internal import NIOPosix
 
 /// `--health-check URL`: one HTTP/1.1 GET, for containers that have no curl inside.
 package enum HealthCheck {
+  /// What is to be asked: the flag's value, or that of `TIDEMARK_HEALTH_CHECK`, as with every flag.
+  package static func url(flag: String?) -> String? {
+    flag ?? ProcessInfo.processInfo.environment["TIDEMARK_HEALTH_CHECK"]
+  }
+
   /// Asks `http://HOST[:PORT][/PATH]` and says in one line what came of it.
   ///
   /// - Returns: the exit code, 0 for an answer 200 to 299, else 1, and the line.

@@ -65,8 +65,8 @@ struct TidemarkGateway: AsyncParsableCommand {
   }
 
   func run() async throws {
-    if let healthCheck {
-      let (exitCode, line) = await HealthCheck.run(healthCheck)
+    if let url = HealthCheck.url(flag: healthCheck) {
+      let (exitCode, line) = await HealthCheck.run(url)
       ProcessRunner.printLine(line)
       throw ExitCode(exitCode)
     }

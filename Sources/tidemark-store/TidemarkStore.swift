@@ -108,8 +108,8 @@ struct TidemarkStore: AsyncParsableCommand {
   }
 
   func run() async throws {
-    if let healthCheck {
-      let (exitCode, line) = await HealthCheck.run(healthCheck, timeout: .seconds(5))
+    if let url = HealthCheck.url(flag: healthCheck) {
+      let (exitCode, line) = await HealthCheck.run(url, timeout: .seconds(5))
       ProcessRunner.printLine(line)
       throw ExitCode(exitCode)
     }

@@ -12,7 +12,9 @@ extension RealProcesses {
     /// token. Neither misses anything, and no token is in a log.
     @Test func anEventSourceFollowsAndComesBack() async throws {
       let place = try Browser.Place()
-      try await Pair.with(gatewayFlags: ["--cors-origin", "http://\(place.listed)"]) { pair in
+      try await Pair.with(gatewayFlags: [
+        "--cors-origin", "https://first.example.org", "http://\(place.listed)",
+      ]) { pair in
         try await Self.makeChannel(pair)
         let first = try await pair.token("alice")
         let browser = try await Browser(pair, place, page: place.listed, token: first, .events())
@@ -39,7 +41,9 @@ extension RealProcesses {
     /// The browser keeps the answer from a page whose origin is not listed; the same page of the listed origin gets it.
     @Test func aPageOfAnOriginThatIsNotListedIsRefused() async throws {
       let place = try Browser.Place()
-      try await Pair.with(gatewayFlags: ["--cors-origin", "http://\(place.listed)"]) { pair in
+      try await Pair.with(gatewayFlags: [
+        "--cors-origin", "http://\(place.listed)", "--cors-origin", "https://last.example.org",
+      ]) { pair in
         for page in [place.other, place.listed] {
           let browser = try await Browser(
             pair,

@@ -352,5 +352,17 @@ extension RealProcesses {
       }
       return bytes
     }
+
+    /// A flag is an environment variable too, also the one that only asks.
+    @Test(arguments: ["tidemark-gateway", "tidemark-store"])
+    func healthCheck(_ program: String) async throws {
+      let url = "http://127.0.0.1:\(try LoopbackPorts.free(1)[0].port)/ready"
+      let output = try await Command.run(
+        Pair.binaries + "/" + program,
+        [],
+        environment: ["TIDEMARK_HEALTH_CHECK": url]
+      )
+      #expect(output.status == 1 && (output.out + output.error).hasPrefix(url), "\(output)")
+    }
   }
 }
