@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
-# Reads a log of `swift test` and closes with one line, `N passed, N failed`; fails unless tests ran and all of them passed.
+# Reads a log of `swift test` and closes with one line, `N passed, N failed`; fails unless tests ran, all of them passed, and the run ended with 0.
+# usage: closing-count.sh LOG [STATUS]
 set -euo pipefail
 log=$1
+status=${2:-0}
 count() { grep -E "^$1 Test .* $2 after" "$log" | grep -cvE "^$1 Test run with " || true; }
 passed=$(count ✔ passed)
 failed=$(count ✘ failed)
 if ! grep -qE '^✔ Test run with [0-9]+ tests?.* passed after' "$log" && [ "$failed" = 0 ]; then
   # A crash is a failure, whatever was counted.
   failed=1
+fi
+if [ "$status" != 0 ]; then
+  echo "the test run ended with $status"
+  [ "$failed" != 0 ] || failed=1
 fi
 if ! grep -qE '^(✔|✘) Test run with [0-9]+ tests?.* after' "$log"; then
   echo "the test run did not come to its end; its last lines:"

@@ -103,6 +103,8 @@ package final class ChildProcess: Sendable {
     defer { for item in vector { free(item) } }
     var environment = Self.environment(adding: variables).map { strdup($0) } + [nil]
     defer { for item in environment { free(item) } }
+    // Where whoever started this process has it ignored, nobody could be told how a child has ended.
+    Glibc.signal(SIGCHLD, SIG_DFL)
     var processID: pid_t = 0
     let result = posix_spawn(&processID, executable, &actions, &attributes, vector, &environment)
     guard result == 0 else {
@@ -122,7 +124,14 @@ package final class ChildProcess: Sendable {
   /// Sends a signal; does nothing once the process has ended.
   package func signal(_ number: Int32) {
     state.withLock { state in
-      if case .running = state { kill(processID, number) }
+      if case .running = state { _ = Glibc.kill(processID, number) }
+    }
+  }
+
+  /// Ends it and what it has started, if that is in its group still; does nothing once the process has ended.
+  package func kill() {
+    state.withLock { state in
+      if case .running = state { _ = Glibc.kill(-processID, SIGKILL) }
     }
   }
 

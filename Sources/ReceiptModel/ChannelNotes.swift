@@ -78,6 +78,11 @@ package struct ChannelNotes: Sendable {
 
   package var isEmpty: Bool { oldest == .none }
 
+  /// What is noted follows from something that happened before: until it is told, nothing since then is told completely.
+  package mutating func hasBeenDue(since time: Timestamp) {
+    if !isEmpty { oldest = min(oldest, time) }
+  }
+
   /// Takes out what is told at once in channels of any size: messages, members, options and removal. Rows, receipts and statuses stay; they are told by the state as it
   /// is then, so in any order with these.
   ///

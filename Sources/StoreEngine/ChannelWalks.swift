@@ -254,19 +254,21 @@ extension ShardEngine {
       if events.contains(where: \.isReceipt) {
         walk.expiry = max(walk.expiry, state.lastExpiry(in: slot))
       }
-    case .row(let user, _):
+    case .row(let user, let changedAt):
       loop.rowsLeft -= state[slot].rows.rowCount
       guard let number = subscriptions.number(in: slot) else { return true }
       _ = state.advance(clock: loop.clock)
       let place = subscriptions.place(number)
       state.noteSettings(of: user.span.bytes, in: slot, at: state.time, &subscriptions.noted[place].notes)
+      subscriptions.noted[place].notes.hasBeenDue(since: changedAt)
       walk.last = max(walk.last, dirty.last(slot))
-    case .options:
+    case .options(_, let changedAt):
       loop.rowsLeft -= state[slot].rows.rowCount
       guard let number = subscriptions.number(in: slot) else { return true }
       _ = state.advance(clock: loop.clock)
       let place = subscriptions.place(number)
       state.noteOptions(in: slot, at: state.time, &subscriptions.noted[place].notes)
+      subscriptions.noted[place].notes.hasBeenDue(since: changedAt)
     case .expiries:
       if let number = subscriptions.number(in: slot) { noteExpired(number, slot) }
     }

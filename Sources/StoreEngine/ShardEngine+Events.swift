@@ -334,6 +334,9 @@ extension ShardEngine {
     return (eventProgress.durable, .now)
   }
 
+  /// The shard's time follows its clock.
+  func passTime() { _ = state.advance(clock: loop.clock) }
+
   /// The time of the oldest thing that is noted of channels and not told; none: nothing is.
   private var oldestNoted: Timestamp {
     var oldest = Timestamp.none

@@ -249,6 +249,8 @@ package final class StoreLoop {
   /// Call at least every second: pages that are due, cuts, and the log's tail go on without requests too.
   package func tick() {
     guard !isHalted else { return }
+    // What shards do by themselves, watched or not, happens now.
+    for shard in shards { shard.passTime() }
     for shard in shards { shard.drainTail(inFlightMax: memory.isPressed ? 1 : configuration.tailLoadsMax) }
     keepToBudget()
     for shard in shards { shard.clock.tick() }

@@ -87,6 +87,37 @@ extension EventTests {
     #expect(watcher.take().last == "events through \(announcedAt + 2_000)")
   }
 
+  @Test("what an announcement brings to a large channel, and waits there, is as old as the announcement")
+  func announcementWaits() throws {
+    let (world, writer, watcher) = try watchedWorld {
+      $0.residentBytesMax = 1
+      $0.eventIntervalMembers = 1
+      $0.eventIntervalMilliseconds = 1_000_000
+    }
+    watcher.subscribe(["team:b"])
+    writer.put("team:b")
+    writer.post("team:a", "m1")
+    writer.read("team:a", "bob")
+    writer.assign(user: "bob", version: 1, flags: 1)
+    world.loop.endTurn()
+    try world.settle()
+    try world.checkpoint()
+    _ = watcher.take()
+    world.pass(10)
+    let announcedAt = world.clock
+    writer.announce("bob", ["team:a"])
+    world.loop.endTurn()
+    try world.persistAll()
+    #expect(!world.loads.isEmpty)
+    world.pass(300)
+    try world.settle()
+    writer.post("team:b", "x")
+    world.loop.endTurn()
+    try world.settle()
+    let told = watcher.take()
+    #expect(told.last == "events through \(announcedAt - 1): team:b new x 1", "\(told)")
+  }
+
   @Test("who was away between the taking of a setting and its announcement is told when they come back")
   func announcedMeanwhile() throws {
     let (world, writer) = try settledWorld()

@@ -30,7 +30,7 @@ package enum Command {
     defer { run.removeFiles() }
     let limiter = Task {
       try await Task.sleep(for: limit)
-      run.process.signal(SIGKILL)
+      run.process.kill()
       run.note("ended by the test: it had not ended by itself after \(limit)")
     }
     defer { limiter.cancel() }

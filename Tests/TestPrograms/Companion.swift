@@ -51,7 +51,7 @@ package final class Companion: Sendable {
     }
     limiter = Task {
       try await Task.sleep(for: limit)
-      process.signal(SIGKILL)
+      process.kill()
     }
   }
 
@@ -81,7 +81,7 @@ package final class Companion: Sendable {
   /// Ends it, whatever it is at.
   package func end() {
     limiter.cancel()
-    process.signal(SIGKILL)
+    process.kill()
     _ = process.waitForExitHere()
     try? FileManager.default.removeItem(atPath: log)
   }
