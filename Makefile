@@ -95,13 +95,13 @@ TEST_MINUTES ?= 60
 
 test: test-deps lint ## Build and run every test; closes with a count
 	@$(SWIFT_BUILD) --build-tests
-	@set +e; SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m \
+	@set +e; TIDEMARK_BIN=$(abspath $(DEBUG_BIN)) SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m \
 	  swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep --line-buffered -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)'; \
 	Tests/closing-count.sh $(BUILD)/test.log $${PIPESTATUS[0]}
 
 loss-test: build ## Five minutes of lost connections, killed processes and slow readers: no event may be missing
 	@$(SWIFT_BUILD) --build-tests
-	@TIDEMARK_LOSS_SECONDS=$${TIDEMARK_LOSS_SECONDS:-300} swift test --scratch-path $(BUILD) --skip-build --filter RealProcesses.Losses
+	@TIDEMARK_BIN=$(abspath $(DEBUG_BIN)) TIDEMARK_LOSS_SECONDS=$${TIDEMARK_LOSS_SECONDS:-300} swift test --scratch-path $(BUILD) --skip-build --filter RealProcesses.Losses
 
 bench-deps:
 	@$(call install,$(BENCH_TOOLS))
