@@ -149,7 +149,7 @@ extension ShardEngine {
     )
     subscriptions.expired(number, through: now, next: state.nextExpiry(in: slot, after: now))
     guard hasNoted, !isGathering else { return }
-    logNow()
+    logTimeNow()
   }
 
   // MARK: Telling
@@ -317,7 +317,7 @@ extension ShardEngine {
       let isBehind = isBehind(durableTime, now)
       let time = completeTime(oldestKept: oldestNoted, logged: isBehind ? now : durableTime)
       if isBehind {
-        logNow()
+        logTimeNow()
         return (max(time, eventProgress.closed), .withGathering)
       }
       eventProgress.tells(through: time, .now)
@@ -355,13 +355,16 @@ extension ShardEngine {
     guard !subscriptions.isEmpty, !isGathering, closed == durable,
       isBehind(durableTime, state.advance(clock: loop.clock))
     else { return }
-    logNow()
+    logTimeNow()
   }
 
-  private func logNow() {
+  /// Begins a batch with nothing but the shard's time.
+  ///
+  /// - Parameter session: whose request asks for it; nil: the shard itself does.
+  func logTimeNow(session: Int32? = nil) {
     effects.removeAll(keepingCapacity: true)
     effects.append(.countersAssigned(nextChannel: state.nextChannel, time: state.time))
-    carryOut(nil, session: nil)
+    carryOut(nil, session: session)
   }
 
   /// From when on what has changed is to be told to whoever was told everything up to a time. One that lies just behind where the log ended when the shard started may have been told without being

@@ -106,11 +106,7 @@ extension ShardEngine {
     guard expiry > durableTime else { return departure }
     guard expiry > closedTime else { return departure == .withGathering ? .withGathering : .withInFlight }
     // A batch that gathers is closed with the shard's time, which has come this far.
-    if !isGathering {
-      effects.removeAll(keepingCapacity: true)
-      effects.append(.countersAssigned(nextChannel: state.nextChannel, time: state.time))
-      carryOut(nil, session: sessionPosition(lane))
-    }
+    if !isGathering { logTimeNow(session: sessionPosition(lane)) }
     return .withGathering
   }
 }

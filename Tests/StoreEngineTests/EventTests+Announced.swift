@@ -59,6 +59,22 @@ extension EventTests {
     #expect(back.take() == ["2 subscribed through 1210"])
   }
 
+  /// Has bob's row in `team:a` announced when that is on storage only, and is not read yet; returns when.
+  private func announceFromStorage(
+    _ world: EngineWorld,
+    _ writer: Gateway,
+    _ watcher: Gateway
+  ) throws -> Int64 {
+    try world.checkpoint()
+    _ = watcher.take()
+    world.pass(10)
+    writer.announce("bob", ["team:a"])
+    world.loop.endTurn()
+    let time = world.clock
+    try world.persistAll()
+    return time
+  }
+
   @Test("until a user's row is announced everywhere, not all is told")
   func announcementHoldsBack() throws {
     let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
@@ -68,13 +84,7 @@ extension EventTests {
     writer.assign(user: "bob", version: 1, flags: 1)
     world.loop.endTurn()
     try world.settle()
-    try world.checkpoint()
-    _ = watcher.take()
-    world.pass(10)
-    let announcedAt = world.clock
-    writer.announce("bob", ["team:a"])
-    world.loop.endTurn()
-    try world.persistAll()
+    let announcedAt = try announceFromStorage(world, writer, watcher)
     world.pass(1_000)
     world.loop.tick()
     world.loop.endTurn()
@@ -101,13 +111,7 @@ extension EventTests {
     writer.assign(user: "bob", version: 1, flags: 1)
     world.loop.endTurn()
     try world.settle()
-    try world.checkpoint()
-    _ = watcher.take()
-    world.pass(10)
-    let announcedAt = world.clock
-    writer.announce("bob", ["team:a"])
-    world.loop.endTurn()
-    try world.persistAll()
+    let announcedAt = try announceFromStorage(world, writer, watcher)
     #expect(!world.loads.isEmpty)
     world.pass(300)
     try world.settle()
