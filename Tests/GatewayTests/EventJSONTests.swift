@@ -53,17 +53,21 @@ import Testing
     readMessage: "m9"
   )
 
-  static let status = EventFields.status(
-    StatusEventFields(
-      thread: "",
-      sender: "alice",
-      from: SequenceNumber(3),
-      to: SequenceNumber(7),
-      lastMessage: "m7",
-      status: .delivered,
-      at: time
+  static let status = status(of: "alice")
+
+  static func status(of sender: String) -> EventFields {
+    .status(
+      StatusEventFields(
+        thread: "",
+        sender: sender,
+        from: SequenceNumber(3),
+        to: SequenceNumber(7),
+        lastMessage: "m7",
+        status: .delivered,
+        at: time
+      )
     )
-  )
+  }
 
   static let receipt = EventFields.receipt(
     ReceiptEventFields(
@@ -245,6 +249,13 @@ import Testing
         [
           "type": "message.status", "user": ["id": "alice"] as NSDictionary, "from_seq": 3, "to_seq": 7,
           "last_message_id": "m7", "status": "delivered",
+        ]
+      ),
+      (
+        .status, Self.status(of: ""),
+        [
+          "type": "message.status", "from_seq": 3, "to_seq": 7, "last_message_id": "m7",
+          "status": "delivered",
         ]
       ),
       (
