@@ -25,7 +25,7 @@ DESTINATION ?= $(BUILD)/static
 # Tests that run beside each other: some talk over sockets with deadlines, and must get their turn beside those that compute.
 TESTS_AT_ONCE ?= 4
 
-.PHONY: help deps test-deps bench-deps build release static demo run test loss-test lint bench bench-push secrets deploy-check clean
+.PHONY: help deps test-deps bench-deps build release static demo run test test-target loss-test lint bench bench-push secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -98,6 +98,11 @@ test: test-deps lint ## Build and run every test; closes with a count
 	@set +e; TIDEMARK_BIN=$(abspath $(DEBUG_BIN)) SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m \
 	  swift test --scratch-path $(BUILD) --skip-build 2>&1 | tee $(BUILD)/test.log | grep --line-buffered -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)'; \
 	Tests/closing-count.sh $(BUILD)/test.log $${PIPESTATUS[0]}
+
+test-target: ## Build and run only the test targets named in TARGET, such as ReceiptModelTests,ReceiptWireTests
+	@[ -n "$(TARGET)" ] || { echo 'usage: make test-target TARGET=ReceiptModelTests[,…]'; exit 2; }
+	@export TIDEMARK_TEST_TARGETS=$(TARGET) TIDEMARK_BIN=$(abspath $(DEBUG_BIN)); \
+	$(SWIFT_BUILD) --build-tests && swift test --scratch-path $(BUILD) --skip-build
 
 loss-test: build ## Five minutes of lost connections, killed processes and slow readers: no event may be missing
 	@$(SWIFT_BUILD) --build-tests

@@ -300,3 +300,8 @@ let package = Package(
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17
 )
+
+// `make test-target TARGET=ReceiptModelTests` builds and runs some test targets without compiling the others.
+if let names = Context.environment["TIDEMARK_TEST_TARGETS"]?.split(separator: ",") {
+  package.targets.removeAll { target in target.type == .test && !names.contains { $0 == target.name } }
+}
