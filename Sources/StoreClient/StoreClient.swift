@@ -33,6 +33,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   /// Whether requests reach a store at once.
   package private(set) var isReady = false
+  /// Since when they do not: the loss of the connection, or, where the store fell silent, the last byte heard of it.
+  /// Nil while ``isReady``, and before the first opening is done.
+  package private(set) var cutOffSince: NIODeadline?
 
   /// - Parameters:
   ///   - eventLoop: a NIOPosix loop; all calls have to be made on it.
@@ -256,9 +259,10 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     if connection == nil { lost(.connectFailed) }
   }
 
-  private func setReady(_ value: Bool) {
+  private func setReady(_ value: Bool, since: NIODeadline? = nil) {
     guard isReady != value else { return }
     isReady = value
+    cutOffSince = value ? nil : since ?? eventLoop.now
     delegate?.storeReadinessChanged(value)
   }
 
@@ -432,7 +436,7 @@ extension StoreClient {
     let given = sessionEnded ? table.sessionEnded() : []
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     retry = eventLoop.scheduleTask(in: wait) { bound.value.waited() }
-    setReady(false)
+    setReady(false, since: failure == .silent ? link.lastHeard : nil)
     deliver(given)
     if hasDelivered {
       hasDelivered = false

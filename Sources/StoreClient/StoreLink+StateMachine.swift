@@ -62,6 +62,8 @@ struct StoreLink {
   private var session: Session?
   /// The store that answered last, or that does; nil before the first opening is done.
   var store: SessionID? { session?.store }
+  /// When the last byte of the session's store came; nil without a session.
+  var lastHeard: NIODeadline? { session?.lastHeard }
   private var addressIndex = 0
   /// Attempts since a store last answered something.
   private var failures = 0

@@ -58,7 +58,7 @@ struct TestGateway: Sendable {
         tickets: tickets,
         hooks: hooks,
         logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
-        readinessChanged: { if $0 { ready.succeed() } }
+        storeReachChanged: { if $0 == .connected { ready.succeed() } }
       )
       loop.start()
       return NIOLoopBound(loop, eventLoop: eventLoop)

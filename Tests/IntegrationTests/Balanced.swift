@@ -93,11 +93,15 @@ struct Balanced: Sendable {
       name: "haproxy",
       executable: "/usr/bin/env",
       arguments: try environment(gateways: gateways, listen: listen, operations: operations, files: files) + [
-        program, "-db", "-f", configuration,
+        // As the image's entry point does: a master, which SIGUSR2 has read the file and the certificate anew.
+        program, "-W", "-db", "-f", configuration,
       ],
       logFile: files.log(of: "haproxy")
     )
   }
+
+  /// The file that HAProxy has its certificate from.
+  static func certificateAndKey(_ files: StackFiles) -> String { files.directory + "/haproxy.pem" }
 
   /// The file's variables, as arguments of env(1).
   static func environment(
@@ -107,7 +111,7 @@ struct Balanced: Sendable {
     files: StackFiles
   ) throws -> [String] {
     let both = try [files.certificate, files.key].map { try String(contentsOfFile: $0, encoding: .utf8) }
-    let pem = files.directory + "/haproxy.pem"
+    let pem = certificateAndKey(files)
     try files.write(both.joined(separator: "\n") + "\n", to: pem)
     var variables = [
       "LB_LISTEN=\(listen)", "LB_OPERATIONS=\(operations)", "LB_CERTIFICATE=\(pem)", "LB_MAXCONN=200",

@@ -46,6 +46,19 @@ import Testing
     }
   }
 
+  /// A reason may count from a time on only, and is gone with what it was set for.
+  @Test func aReasonCountsFromItsStart() {
+    let readiness = Readiness()
+    readiness.set("process", nil)
+    let start = NIODeadline.now() + .hours(1)
+    readiness.set("store", "no connection", from: start)
+    #expect(readiness.isReady)
+    #expect(readiness.notReadyReasons(at: start - .nanoseconds(1)).isEmpty)
+    #expect(readiness.notReadyReasons(at: start) == ["store: no connection"])
+    readiness.set("store", nil)
+    #expect(readiness.notReadyReasons(at: start).isEmpty)
+  }
+
   @Test func answersItsThreeRoutes() async throws {
     try await withServer { server, readiness, group in
       func get(_ path: String, method: String = "GET") async throws -> String {

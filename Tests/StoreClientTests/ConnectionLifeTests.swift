@@ -97,12 +97,33 @@ struct ConnectionLifeTests {
     world.advance(.seconds(20))
     #expect(world.store.pings >= 4)
     #expect(world.client.isReady)
+    #expect(world.client.cutOffSince == nil)
     #expect(world.attempts.count == 1)
 
     world.store.isSilent = true
+    let silent = (world.loop as any EventLoop).now
+    var cutOffSince: NIODeadline?
+    world.recorder.onEvent = { if $0 == .ready(false) { cutOffSince = world.client.cutOffSince } }
     world.advance(.milliseconds(10_500))
     #expect(world.attempts.count > 1)
     #expect(world.recorder.events.contains(.ready(false)))
+    // Not since it was given up: nothing has reached it for some seconds then.
+    #expect(cutOffSince.map { $0 <= silent } == true)
+  }
+
+  @Test func aLostStoreIsCutOffFromThenOn() {
+    let world = ClientWorld()
+    world.open()
+    world.advance(.seconds(3))
+    #expect(world.client.cutOffSince == nil)
+    world.down = [0]
+    let lost = (world.loop as any EventLoop).now
+    world.cut()
+    world.advance(.seconds(2))
+    #expect(world.client.cutOffSince == lost)
+    world.down = []
+    world.advance(.seconds(2))
+    #expect(world.client.isReady && world.client.cutOffSince == nil)
   }
 
   @Test func aStoresPingIsAnswered() {

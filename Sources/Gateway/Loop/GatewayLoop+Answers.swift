@@ -77,7 +77,7 @@ extension GatewayLoop: StoreClientDelegate {
 
   /// Tells the process.
   package func storeReadinessChanged(_ isReady: Bool) {
-    readinessChanged(isReady)
+    storeReachChanged(isReady ? .connected : .cutOff(since: store.cutOffSince ?? .now()))
     if isReady {
       subscribeAnew()
       settleWhatIsLeft()

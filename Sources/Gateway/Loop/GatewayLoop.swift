@@ -23,7 +23,7 @@ package final class GatewayLoop {
   let logger: Logger
   let limits: GatewayLimits
   let resources: HTTP2ServerResources
-  let readinessChanged: (Bool) -> Void
+  let storeReachChanged: (StoreReach) -> Void
 
   let router = Router()
   let scratch = PathScratch()
@@ -68,7 +68,7 @@ package final class GatewayLoop {
   /// - Parameters:
   ///   - tickets: what tickets are signed with; nil: there are none.
   ///   - hooks: senders of webhooks, each of another name.
-  ///   - readinessChanged: called on the loop when the store client gains or loses its store.
+  ///   - storeReachChanged: called on the loop when the store client gains or loses its store.
   package init(
     eventLoop: any EventLoop,
     store: StoreClientConfiguration,
@@ -79,14 +79,14 @@ package final class GatewayLoop {
     tickets: TicketKeys? = nil,
     hooks: [PushHook] = [],
     logger: Logger,
-    readinessChanged: @escaping (Bool) -> Void
+    storeReachChanged: @escaping (StoreReach) -> Void
   ) {
     eventLoop.assertInEventLoop()
     var random = SystemRandomNumberGenerator()
     self.eventLoop = eventLoop
     self.logger = logger
     self.limits = limits
-    self.readinessChanged = readinessChanged
+    self.storeReachChanged = storeReachChanged
     self.resources = HTTP2ServerResources(limits: http2, streamedContentTypes: [.ndjson, .frames])
     self.origins = origins
     self.hooks = HookTable(hooks)

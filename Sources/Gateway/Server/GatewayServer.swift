@@ -61,7 +61,7 @@ package final class GatewayServer: Service {
     let eventLoops = group.makeIterator().map { $0 as any EventLoop }
     let storeReadiness = StoreReadiness(loopCount: eventLoops.count, readiness)
     var loops: [NIOLoopBound<GatewayLoop>] = []
-    for eventLoop in eventLoops {
+    for (index, eventLoop) in eventLoops.enumerated() {
       var configuration = configuration
       // One of them is enough to finish what others have left.
       if !loops.isEmpty { configuration.limits.settlingInterval = nil }
@@ -70,7 +70,7 @@ package final class GatewayServer: Service {
           on: eventLoop,
           configuration,
           verifier,
-          storeReadiness,
+          { storeReadiness.changed(index, $0) },
           metrics: metrics,
           logger: logger
         )
@@ -104,7 +104,7 @@ package final class GatewayServer: Service {
     on eventLoop: any EventLoop,
     _ configuration: GatewayConfiguration,
     _ verifier: TokenVerifier,
-    _ readiness: StoreReadiness,
+    _ storeReachChanged: @escaping @Sendable (StoreReach) -> Void,
     metrics: MetricsRegistry,
     logger: Logger
   ) async -> NIOLoopBound<GatewayLoop> {
@@ -124,7 +124,7 @@ package final class GatewayServer: Service {
         tickets: configuration.ticketKeys,
         hooks: configuration.hooks,
         logger: logger,
-        readinessChanged: { readiness.changed(by: $0 ? 1 : -1) }
+        storeReachChanged: storeReachChanged
       )
       loop.start()
       return NIOLoopBound(loop, eventLoop: eventLoop)
@@ -202,22 +202,25 @@ package final class GatewayServer: Service {
   }
 }
 
-/// Ready when every loop has its store.
+/// Tells the process what ``StoreReachability`` concludes from the loops.
 private final class StoreReadiness: Sendable {
-  private let readyCount = Mutex(0)
-  private let loopCount: Int
+  private let reachability: Mutex<StoreReachability>
   private let readiness: Readiness
 
   init(loopCount: Int, _ readiness: Readiness) {
-    self.loopCount = loopCount
+    self.reachability = Mutex(StoreReachability(loopCount: loopCount))
     self.readiness = readiness
     readiness.set("store", "no connection")
   }
 
-  func changed(by difference: Int) {
-    readyCount.withLock { count in
-      count += difference
-      readiness.set("store", count == loopCount ? nil : "no connection")
+  func changed(_ loop: Int, _ reach: StoreReach) {
+    reachability.withLock { reachability in
+      reachability.changed(loop, reach)
+      if let start = reachability.notReadyFrom {
+        readiness.set("store", "no connection", from: start)
+      } else {
+        readiness.set("store", nil)
+      }
     }
   }
 }

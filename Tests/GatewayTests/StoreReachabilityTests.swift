@@ -1,0 +1,35 @@
+import NIOCore
+import Testing
+
+@testable import Gateway
+
+struct StoreReachabilityTests {
+  private func time(_ seconds: Int64) -> NIODeadline {
+    .uptimeNanoseconds(100_000_000_000) + .seconds(seconds)
+  }
+
+  /// Each row: what happens to which loop, and from when on the gateway is not ready; nil: it stays ready.
+  @Test func aGatewayStaysReadyForFiveSecondsAfterALoopLostItsStore() {
+    var reachability = StoreReachability(loopCount: 2)
+    #expect(reachability.notReadyFrom == .distantPast)
+    let rows: [(loop: Int, reach: StoreReach, notReadyFrom: NIODeadline?)] = [
+      // Not before every loop has had its store once.
+      (0, .connected, .distantPast),
+      (1, .connected, nil),
+      // The loop that has been cut off for longest decides.
+      (1, .cutOff(since: time(1)), time(6)),
+      (0, .cutOff(since: time(2)), time(6)),
+      (1, .connected, time(7)),
+      (1, .cutOff(since: time(3)), time(7)),
+      (0, .connected, time(8)),
+      (1, .connected, nil),
+      // A store that fell silent was lost when it was last heard of, which may be five seconds ago already.
+      (0, .cutOff(since: time(4)), time(9)),
+      (0, .connected, nil),
+    ]
+    for row in rows {
+      reachability.changed(row.loop, row.reach)
+      #expect(reachability.notReadyFrom == row.notReadyFrom, "\(row)")
+    }
+  }
+}

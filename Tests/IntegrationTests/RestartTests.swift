@@ -1,0 +1,167 @@
+import Foundation
+import LocalStack
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// What an operator does to a running installation behind the shipped HAProxy costs no request: the steps of
+  /// docs/deploy.md and docs/operations.md, under load.
+  @Suite struct Restarts {
+    private static let channel = "/v1/channels/messaging:restarts"
+
+    /// How often the store is restarted: 3, or `TIDEMARK_RESTARTS`.
+    private static let restarts =
+      ProcessInfo.processInfo.environment["TIDEMARK_RESTARTS"].flatMap { Int($0) } ?? 3
+
+    /// How long the store stays away: HAProxy's checks notice an unready gateway within 2.5 s, a request waits for 5 s.
+    private static let away = Duration.milliseconds(2_800)
+
+    /// A store that is back before a command's deadline, stopped or killed, costs no request.
+    @Test func aStoreRestart() async throws {
+      try await Balanced.with { balanced in
+        let body = try await Self.prepare(balanced)
+        var short = 0
+        var attempts = 0
+        while short < Self.restarts, attempts < 3 * Self.restarts {
+          attempts += 1
+          let load = BalancedLoad(balanced, path: Self.channel + "/read", body: body)
+          try await Self.moreAnswers(load)
+          let left = ContinuousClock.now
+          if attempts % 2 == 0 { await balanced.stack.killStore() } else { await balanced.stack.stopStore() }
+          try await Task.sleep(for: Self.away)
+          try await balanced.stack.startStore()
+          try await Self.moreAnswers(load)
+          let away = ContinuousClock.now - left
+          let result = try await load.end()
+          // On a busy machine a restart may take longer than what is promised for: such a round shows nothing.
+          if away < .milliseconds(4_500) {
+            short += 1
+            #expect(result.faults.isEmpty, "restart \(short), away \(away): \(result)")
+          } else {
+            // Gateways may have been taken out: the next round begins with both.
+            for name in ["gateway-1", "gateway-2"] { try await balanced.wait(for: name, toBe: "UP") }
+          }
+        }
+        #expect(short == Self.restarts, "only \(short) of \(attempts) restarts were short")
+        print("\(short) store restarts behind HAProxy under load")
+      }
+    }
+
+    /// The order in docs/operations.md: gateways learn the new secret, then the store, then all forget the old one.
+    @Test func aNewFrameSecret() async throws {
+      try await Balanced.with { balanced in
+        let body = try await Self.prepare(balanced)
+        let files = balanced.stack.files
+        let old = try String(contentsOfFile: files.frameSecret, encoding: .utf8)
+        let new = "a-frame-secret-that-was-not-there-before\n"
+        let load = BalancedLoad(balanced, path: Self.channel + "/read", body: body)
+        func restart(gateway number: Int) async throws {
+          let answered = load.result.answered
+          await balanced.stack.stopGateway(number)
+          try await balanced.stack.startGateway(number)
+          try await balanced.wait(for: "gateway-\(number + 1)", toBe: "UP")
+          try await Self.moreAnswers(load, than: answered)
+        }
+        func restartStore() async throws {
+          let answered = load.result.answered
+          await balanced.stack.stopStore()
+          try await balanced.stack.startStore()
+          try await Self.moreAnswers(load, than: answered)
+        }
+        try await Self.moreAnswers(load)
+        try files.write(new + old, to: files.frameSecret)
+        for number in 0...1 { try await restart(gateway: number) }
+        try await restartStore()
+        try files.write(new, to: files.frameSecret)
+        try await restartStore()
+        for number in 0...1 { try await restart(gateway: number) }
+        let result = try await load.end()
+        #expect(result.faults.isEmpty, "\(result)")
+      }
+    }
+
+    /// A new certificate by reload: no connection is refused meanwhile, and a stream that is open stays so.
+    @Test func aNewCertificate() async throws {
+      try await Balanced.with { balanced in
+        let body = try await Self.prepare(balanced)
+        let files = balanced.stack.files
+        let events = try ChildProcess(
+          name: "curl",
+          executable: "/usr/bin/env",
+          arguments: [
+            "curl", "-sSN", "--http2", "--cacert", balanced.certificate, "-H",
+            "authorization: Bearer \(balanced.serverToken)",
+            balanced.url + "/v1/events?channels=messaging:restarts",
+          ],
+          logFile: files.log(of: "events")
+        )
+        defer { events.signal(SIGKILL) }
+        func told(_ text: String) -> Bool {
+          (try? String(contentsOfFile: files.log(of: "events"), encoding: .utf8))?.contains(text) == true
+        }
+        try await eventually("the stream of events is open") { told(":") }
+
+        let load = BalancedLoad(balanced, path: Self.channel + "/read", body: body)
+        try await Self.moreAnswers(load)
+        let new = try SelfSignedCertificate.make(now: Date())
+        let certificate = balanced.directory + "/new-certificate.pem"
+        try files.write(new.certificate, to: certificate)
+        func accepted(_ trusted: String) async throws -> Bool {
+          let arguments = ["-sS", "-o", "/dev/null", "--max-time", "30", "--cacert", trusted, balanced.url]
+          return try await Command.run("curl", arguments).status == 0
+        }
+        #expect(try await accepted(balanced.certificate))
+        #expect(try await !accepted(certificate))
+        try files.write(new.certificate + "\n" + new.key + "\n", to: Balanced.certificateAndKey(files))
+        balanced.haproxy.signal(SIGUSR2)
+        try await eventually("HAProxy shows the new certificate") { try await accepted(certificate) }
+        #expect(try await !accepted(balanced.certificate))
+        try await Self.moreAnswers(load)
+        let result = try await load.end()
+        #expect(result.faults.isEmpty, "\(result)")
+
+        let registered = try await balanced.curl(
+          "POST",
+          Self.channel + "/messages",
+          token: balanced.serverToken,
+          json: #"{"id":"after-the-reload","user_id":"alice"}"#,
+          arguments: ["--cacert", certificate]
+        )
+        #expect(registered.status == 201, "\(registered)")
+        try await eventually("the stream from before the reload goes on") { told("after-the-reload") }
+        #expect(events.isRunning)
+      }
+    }
+
+    /// Waits until the load has got some hundred answers more.
+    private static func moreAnswers(_ load: BalancedLoad, than before: Int? = nil) async throws {
+      let start = before ?? load.result.answered
+      try await eventually("the load goes on: \(load.result)") {
+        load.result.answered > start || !load.result.faults.isEmpty
+      }
+    }
+
+    /// Makes the channel and a message; returns the file with the body of a read mark.
+    private static func prepare(_ balanced: Balanced) async throws -> String {
+      try await balanced.expect(
+        201,
+        "PUT",
+        channel,
+        token: balanced.serverToken,
+        json: #"{"members":["alice","bob"]}"#
+      )
+      try await balanced.expect(
+        201,
+        "POST",
+        channel + "/messages",
+        token: balanced.serverToken,
+        json: #"{"id":"m1","user_id":"alice"}"#
+      )
+      let path = balanced.directory + "/body.json"
+      try balanced.stack.files.write(#"{"user_id":"bob"}"#, to: path)
+      return path
+    }
+  }
+}
