@@ -293,7 +293,7 @@ let package = Package(
         "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB",
         "TestPrograms", "TestSupport", nioCore,
       ],
-      exclude: ["Clients"],
+      exclude: ["Clients", "Fixtures"],
       swiftSettings: strict
     ),
   ],

@@ -27,14 +27,17 @@ struct Pair: Sendable {
   /// - Parameters:
   ///   - storeFlags: further flags of the store.
   ///   - gatewayFlags: further flags of both gateways.
+  ///   - prepare: puts files into the pair's directory before anything starts.
   static func with(
     storeFlags: [String] = [],
     gatewayFlags: [String] = [],
+    prepare: (StackFiles) async throws -> Void = { _ in },
     _ body: (Pair) async throws -> Void
   ) async throws {
     let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: directory) }
+    try await prepare(StackFiles(directory: directory))
     let ports = try LoopbackPorts.free(6)
     var plan = StackPlan(
       store: ports[0],
