@@ -455,6 +455,9 @@ FRAMES = [
     frame("register_message", request(
         CID, 17, string("message", "m-2"), string("user", "alice"), time("created", 0), number("flags", 3)),
         correlation=3, name="register_message: silent, with a receipt"),
+    frame("register_message", request(
+        CID, 18, string("message", "m-3"), string("user", "alice"), time("created", 0), number("flags", 4)),
+        correlation=3, name="register_message: moves no position"),
     frame("register_message_reply", [
         byte("was_created", 1), number("sequence", 1), byte("status", 0), byte("receipt_refusal", 0)], correlation=3),
     frame("register_message_reply", [
@@ -1234,7 +1237,7 @@ EFFECTS = {
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
-    "options_changed": 12, "user_erased": 50, "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
+    "options_changed": 12, "user_erased": 50, "segments_noted": 58, "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
 }
 # What stands in others, by the name of its vector.
 EFFECT_BYTES = {}
@@ -1348,6 +1351,8 @@ EFFECT_VECTORS = [
            name="message_assigned: no receipt, the day has its receipts"),
     effect("message_assigned", *message(1, 5, 32, "m-5", "alice", T0, 0),
            name="message_assigned: no receipt, by role"),
+    effect("message_assigned", *message(1, 6, 64, "m-6", "alice", T0, 0),
+           name="message_assigned: its sender's position was left alone"),
     effect("read_moved_hidden", *at(1, 2), number("sequence", 5), time("time", T0)),
     effect("delivered_moved_hidden", *at(2**64 - 1, 16777215), number("sequence", 2**32 - 1), time("time", 2**63 - 1)),
     effect("type_settled", string("type", "messaging"), number("version", 3)),
@@ -1404,6 +1409,10 @@ EFFECT_VECTORS = [
         "counts", [[number("count", n)] for n in (256, 0, 88)]), name="message_counts_assigned: three segments"),
     effect("message_counts_assigned", *at(1), number("newest", 256), many("counts", [[number("count", 128)]]),
            name="message_counts_assigned: one whole segment"),
+    effect("segments_noted", *at(1), many("segments", [[number("segment", 0), byte("what", 1)]])),
+    effect("segments_noted", *at(2**64 - 1), many(
+        "segments", [[number("segment", n), byte("what", 1)] for n in (1, 300, 2**24 - 1)]),
+        name="segments_noted: three segments"),
 
     # The index of users' channels.
     effect("membership_assigned", *at(7), number("place", 0), *membership(CID, 1, 0, 1, T0, 0)),
@@ -1572,7 +1581,7 @@ BAD_BATCHES = [
     bad_batch("row with steps above 32 bits", "badVarint", batch_of(effect_bytes(
         "row_assigned", whole_row(1, 0, 4, "a", "", 0, T0, 0, 0, 0, 0, None, 0, (0, 2**32, 0, 0))))),
     bad_batch("message flags 64", "badValue:flags",
-              batch_of(effect_bytes("message_assigned", message(1, 1, 64, "m", "a", T0, 0)))),
+              batch_of(effect_bytes("message_assigned", message(1, 1, 128, "m", "a", T0, 0)))),
     bad_batch("message flags 256", "badValue:flags",
               batch_of(effect_bytes("message_assigned", message(1, 1, 256, "m", "a", T0, 0)))),
     bad_batch("a receipt without its expiry, at the end", "truncated",
@@ -1638,6 +1647,10 @@ BAD_BATCHES = [
             number("newest", 256), many("counts", [[number("count", 1)], [number("count", 1)]])]))),
     bad_batch("a segment in which 257 messages count", "badValue:count", batch_of(effect_bytes(
         "message_counts_assigned", at(1) + [number("newest", 256), many("counts", [[number("count", 257)]])]))),
+    bad_batch("a segment without a note", "badValue:flags", batch_of(effect_bytes(
+        "segments_noted", at(1) + [many("segments", [[number("segment", 0), byte("what", 0)]])]))),
+    bad_batch("a segment noted twice", "badValue:flags", batch_of(effect_bytes(
+        "segments_noted", at(1) + [many("segments", [[number("segment", 3), byte("what", 1)]] * 2)]))),
     # The index.
     bad_batch("a membership in index 0", "badValue:effect", batch_of(effect_bytes(
         "membership_assigned", at(0) + [number("place", 0)] + membership(CID, 1, 0, 1, T0, 0)))),
@@ -1688,7 +1701,7 @@ BAD_BATCHES = [
         "in_thread", [number("parent", 1), ["inner", "effect", name]])))
     for name in ("channel_assigned", "role_assigned", "acknowledged", "acknowledgement_forgotten",
                  "acknowledged_through", "steps_sealed", "truncated", "deletion_begun", "channel_deleted",
-                 "message_counts_assigned",
+                 "message_counts_assigned", "segments_noted",
                  "membership_assigned", "membership_removed", "options_changed", "channel_type_assigned", "type_settled",
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
                  "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned", "webhook_noted")

@@ -182,7 +182,7 @@ package struct ChannelState: ~Copyable, Sendable {
   @inline(__always)
   private func unreadMessages(_ row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
     let unread = messages.countable(through: messages.newest) - messages.countable(through: floor)
-    guard unread > 0, rows.marker(row) != nil else { return unread }
+    guard unread > 0, messages.tracksOwn else { return unread }
     return unread - messages.countable(after: floor, sentBy: rows.user(row))
   }
 
@@ -364,7 +364,7 @@ package struct ChannelState: ~Copyable, Sendable {
       memberships.assign(place, membership)
     case .membershipRemoved(_, let place):
       memberships.remove(place)
-    case .messageCountsAssigned:
+    case .messageCountsAssigned, .segmentsNoted:
       // For those who look at the head page alone; here they follow from the messages.
       break
     case .channelDeleted:
@@ -392,6 +392,8 @@ package struct ChannelState: ~Copyable, Sendable {
       if messages.newest > .zero {
         let counts = messages.countablePerSegment
         effects.append(.messageCountsAssigned(number, newest: messages.newest, counts))
+        let notes = messages.segmentNotes
+        if !notes.isEmpty { effects.append(.segmentsNoted(number, notes)) }
       }
       return effects
     case .rows(let page):

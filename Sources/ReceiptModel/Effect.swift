@@ -88,6 +88,8 @@ package enum Effect: Hashable, Sendable {
   case userErased(UInt32, version: UInt64, hash: UInt64, at: Timestamp)
   /// Only in pages: how many messages of each segment count as unread.
   indirect case messageCountsAssigned(ChannelNumber, newest: SequenceNumber, [UInt32])
+  /// Only in pages: what else is to be known of some segments, rising.
+  indirect case segmentsNoted(ChannelNumber, [SegmentNote])
 
   // The index of users' channels (R13, R14)
   /// An entry of a user's index, which is kept as a channel is, under the user's id.
@@ -116,7 +118,7 @@ package enum Effect: Hashable, Sendable {
       .stepTailCut(let number, _, _), .stepsTrimmed(let number, _, _), .stepTailAssigned(let number, _, _),
       .truncated(let number, _, _), .deletionBegun(let number), .channelDeleted(let number, _),
       .rowErased(let number, _, _),
-      .senderErased(let number, _), .messageCountsAssigned(let number, _, _),
+      .senderErased(let number, _), .messageCountsAssigned(let number, _, _), .segmentsNoted(let number, _),
       .membershipAssigned(let number, _, _), .membershipRemoved(let number, _):
       number
     case .inThread(_, let effect):
@@ -171,7 +173,7 @@ package enum Effect: Hashable, Sendable {
   package var page: PageID {
     switch self {
     case .channelAssigned, .optionsChanged, .truncated, .deletionBegun, .channelDeleted,
-      .messageCountsAssigned:
+      .messageCountsAssigned, .segmentsNoted:
       .head
     case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
       .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
@@ -518,8 +520,10 @@ package struct MessageRecord: Hashable, Sendable {
     package static let receiptOverLimit = Flags(rawValue: 16)
     /// A receipt was asked for and refused: the sender's role.
     package static let receiptNotAllowed = Flags(rawValue: 32)
+    /// Registered with `moves_position: false`: its sender's positions stayed where they were (R5).
+    package static let leavesPosition = Flags(rawValue: 64)
 
-    package static let known: UInt8 = 63
+    package static let known: UInt8 = 127
 
     /// Whether the message counts as unread for those who have not read it (R14).
     package var isCountable: Bool { isDisjoint(with: .uncountable) }

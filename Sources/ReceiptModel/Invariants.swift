@@ -131,7 +131,8 @@ extension ChannelState {
         .userAssigned,
         .userSettled, .userErased, .countersAssigned, .sessionAssigned, .truncated, .deletionBegun,
         .channelDeleted,
-        .messageCountsAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
+        .messageCountsAssigned, .segmentsNoted, .membershipQueued, .membershipsSent, .membershipsTaken,
+        .indexEpochAssigned,
         .webhookNoted:
         return nil
       case .membershipAssigned(_, let place, let membership):

@@ -23,8 +23,10 @@ package struct MessageTable: ~Copyable, Sendable {
   /// For each segment, the countable messages of the segments before.
   private var countableBefore: [UInt32] = []
   private var index = HashIndex()
-  /// Of users who have set an unread marker, by user number.
+  /// By user number, of those who have set an unread marker, or sent without moving their position (R5).
   private var own: [UInt32: OwnMessages] = [:]
+  /// A bit for each segment with a message that left its sender's position alone (R5); as long as those need.
+  private var leavingSegments: [UInt64] = []
   /// What they occupy, as far as they have grown.
   private var ownBytes = 0
   /// The messages up to here are gone, those that are assigned later too (R16).
@@ -105,7 +107,7 @@ package struct MessageTable: ~Copyable, Sendable {
   var byteCount: Int {
     heapBytes(ids) + heapBytes(idEnds) + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt)
       + heapBytes(createdAt) + heapBytes(deletedLastOfSegments) + heapBytes(countable)
-      + heapBytes(countableBefore) + index.byteCount + ownBytes
+      + heapBytes(countableBefore) + heapBytes(leavingSegments) + index.byteCount + ownBytes
   }
 
   private func idRange(_ position: Int) -> Range<Int> {
@@ -129,12 +131,22 @@ package struct MessageTable: ~Copyable, Sendable {
     return UInt32(total)
   }
 
-  /// Countable messages after `sequence` that `user` sent. Asked only where an unread marker is set, at or below `sequence`: without one, sending has moved
-  /// the own position past everything the user sent (R5).
+  /// Whether anybody's own messages are kept apart.
+  var tracksOwn: Bool { !own.isEmpty }
+
+  /// Countable messages after `sequence`, an unread floor, that `user` sent. Sending moves the own position past everything
+  /// that the user sent (R5); after it are only messages behind an unread marker, and those that left the position alone.
   func countable(after sequence: SequenceNumber, sentBy user: UserNumber) -> UInt32 {
     guard let own = own[user.rawValue] else { return 0 }
-    assert(own.after <= sequence, "a marker was set without its messages being kept apart")
     return UInt32(own.sequences.count - own.place(after: sequence))
+  }
+
+  /// For each segment of which a peek has to know more than its count: what (``SegmentNote``).
+  var segmentNotes: [SegmentNote] {
+    (0..<UInt32(segmentCount)).compactMap { segment in
+      let note = SegmentNote(segment: segment, hasLeaving: leavingSegments.hasBit(Int(segment)))
+      return note.isEmpty ? nil : note
+    }
   }
 
   /// How many messages of each segment count as unread.
@@ -197,6 +209,11 @@ package struct MessageTable: ~Copyable, Sendable {
       noteDeleted(position, record)
       setCountable(position, flags.isCountable)
       return
+    }
+    if flags.contains(.leavesPosition) {
+      leavingSegments.setBit(position / Int(PageID.messagesPerSegment))
+      // Between the sender's own position and the first of these there is no other of theirs.
+      trackOwn(sender, after: newest)
     }
     precondition(sequence == newest.next, "messages are assigned without gaps")
     if position % Int(PageID.messagesPerSegment) == 0 {

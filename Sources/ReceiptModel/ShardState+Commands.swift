@@ -98,6 +98,7 @@ extension ShardState {
   /// - Parameters:
   ///   - sender: empty for the system.
   ///   - wantsReceipt: it asks for a receipt; whether it got one, ``receiptRefusal(_:_:)`` says (R9).
+  ///   - movesPosition: false: the sender's positions and marker stay as they are (R5).
   package func decideRegister(
     _ slot: ChannelSlot,
     id: RawSpan,
@@ -105,6 +106,7 @@ extension ShardState {
     created: Timestamp,
     isSilent: Bool,
     wantsReceipt: Bool = false,
+    movesPosition: Bool = true,
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> Registration {
@@ -124,6 +126,7 @@ extension ShardState {
       registeredAt: time,
       createdAt: created
     )
+    if !movesPosition { record.flags.insert(.leavesPosition) }
     if wantsReceipt {
       let grant = receiptGrant(slot, sender: sender, at: time)
       record.flags.formUnion(grant.flags)
@@ -131,6 +134,7 @@ extension ShardState {
     }
     effects.append(.messageAssigned(number, sequence, record))
     if !sender.isEmpty, let row = self[slot].row(of: sender) {
+      guard movesPosition else { return .created(sequence) }
       let (hidesRead, hidesDelivered) = (self[slot].rows.hidesRead(row), self[slot].rows.hidesDelivered(row))
       decideSeal(slot, row, .read, to: sequence, into: &effects)
       effects.append(.readMoved(number, row, to: sequence, at: time, isHidden: hidesRead))

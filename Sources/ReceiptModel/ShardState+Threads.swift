@@ -125,24 +125,41 @@ extension ShardState {
 
   /// A new row of a thread, read up to its newest reply (R6).
   ///
-  /// - Parameter byReading: they have marked it read; whoever replies is in it for all to see.
+  /// - Parameters:
+  ///   - byReading: they have marked it read; whoever replies is in it for all to see.
+  ///   - known: the row that gives way to the new one, and whose unread marker goes over to it; nil: there is none, or
+  ///     replying clears it.
   private func joining(
     _ thread: ChannelSlot,
     user: String,
     byReading: Bool,
+    keeping known: MemberOrdinal? = nil,
     at time: Timestamp
   ) throws(Refusal) -> Effect {
     let next = self[thread].rows.rowCount
     guard next < ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
     let newest = self[thread].messages.newest
-    let record = RowRecord(
+    var record = RowRecord(
       user: user,
       joined: newest,
       joinedAt: time,
       read: newest,
       joinedByReading: byReading
     )
+    if let known { keepPositions(of: known, in: thread, in: &record) }
     return .rowAssigned(self[thread].number, MemberOrdinal(UInt32(next)), record)
+  }
+
+  /// Carries the unread position of a row that gives way over to the new one, as an unread marker (R5).
+  private func keepPositions(of known: MemberOrdinal, in thread: ChannelSlot, in record: inout RowRecord) {
+    let own = self[thread].rows.ownPosition(known)
+    let epoch = self[thread].rows.epochs[Int(known.rawValue)]
+    record.unreadEpoch = epoch
+    guard own < record.read else { return }
+    // A marker always has an epoch; one that is set here is a choice that a device has not seen yet (R4).
+    if self[thread].rows.marker(known) == nil { record.unreadEpoch = max(epoch, epoch &+ 1) }
+    record.marker = own
+    record.markedAt = record.joinedAt
   }
 
   // MARK: Replies
@@ -150,7 +167,9 @@ extension ShardState {
   /// Registers a reply. With the first one the thread begins: the parent's sender is in it from its start, whoever replies from their first reply on, as far as
   /// they are members of the channel. An id that the channel or one of its threads knows changes nothing.
   ///
-  /// - Parameter wantsReceipt: it asks for a receipt, which no reply gets.
+  /// - Parameters:
+  ///   - wantsReceipt: it asks for a receipt, which no reply gets.
+  ///   - movesPosition: false: the sender is in the thread, and their positions stay as they are (R5).
   /// - Returns: with the reply's number in its thread.
   package func decideReply(
     _ slot: ChannelSlot,
@@ -160,6 +179,7 @@ extension ShardState {
     created: Timestamp,
     isSilent: Bool,
     wantsReceipt: Bool = false,
+    movesPosition: Bool = true,
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> Registration {
@@ -178,6 +198,7 @@ extension ShardState {
       createdAt: created
     )
     if wantsReceipt { record.flags.insert(.receiptNotAllowed) }
+    if !movesPosition { record.flags.insert(.leavesPosition) }
     let start = effects.count
     let sequence: SequenceNumber
     let thread = self[slot].threads.place(of: parent).map { slot.thread($0) }
@@ -207,17 +228,26 @@ extension ShardState {
       return sequence
     }
     let known = self[thread].row(of: sender)
+    let movesPosition = !record.flags.contains(.leavesPosition)
     if let row = known, !self[thread].rows.joinedByReading(row) {
       effects.append(.messageAssigned(number, sequence, record))
+      guard movesPosition else { return sequence }
       decideSeal(thread, row, .read, to: sequence, into: &effects)
       decideSent(thread, row, of: member, sequence, at: record.registeredAt, into: &effects)
     } else {
       let row = MemberOrdinal(UInt32(self[thread].rows.rowCount))
-      let joining = try joining(thread, user: record.sender, byReading: false, at: record.registeredAt)
+      let joining = try joining(
+        thread,
+        user: record.sender,
+        byReading: false,
+        keeping: movesPosition ? nil : known,
+        at: record.registeredAt
+      )
       // Who has only read it so far is in it anew, for all to see.
       if let known { effects.append(.rowLeft(number, known, at: record.registeredAt)) }
       effects.append(joining)
       effects.append(.messageAssigned(number, sequence, record))
+      guard movesPosition else { return sequence }
       if self[thread].isTailFull(row) { effects.append(droppingSteps(thread, row)) }
       decideSent(thread, row, of: member, sequence, at: record.registeredAt, into: &effects)
     }
@@ -248,7 +278,7 @@ extension ShardState {
       effects.append(.rowAssigned(number, row, joined))
     }
     effects.append(.messageAssigned(number, sequence, record))
-    if let replier {
+    if let replier, !record.flags.contains(.leavesPosition) {
       decideSent(slot, row, of: replier, sequence, at: record.registeredAt, into: &effects)
     }
     return sequence

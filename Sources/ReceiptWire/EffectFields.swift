@@ -41,6 +41,7 @@ enum EffectNumber: UInt8 {
   case userAssigned = 48
   case userSettled = 49
   case userErased = 50
+  case segmentsNoted = 58
   case membershipQueued = 64
   case membershipsSent = 65
   case membershipsTaken = 66
@@ -226,6 +227,15 @@ extension ByteBuffer {
         buffer.writeSequence(newest)
         buffer.writeVarint(counts.count)
         for count in counts { buffer.writeVarint(count) }
+      }
+    case .segmentsNoted(let channel, let notes):
+      writeEffect(.segmentsNoted) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(notes.count)
+        for note in notes {
+          buffer.writeVarint(note.segment)
+          buffer.writeInteger(note.what)
+        }
       }
     case .membershipAssigned(let channel, let place, let membership):
       writeEffect(.membershipAssigned) { buffer in
@@ -583,6 +593,9 @@ extension FieldReader {
         counts.append(count)
       }
       return .messageCountsAssigned(channel, newest: newest, counts)
+    case .segmentsNoted:
+      let channel = try channel()
+      return .segmentsNoted(channel, try segmentNotes())
     case .membershipAssigned:
       let channel = try channel()
       return .membershipAssigned(channel, place: try varint32(), try membership())

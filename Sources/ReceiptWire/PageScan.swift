@@ -9,6 +9,7 @@ package struct PageScan: ~Escapable {
     case row
     case message
     case messageCounts
+    case segmentNotes
     case truncation
     case other
   }
@@ -97,6 +98,15 @@ package struct PageScan: ~Escapable {
     }
   }
 
+  /// What else is to be known of some segments: an effect of the kind ``Kind/segmentNotes``.
+  package var segmentNotes: [SegmentNote] {
+    get throws(WireError) {
+      var fields = fields
+      _ = try fields.varint()
+      return try fields.segmentNotes()
+    }
+  }
+
   /// Up to where messages are gone: an effect of the kind ``Kind/truncation``.
   package var truncatedThrough: SequenceNumber {
     get throws(WireError) {
@@ -117,6 +127,7 @@ package struct PageScan: ~Escapable {
     case .rowAssigned: .row
     case .messageAssigned: .message
     case .messageCountsAssigned: .messageCounts
+    case .segmentsNoted: .segmentNotes
     case .truncated: .truncation
     default: .other
     }
@@ -185,5 +196,20 @@ package struct ScannedMessage: ~Escapable {
     flags = MessageRecord.Flags(rawValue: raw)
     _ = try fields.string()
     sender = try fields.string()
+  }
+}
+
+extension FieldReader {
+  /// The list of *segments_noted*.
+  mutating func segmentNotes() throws(WireError) -> [SegmentNote] {
+    var notes: [SegmentNote] = []
+    for _ in 0..<(try count(elementBytesMin: 2)) {
+      let segment = try varint32()
+      guard let note = SegmentNote(segment: segment, what: try byte()),
+        notes.last.map({ $0.segment < segment }) ?? true
+      else { throw .badValue(.flags) }
+      notes.append(note)
+    }
+    return notes
   }
 }

@@ -405,7 +405,7 @@ private struct LoadedContent {
 
   private mutating func follows(_ effect: Effect) -> Bool {
     switch effect {
-    case .channelAssigned, .optionsChanged, .messageCountsAssigned, .deletionBegun:
+    case .channelAssigned, .optionsChanged, .messageCountsAssigned, .segmentsNoted, .deletionBegun:
       return true
     case .truncated(_, let through, _):
       // The segments come later.

@@ -56,10 +56,11 @@ package struct Peeked: Hashable, Sendable {
 }
 
 /// One user in one channel: the head page says how many messages of each segment count, the user's row where they stand, and of the messages only the
-/// segment is read in which they stand. With an unread marker what they sent themselves has to be told apart, in all segments behind it.
+/// segment is read in which they stand. What they sent themselves has to be told apart in all segments behind an unread marker, and in those with messages
+/// that left their sender's position alone.
 private struct ChannelPeek {
-  /// Segments that are read for one marker. With more the channel is read whole: then it counts once for all who ask.
-  static let markerSegmentsMax: UInt32 = 17
+  /// Segments that are read for one user. With more the channel is read whole: then it counts once for all who ask.
+  static let segmentsMax: UInt32 = 17
   /// Pages of threads that are read for one user.
   static let threadPagesMax = 256
 
@@ -76,6 +77,8 @@ private struct ChannelPeek {
     /// Countable messages of each segment.
     var counts: [UInt32] = []
     var truncatedThrough = SequenceNumber.zero
+    /// Segments with messages that left their sender's position alone.
+    var leaving: Set<UInt32> = []
 
     /// Messages in a segment.
     func messageCount(_ segment: UInt32) -> UInt32 {
@@ -125,6 +128,8 @@ private struct ChannelPeek {
         isNamed = found.channel == number && found.cid.isSame(as: entry.cid)
       case .messageCounts:
         (head.newest, head.counts) = try scan.messageCounts
+      case .segmentNotes:
+        head.leaving = Set(try scan.segmentNotes.filter(\.hasLeaving).map(\.segment))
       case .truncation: head.truncatedThrough = try scan.truncatedThrough
       default: break
       }
@@ -177,26 +182,26 @@ private struct ChannelPeek {
     guard floor <= head.newest else { throw corrupt(.head, "a row names message \(floor.rawValue)") }
     guard floor < head.newest else { return 0 }
     let first = floor.rawValue / PageID.messagesPerSegment
-    let end = UInt32(head.counts.count)
-    var whole = UInt32(0)
-    for segment in (first + 1)..<max(first + 1, end) { whole &+= head.counts[Int(segment)] }
-    if hasMarker {
-      guard end - first <= Self.markerSegmentsMax else { return nil }
-      var unread = UInt32(0)
-      for segment in first..<end { unread += try countable(segment, after: floor, notSentBy: entry.user) }
-      return unread
+    var unread = UInt32(0)
+    var segmentsRead = UInt32(0)
+    for segment in first..<UInt32(head.counts.count) where head.counts[Int(segment)] > 0 {
+      // Whole segments count as they are, where none of their messages can be the user's own.
+      let isCut = segment == first && floor.rawValue % PageID.messagesPerSegment != 0
+      guard isCut || hasMarker || head.leaving.contains(segment) else {
+        unread &+= head.counts[Int(segment)]
+        continue
+      }
+      segmentsRead += 1
+      guard segmentsRead <= Self.segmentsMax else { return nil }
+      unread &+= try countable(segment, after: floor)
     }
-    if floor.rawValue % PageID.messagesPerSegment == 0 { return whole &+ head.counts[Int(first)] }
-    // Nothing there counts at all.
-    if head.counts[Int(first)] == 0 { return whole }
-    return whole &+ (try countable(first, after: floor, notSentBy: nil))
+    return unread
   }
 
-  /// Countable messages of a segment after one, and by others than one user.
+  /// Countable messages of a segment after one, and by others than the user.
   private mutating func countable(
     _ segment: UInt32,
-    after floor: SequenceNumber,
-    notSentBy user: [UInt8]?
+    after floor: SequenceNumber
   ) throws(StorageError) -> UInt32 {
     let page = PageID.segment(segment)
     guard let bytes = try storage.readPages(shard, .number(number), .pages([page]))?.pages.first?.bytes else {
@@ -215,8 +220,7 @@ private struct ChannelPeek {
         sequence = message.sequence
         guard peek.counts(message) else { continue }
         countable += 1
-        guard sequence > floor else { continue }
-        if let user, message.sender.isSame(as: user) { continue }
+        guard sequence > floor, !message.sender.isSame(as: peek.entry.user) else { continue }
         wanted += 1
       }
       guard sequence == last, countable == peek.head.counts[Int(segment)] else { throw .badValue(.count) }
@@ -235,7 +239,6 @@ private struct ChannelPeek {
     var parent = SequenceNumber.zero
     /// Where the user's unread replies begin; nil: they are not in it.
     var floor: SequenceNumber?
-    var hasMarker = false
     var hasUnread = false
   }
 
@@ -272,13 +275,12 @@ private struct ChannelPeek {
         guard row.channel == number else { throw .badValue(.effect) }
         guard !row.hasLeft, row.user.isSame(as: entry.user) else { continue }
         thread.floor = row.unreadFloor
-        thread.hasMarker = row.hasMarker
       case .message:
         guard let floor = thread.floor, !thread.hasUnread else { continue }
         let message = try scan.message
         guard message.channel == number else { throw .badValue(.effect) }
         guard message.sequence > floor, message.flags.isCountable else { continue }
-        if thread.hasMarker, message.sender.isSame(as: entry.user) { continue }
+        if message.sender.isSame(as: entry.user) { continue }
         thread.hasUnread = true
       default: break
       }

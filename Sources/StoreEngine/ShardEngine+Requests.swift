@@ -185,9 +185,10 @@ extension ShardEngine {
       noteRefused(command)
       return refuse(header, .invalidField, "user: 1 to 128 of A-Z a-z 0-9 @ _ . -", lane)
     }
-    guard flags <= 3 else {
+    guard flags <= 7 else {
       noteRefused(command)
-      return refuse(header, .notImplemented, "flags: 1 (silent), 2 (receipt) and their sum only", lane)
+      let range = "flags: 1 (silent), 2 (receipt), 4 (moves no position) and their sums only"
+      return refuse(header, .notImplemented, range, lane)
     }
     let registration: ShardState.Registration
     guard
@@ -206,6 +207,7 @@ extension ShardEngine {
           created: created,
           isSilent: flags & 1 != 0,
           wantsReceipt: flags & 2 != 0,
+          movesPosition: flags & 4 == 0,
           at: time,
           into: &effects
         )
@@ -218,6 +220,7 @@ extension ShardEngine {
           created: created,
           isSilent: flags & 1 != 0,
           wantsReceipt: flags & 2 != 0,
+          movesPosition: flags & 4 == 0,
           at: time,
           into: &effects
         )

@@ -15,7 +15,15 @@ struct Seat: Hashable, Sendable, CustomStringConvertible {
 enum Command: Hashable, Sendable {
   case put(cid: String, settings: Settings, members: [Seat])
   case change(cid: String, add: [Seat], remove: [String])
-  case post(cid: String, id: String, sender: String, created: Int, isSilent: Bool, wantsReceipt: Bool = false)
+  case post(
+    cid: String,
+    id: String,
+    sender: String,
+    created: Int,
+    isSilent: Bool,
+    wantsReceipt: Bool = false,
+    movesPosition: Bool = true
+  )
   case delete(cid: String, id: String)
   /// An empty message is the newest.
   case read(cid: String, user: String, message: String, epoch: Int?)

@@ -58,6 +58,8 @@ struct CommandGenerator: Sendable {
   var random: SplitMix64
   /// For acknowledgements of pushes alone, so that all else of a seed is as it was before there were any.
   private var pushes: SplitMix64
+  /// For what a registration says of positions and mentions, likewise.
+  private var terms: SplitMix64
   let shape: HistoryShape
   let cids: [String]
   let users: [String]
@@ -71,6 +73,7 @@ struct CommandGenerator: Sendable {
   init(seed: UInt64) {
     random = SplitMix64(seed: seed)
     pushes = SplitMix64(seed: seed &* 0x9E6C_63D0_876A_68DE &+ 1)
+    terms = SplitMix64(seed: seed &* 0xD6E8_FEB8_6659_FD93 &+ 3)
     shape = HistoryShape.all[Int(seed % UInt64(HistoryShape.all.count))]
     cids = (0..<shape.channels).map { "\($0 % 2 == 0 ? "team" : "dm"):c\($0)" }
     users = (0..<shape.users).map { "user\($0)" }
@@ -151,7 +154,8 @@ struct CommandGenerator: Sendable {
       sender: sender,
       created: random.oneIn(4) ? 1 + random.below(clock) : 0,
       isSilent: random.oneIn(10),
-      wantsReceipt: random.oneIn(2)
+      wantsReceipt: random.oneIn(2),
+      movesPosition: !terms.oneIn(5)
     )
   }
 
@@ -217,7 +221,8 @@ struct CommandGenerator: Sendable {
         sender: sender,
         created: 0,
         isSilent: random.oneIn(10),
-        wantsReceipt: random.oneIn(8)
+        wantsReceipt: random.oneIn(8),
+        movesPosition: !terms.oneIn(5)
       )
     )
   }

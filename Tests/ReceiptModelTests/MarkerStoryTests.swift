@@ -48,6 +48,36 @@ struct MarkerStoryTests {
     )
   }
 
+  @Test("R5: a message that leaves its sender's position alone is unread for nobody but the others")
+  func leaving() {
+    story(
+      """
+      join alice bob
+      post m1…m3 by alice
+      clock 2000
+      read bob m1                          -> moved seq 1 unread 2
+      unread bob m1                        -> moved seq 0 marker 0 epoch 1
+      post m4 by bob leaving
+      row bob                              -> row seq 0 marker 0 epoch 1 unread 3 first m1 delivered 1
+      row alice                            -> row seq 3 unread 1 first m4
+      evict
+      row bob                              -> row seq 0 marker 0 epoch 1 unread 3 first m1 delivered 1
+      read bob m2                          -> moved seq 2 marker - unread 1 first m3
+      post m5 by bob leaving silent
+      post m6 by alice
+      row bob                              -> row seq 2 unread 2 first m3
+      read bob m3                          -> moved seq 3 unread 1 first m6
+      evict
+      row bob                              -> row seq 3 unread 1 first m6
+      delete m4
+      row bob                              -> row seq 3 unread 1 first m6
+      # A message that moves does it as ever.
+      post m7 by bob
+      row bob                              -> row seq 7 unread 0 delivered 7
+      """
+    )
+  }
+
   @Test("R4: an older epoch leaves the marker alone, so a stale device cannot undo a later choice")
   func stale() {
     story(

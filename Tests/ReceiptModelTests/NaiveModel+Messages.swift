@@ -3,8 +3,8 @@ extension NaiveModel {
   /// - Parameter thread: the parent message that the caller named; nil: none.
   mutating func performInRoom(_ command: Command, thread: String?) -> Outcome {
     switch command {
-    case .post(let cid, let id, let sender, let created, let isSilent, let wantsReceipt):
-      return post(cid, thread, id, sender, created, isSilent, wantsReceipt)
+    case .post(let cid, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
+      return post(cid, thread, id, sender, created, isSilent, wantsReceipt, moves: moves)
     case .read(let cid, let user, let message, let epoch):
       let isHidden = hidesRead(user)
       return act(cid, thread, user, message, empty: .newest, others: .join) {
@@ -31,7 +31,8 @@ extension NaiveModel {
     _ sender: String,
     _ created: Int,
     _ isSilent: Bool,
-    _ wantsReceipt: Bool
+    _ wantsReceipt: Bool,
+    moves: Bool
   ) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
     if let known = find(cid, id) {
@@ -47,11 +48,21 @@ extension NaiveModel {
       if isGone(parent.spot, parent.place) { return .refused("message_deleted") }
       spot = openThread(cid, parent.place)
       // Who has only read it so far is in it anew.
+      var before: Positions?
       if let row = self[spot].membership(sender), self[spot].memberships[row].isByReading {
+        before = positions(self[spot].memberships[row])
         self[spot].memberships[row].hasLeft = true
       }
       if membership(cid, sender) != nil, self[spot].membership(sender) == nil {
         join(spot, sender, after: self[spot].messages.count)
+        // What was unread stays so where the reply moves nothing (R5).
+        if !moves, let before, let row = self[spot].membership(sender) {
+          self[spot].memberships[row].epochAtJoin = before.epoch
+          if before.own < self[spot].messages.count {
+            self[spot].memberships[row].markerAtJoin = before.own
+            if before.marker == nil { self[spot].memberships[row].epochAtJoin += 1 }
+          }
+        }
       }
     }
     var message = Message(
@@ -69,7 +80,7 @@ extension NaiveModel {
     self[spot].places[id] = self[spot].messages.count
     self[spot].messages.append(message)
     let sequence = self[spot].messages.count
-    if let row = self[spot].membership(sender) {
+    if moves, let row = self[spot].membership(sender) {
       self[spot].memberships[row].acts.append(
         .posted(
           sequence,

@@ -49,6 +49,7 @@ extension NaiveModel {
   func positions(_ member: Membership) -> Positions {
     var at = Positions()
     at.start = member.hidesHistory ? 0 : member.joinedAfter
+    (at.marker, at.epoch) = (member.markerAtJoin, member.epochAtJoin)
     func isOlder(_ epoch: Int?) -> Bool { epoch != nil && epoch! < at.epoch }
     for (number, act) in member.acts.enumerated() {
       let isForgotten = number < member.actsForgotten

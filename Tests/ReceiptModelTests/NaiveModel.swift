@@ -25,6 +25,9 @@ struct NaiveModel: Sendable {
     let hidesHistory: Bool
     /// Of a thread: by marking it read. While they hide that they read, nobody else knows that they are in it (R7).
     var isByReading = false
+    /// Of a thread: what they brought from the membership before.
+    var markerAtJoin: Int?
+    var epochAtJoin = 0
     var hasLeft = false
     var acts: [Act] = []
     /// The times of so many acts are kept no more: threads keep the newest moves only (R15).

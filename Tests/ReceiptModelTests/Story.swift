@@ -134,8 +134,17 @@ struct Story {
       let created = Self.take("created", from: &words).map { Int($0)! } ?? 0
       let isSilent = words.last == "silent"
       if isSilent { words.removeLast() }
+      let leaves = words.last == "leaving"
+      if leaves { words.removeLast() }
       return try each(words) {
-        .post(cid: $0, id: $1, sender: sender == "-" ? "" : sender, created: created, isSilent: isSilent)
+        .post(
+          cid: $0,
+          id: $1,
+          sender: sender == "-" ? "" : sender,
+          created: created,
+          isSilent: isSilent,
+          movesPosition: !leaves
+        )
       }
     case "delete": return try each(words) { .delete(cid: $0, id: $1) }
     default:

@@ -5,7 +5,10 @@ extension TestShard {
   /// Commands on threads, removal and users; nil: it is none of them.
   func performBeyond(_ command: Command, clock: Int) -> Outcome? {
     switch command {
-    case .inThread(let parent, .post(let cid, let id, let sender, _, let isSilent, let wantsReceipt)):
+    case .inThread(
+      let parent,
+      .post(let cid, let id, let sender, _, let isSilent, let wantsReceipt, let movesPosition)
+    ):
       return reply(
         cid,
         to: parent,
@@ -13,6 +16,7 @@ extension TestShard {
         by: sender,
         isSilent: isSilent,
         wantsReceipt: wantsReceipt,
+        movesPosition: movesPosition,
         clock: clock
       )
     case .inThread(let parent, .read(let cid, let user, let message, let epoch)):

@@ -14,6 +14,7 @@ extension TestShard {
     by sender: String,
     isSilent: Bool = false,
     wantsReceipt: Bool = false,
+    movesPosition: Bool = true,
     clock: Int
   ) -> Outcome {
     deciding(cid, clock) { slot, time, effects throws(Refusal) in
@@ -26,6 +27,7 @@ extension TestShard {
         created: .none,
         isSilent: isSilent,
         wantsReceipt: wantsReceipt,
+        movesPosition: movesPosition,
         at: time,
         into: &effects
       )

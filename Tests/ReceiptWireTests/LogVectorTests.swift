@@ -20,7 +20,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 42)
+    #expect(known.count == 43)
   }
 
   /// What a thread can have is what the model says, and each of it has a vector in one.
@@ -323,6 +323,11 @@ struct LogVectorTests {
     case "message_counts_assigned":
       let counts = fields.list("counts").map { UInt32($0.number("count")) }
       return .messageCountsAssigned(channel(), newest: sequence("newest"), counts)
+    case "segments_noted":
+      let notes = fields.list("segments").map {
+        SegmentNote(segment: UInt32($0.number("segment")), what: UInt8($0.number("what")))!
+      }
+      return .segmentsNoted(channel(), notes)
     case "membership_assigned":
       return .membershipAssigned(channel(), place: UInt32(fields.number("place")), membership(fields))
     case "membership_removed": return .membershipRemoved(channel(), place: UInt32(fields.number("place")))

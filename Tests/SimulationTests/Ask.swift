@@ -34,7 +34,8 @@ enum Ask {
     sender: String,
     created: Int64,
     isSilent: Bool,
-    wantsReceipt: Bool
+    wantsReceipt: Bool,
+    movesPosition: Bool
   )
   case acknowledge(cid: String, user: String, note: String, ids: [String])
   case delete(cid: String, id: String)
@@ -69,7 +70,8 @@ enum Ask {
   /// nil: not about a channel.
   var cid: String? {
     switch self {
-    case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _, _), .delete(let cid, _),
+    case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _, _, _),
+      .delete(let cid, _),
       .read(let cid, _, _, _), .unread(let cid, _, _, _), .delivered(let cid, _, _), .getChannel(let cid),
       .readState(let cid, _, _, _, _), .statuses(let cid, _), .acknowledge(let cid, _, _, _),
       .malformed(let cid), .truncate(let cid, _), .end(let cid), .erase(let cid, _), .push(let cid, _, _, _):
@@ -162,11 +164,11 @@ enum Ask {
       buffer.writeField(note)
       buffer.writeVarint(ids.count)
       for id in ids { buffer.writeField(id) }
-    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt):
+    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
       buffer.writeField(id)
       buffer.writeField(sender)
       buffer.writeTime(Timestamp(milliseconds: created))
-      buffer.writeVarint((isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0))
+      buffer.writeVarint((isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0) | (moves ? 0 : 4))
     case .delete(_, let id), .truncate(_, let id):
       buffer.writeField(id)
     case .erase(_, let user):

@@ -33,11 +33,11 @@ extension NaiveShard {
     var user = ""
     var message = ""
     switch ask {
-    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt):
+    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
       if id.contains("/") { return .refused(Code.invalidField) }
       if find(cid, id) == nil, let refusal = refusal(cid, parent) { return .refused(refusal) }
-      let at = find(cid, id)?.at ?? opened(cid, parent, sender, time)
-      return register(at, id, sender, created, isSilent, wantsReceipt, time)
+      let at = find(cid, id)?.at ?? opened(cid, parent, sender, time, moves: moves)
+      return register(at, id, sender, created, isSilent, wantsReceipt, moves: moves, time)
     case .read(_, let named, let to, _), .unread(_, let named, let to, _), .delivered(_, let named, let to):
       (user, message) = (named, to)
     default: preconditionFailure("not in a thread")
@@ -63,7 +63,13 @@ extension NaiveShard {
   }
 
   /// The thread for a reply by this sender. The first one begins it, with the parent's sender; whoever replies is in it from then on.
-  private mutating func opened(_ cid: String, _ parent: String, _ sender: String, _ time: Int64) -> Spot {
+  private mutating func opened(
+    _ cid: String,
+    _ parent: String,
+    _ sender: String,
+    _ time: Int64,
+    moves: Bool
+  ) -> Spot {
     let at: Spot
     if let known = thread(cid, parent) {
       at = known
@@ -74,7 +80,9 @@ extension NaiveShard {
       join(at, channels[cid]!.messages[place].sender, after: 0, time)
     }
     // Who has only read it so far is in it anew.
+    var before: Row?
     if let row = self[at].seats[sender], self[at].rows[row].isByReading {
+      before = self[at].rows[row]
       self[at].rows[row] = Row(
         user: sender,
         role: "",
@@ -87,6 +95,14 @@ extension NaiveShard {
       self[at].seats[sender] = nil
     }
     join(at, sender, after: self[at].messages.count, time)
+    // What was unread stays so where the reply moves nothing (R5).
+    if !moves, let before, let row = self[at].seats[sender] {
+      self[at].rows[row].epoch = before.epoch
+      if before.own < self[at].messages.count {
+        self[at].rows[row].marker = before.own
+        if before.marker == nil { self[at].rows[row].epoch += 1 }
+      }
+    }
     return at
   }
 

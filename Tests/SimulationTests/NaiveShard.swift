@@ -108,7 +108,7 @@ struct NaiveShard {
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
       if moves(cid, user, message, \.read) { return .refused(23) }
       return answer(cid, user, message, emptyIsNewest: true)
-    case .inThread(_, .register(let cid, let id, _, _, _, _)):
+    case .inThread(_, .register(let cid, let id, _, _, _, _, _)):
       if channels[cid] != nil, find(cid, id) == nil {
         // The channel is another one by now: what would refuse it refuses it.
         var copy = self
@@ -131,7 +131,7 @@ struct NaiveShard {
       var copy = self
       let outcome = copy.acknowledge(cid, user, ids)
       return outcome.hasChanged ? .refused(23) : outcome
-    case .register(let cid, let id, _, _, _, _):
+    case .register(let cid, let id, _, _, _, _, _):
       if channels[cid] == nil { return .refused(Code.channelNotFound) }
       guard let (at, place) = find(cid, id) else { return .refused(23) }
       if isGone(at, place) { return .refused(Code.messageDeleted) }
@@ -193,8 +193,8 @@ struct NaiveShard {
     switch ask {
     case .put(let cid, let options, let seats): return put(cid, options, seats, time)
     case .change(let cid, let add, let remove): return change(cid, add, remove, time)
-    case .register(let cid, let id, let sender, let created, let isSilent, let wantsReceipt):
-      return register(Spot(cid: cid), id, sender, created, isSilent, wantsReceipt, time)
+    case .register(let cid, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
+      return register(Spot(cid: cid), id, sender, created, isSilent, wantsReceipt, moves: moves, time)
     case .acknowledge(let cid, let user, _, let ids): return acknowledge(cid, user, ids)
     case .delete(let cid, let id):
       guard let (at, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
@@ -309,6 +309,7 @@ struct NaiveShard {
     _ created: Int64,
     _ isSilent: Bool,
     _ wantsReceipt: Bool,
+    moves: Bool,
     _ time: Int64
   ) -> Outcome {
     if id.contains("/") { return .refused(Code.invalidField) }
@@ -328,7 +329,7 @@ struct NaiveShard {
       )
     )
     let sequence = self[at].messages.count
-    if let row = self[at].seats[sender] {
+    if moves, let row = self[at].seats[sender] {
       self[at].rows[row].read = sequence
       self[at].rows[row].readAt = time
       self[at].rows[row].delivered = sequence

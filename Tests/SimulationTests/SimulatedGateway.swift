@@ -205,7 +205,8 @@ struct AskGenerator {
       sender: random.oneIn(10) ? "" : user(),
       created: random.oneIn(4) ? Int64(1 + random.below(1000)) : 0,
       isSilent: random.oneIn(8),
-      wantsReceipt: random.oneIn(3)
+      wantsReceipt: random.oneIn(3),
+      movesPosition: !random.oneIn(6)
     )
   }
 
@@ -232,7 +233,8 @@ struct AskGenerator {
           sender: random.oneIn(10) ? "" : user,
           created: 0,
           isSilent: random.oneIn(8),
-          wantsReceipt: random.oneIn(8)
+          wantsReceipt: random.oneIn(8),
+          movesPosition: !random.oneIn(6)
         )
       )
     case 5..<8: return .inThread(parent, .read(cid: cid, user: user, message: to, epoch: epoch()))

@@ -38,6 +38,7 @@ struct MessageFields: ~Escapable {
   private let createdAt: Int64
   private let isSilent: Bool
   private let wantsReceipt: Bool
+  private let movesPosition: Bool
   /// The message that this one replies to (R15); nil: it is one of the channel itself.
   let thread: RawSpan?
 
@@ -48,6 +49,7 @@ struct MessageFields: ~Escapable {
     _ = try body.optionalString("created_at")
     _ = try body.optionalBool("silent")
     _ = try body.optionalBool("receipt")
+    _ = try body.optionalBool("moves_position")
     _ = try body.optionalString("parent_id")
   }
 
@@ -71,6 +73,7 @@ struct MessageFields: ~Escapable {
     }
     isSilent = try body.optionalBool("silent") ?? false
     wantsReceipt = try body.optionalBool("receipt") ?? false
+    movesPosition = try body.optionalBool("moves_position") ?? true
     thread = try body.optionalString("parent_id")
     if let thread {
       guard Identifier.isMessage(thread) else { throw Problem(.invalidMessageID) }
@@ -82,6 +85,6 @@ struct MessageFields: ~Escapable {
     buffer.writeField(id)
     if let user { buffer.writeField(user) } else { buffer.writeEmptyField() }
     buffer.writeTime(Timestamp(milliseconds: createdAt))
-    buffer.writeVarint(UInt64((isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0)))
+    buffer.writeVarint(UInt64((isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0) | (movesPosition ? 0 : 4)))
   }
 }
