@@ -2,7 +2,8 @@
 /// was made from. The thread is its parent's sequence number, zero for the channel itself.
 package enum ChannelEvent: Hashable, Sendable {
   case row(RowEvent)
-  case messageNew(thread: SequenceNumber, SequenceNumber)
+  /// `moves`: it stands for its sender's positions too (R5).
+  case messageNew(thread: SequenceNumber, SequenceNumber, moves: SenderMoves)
   case messageDeleted(thread: SequenceNumber, SequenceNumber, at: Timestamp)
   case truncated(through: SequenceNumber, at: Timestamp)
   /// The channel's options in force are others now.
@@ -18,6 +19,16 @@ package enum ChannelEvent: Hashable, Sendable {
   /// Whether it says where a receipt stands.
   package var isReceipt: Bool {
     if case .receipt = self { true } else { false }
+  }
+
+  /// The positions of its sender that a message has moved to itself, and which of them others may know of (R7, R8).
+  package struct SenderMoves: FlagSet {
+    package let rawValue: UInt8
+    @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
+    package static let read = SenderMoves(rawValue: 1)
+    package static let delivered = SenderMoves(rawValue: 2)
+    package static let readShown = SenderMoves(rawValue: 4)
+    package static let deliveredShown = SenderMoves(rawValue: 8)
   }
 
   /// A row that has changed, and in what way: for its member's own devices, and for others as far as they see it.

@@ -24,6 +24,8 @@ package struct ChannelNotes: Sendable {
   private var statusPlaces: [SequenceNumber: Int] = [:]
   private var receiptPlaces: [UInt64: Int] = [:]
   private var count = 0
+  /// The row whose positions are moved by the message that was noted last: nothing else was noted since.
+  private var sendingKey: UInt64?
 
   /// A row that has changed; what it is now is looked at when it is told.
   struct RowNote: Sendable {
@@ -99,6 +101,7 @@ package struct ChannelNotes: Sendable {
   // MARK: Noting
 
   mutating func add(_ event: ChannelEvent, at time: Timestamp) {
+    sendingKey = nil
     happened.append((next(time), event))
   }
 
@@ -114,6 +117,7 @@ package struct ChannelNotes: Sendable {
     _ change: (inout RowNote) -> Void
   ) {
     let key = Self.key(row, thread)
+    sendingKey = nil
     let place: Int
     if let known = rowPlaces[key] {
       place = known
@@ -126,6 +130,62 @@ package struct ChannelNotes: Sendable {
     if audience.contains(.own) { rows[place].own = moment }
     if audience.contains(.others) { rows[place].shown = moment }
     change(&rows[place])
+  }
+
+  /// The message that was noted last, where it is this one.
+  func isNewest(_ sequence: SequenceNumber, inThread thread: SequenceNumber) -> Bool {
+    guard case .messageNew(thread, sequence, _)? = happened.last?.event else { return false }
+    return true
+  }
+
+  /// Whether the message that was noted last is moving this row's positions.
+  func isSending(_ row: MemberOrdinal, inThread thread: SequenceNumber) -> Bool {
+    sendingKey == Self.key(row, thread)
+  }
+
+  /// The message that was noted last moves positions of its sender: it stands for them, and for what was noted of them before
+  /// (R5). What the row's own devices have to be told of a mark-unread stays, as its epoch is in no message.
+  mutating func send(
+    _ row: MemberOrdinal,
+    inThread thread: SequenceNumber,
+    to sequence: SequenceNumber,
+    at time: Timestamp,
+    _ moves: ChannelEvent.SenderMoves
+  ) {
+    guard case .messageNew(_, _, let known)? = happened.last?.event else { return }
+    happened[happened.count - 1].event = .messageNew(
+      thread: thread,
+      sequence,
+      moves: known.union(moves)
+    )
+    let key = Self.key(row, thread)
+    sendingKey = key
+    guard let place = rowPlaces[key] else { return }
+    // Whatever else is told of the row follows from what the message says.
+    let isShown = !moves.isDisjoint(with: [.readShown, .deliveredShown])
+    if isShown { rows[place].shown = Moment(order: next(time), at: time) }
+    if moves.contains(.read) {
+      // A row that is new in a thread brings an epoch that the own devices may not know.
+      let staysOwn = rows[place].isUnread || rows[place].before == nil
+      rows[place].isRead = staysOwn && (rows[place].isRead || rows[place].isUnread)
+      rows[place].isUnread = false
+      if !staysOwn { rows[place].own = nil }
+    }
+    if moves.contains(.readShown) {
+      rows[place].isDelivered = false
+      rows[place].before = RowAnswer(
+        row: row,
+        lastRead: time,
+        lastReadSequence: sequence,
+        lastDelivered: time,
+        lastDeliveredSequence: sequence,
+        own: nil
+      )
+    } else if moves.contains(.deliveredShown) {
+      rows[place].isDelivered = false
+      rows[place].before?.lastDelivered = time
+      rows[place].before?.lastDeliveredSequence = sequence
+    }
   }
 
   /// - Parameter newest: the newest message, before the change.

@@ -23,6 +23,16 @@ extension ShardState {
   ) {
     let newest = place.map { self[$0].messages.newest } ?? .zero
     switch effect {
+    case .readMoved(_, let row, let sequence, _, _)
+    where isSend(to: sequence, of: row, in: place, thread: thread, notes):
+      noteSend(.read, row, to: sequence, in: place, thread: thread, at: time, &notes)
+    case .deliveredMoved(_, let row, let sequence, _, _)
+    where isSend(to: sequence, of: row, in: place, thread: thread, notes):
+      noteSend(.delivered, row, to: sequence, in: place, thread: thread, at: time, &notes)
+    case .markerAssigned(_, let row, nil, _, _) where notes.isSending(row, inThread: thread):
+      // Sending has cleared it, which the message says.
+      guard let place, self[place].rows.shows(.marker, row, options(place)) else { return }
+      noteStatuses(row, in: place, thread: thread, at: time, &notes)
     case .readMoved(_, let row, _, _, _):
       noteMove(.read, row, in: place, thread: thread, at: time, &notes) { $0.isRead = true }
     case .deliveredMoved(_, let row, _, _, _), .deliveredAcked(_, let row, _, _, _, _):
@@ -66,7 +76,7 @@ extension ShardState {
         $0.anew.include(StatusSpan(after: joined))
       }
     case .messageAssigned(_, let sequence, _):
-      notes.add(.messageNew(thread: thread, sequence), at: time)
+      notes.add(.messageNew(thread: thread, sequence, moves: ChannelEvent.SenderMoves()), at: time)
       notes.changeStatuses(inThread: thread, newest: newest, at: time) { _ in }
     case .messageDeleted(_, let sequence, let time):
       notes.add(.messageDeleted(thread: thread, sequence, at: time), at: time)
@@ -132,10 +142,50 @@ extension ShardState {
       change
     )
     // No status follows from what nobody sees.
-    guard isShown else { return }
+    if isShown { noteStatuses(row, in: place, thread: thread, at: time, &notes) }
+  }
+
+  /// Notes the messages whose statuses a move of a row may change.
+  private func noteStatuses(
+    _ row: MemberOrdinal,
+    in place: ChannelSlot,
+    thread: SequenceNumber,
+    at time: Timestamp,
+    _ notes: inout ChannelNotes
+  ) {
     notes.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
-      if $0.before[row] == nil { $0.before[row] = self[place].rows.ends(row, now) }
+      if $0.before[row] == nil { $0.before[row] = self[place].rows.ends(row, options(place)) }
     }
+  }
+
+  /// Whether a move of a row is its member's sending of the message that was noted last (R5).
+  private func isSend(
+    to sequence: SequenceNumber,
+    of row: MemberOrdinal,
+    in place: ChannelSlot?,
+    thread: SequenceNumber,
+    _ notes: ChannelNotes
+  ) -> Bool {
+    guard let place, notes.isNewest(sequence, inThread: thread) else { return false }
+    return self[place].isSender(row, of: sequence)
+  }
+
+  /// Notes a move of its sender's row that a message has made.
+  private func noteSend(
+    _ move: Move,
+    _ row: MemberOrdinal,
+    to sequence: SequenceNumber,
+    in place: ChannelSlot?,
+    thread: SequenceNumber,
+    at time: Timestamp,
+    _ notes: inout ChannelNotes
+  ) {
+    guard let place else { return }
+    let isShown = self[place].rows.shows(move, row, options(place))
+    var moves: ChannelEvent.SenderMoves = move == .read ? .read : .delivered
+    if isShown { moves.insert(move == .read ? .readShown : .deliveredShown) }
+    notes.send(row, inThread: thread, to: sequence, at: time, moves)
+    if isShown { noteStatuses(row, in: place, thread: thread, at: time, &notes) }
   }
 
   /// Notes that the options of the channel's type have changed. To be called after that was assigned.
@@ -281,6 +331,10 @@ extension ShardState {
     if !note.isShownAnew, !self[place].rows.isUnseen(note.row) {
       let shown = shownRow(place, note.row, withOwnDetails: false)
       event.show(shown, before: note.before ?? self[place].joinedRow(note.row), isDelivered: note.isDelivered)
+      // Who is new in a thread and shows no reading stands where joining put them; they have read nothing (R7, R8).
+      if event.showsRead, !self[place].rows.shows(.read, note.row, options(place)) {
+        (event.showsRead, event.showsRow) = (false, true)
+      }
     }
     for event in ChannelEvent.RowEvent.events(own: ownEvent, shown: event) {
       let isBoth = event.tellsOthers && (event.isRead || event.isUnread)
@@ -366,6 +420,14 @@ extension ReadVector {
 }
 
 extension ChannelState {
+  /// Whether a row's member has sent a message in a way that moved the row to it (R5).
+  func isSender(_ row: MemberOrdinal, of sequence: SequenceNumber) -> Bool {
+    let position = Int(row.rawValue)
+    return position < rows.rowCount && rows.isActive(row) && rows.user(row) == messages.sender(sequence)
+      && rows.user(row) != .nobody && rows.joined[position] < sequence.rawValue
+      && !messages.flags(sequence).contains(.leavesPosition)
+  }
+
   /// The messages with receipts that somebody has acknowledged.
   var receiptsAcknowledged: [SequenceNumber] {
     receipts.isEmpty ? [] : receipts.acknowledged(after: .zero, through: messages.newest)

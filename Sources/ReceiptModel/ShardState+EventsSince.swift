@@ -180,10 +180,47 @@ extension ShardState {
         events.add(.messageDeleted(thread: thread, sequence, at: deletedAt), at: deletedAt)
       } else if !isDeleted, sequence >= first {
         let registeredAt = self[place].messages.registeredAt(sequence)
-        events.add(.messageNew(thread: thread, sequence), at: registeredAt)
+        let sender = self[place].rows.row(of: self[place].messages.sender(sequence))
+        let moves = sender.map { sent($0, sequence, in: place) } ?? ChannelEvent.SenderMoves()
+        events.add(.messageNew(thread: thread, sequence, moves: moves), at: registeredAt)
       }
       sequence = sequence.next
     }
+  }
+
+  /// Where a message has left its sender's positions, as far as they are still there.
+  private func sent(_ row: MemberOrdinal, _ sequence: SequenceNumber, in place: ChannelSlot)
+    -> ChannelEvent.SenderMoves
+  {
+    var moves = ChannelEvent.SenderMoves()
+    guard self[place].isSender(row, of: sequence) else { return moves }
+    let options = options(place)
+    let isSeen = !self[place].rows.isUnseen(row)
+    if self[place].rows.read[Int(row.rawValue)] == sequence.rawValue {
+      moves.insert(.read)
+      let isHidden = self[place].rows.hidesRead(row) || self[place].rows.readIsHidden(row)
+      if isSeen, options.readEvents, !isHidden { moves.insert(.readShown) }
+    }
+    if self[place].rows.delivered[Int(row.rawValue)] == sequence.rawValue {
+      moves.insert(.delivered)
+      let isHidden = self[place].rows.hidesDelivered(row) || self[place].rows.deliveredIsHidden(row)
+      if isSeen, options.deliveryEvents, !isHidden { moves.insert(.deliveredShown) }
+    }
+    return moves
+  }
+
+  /// What of a row's last moves a message that is told with them says already.
+  private func sent(_ row: MemberOrdinal, in place: ChannelSlot, since: Timestamp)
+    -> ChannelEvent.SenderMoves
+  {
+    let sequence = SequenceNumber(self[place].rows.read[Int(row.rawValue)])
+    guard sequence > self[place].messages.truncatedThrough, self[place].isSender(row, of: sequence),
+      !self[place].messages.flags(sequence).contains(.deleted),
+      self[place].messages.registeredAt(sequence) >= since,
+      // Behind it they would be told to join.
+      self[place].rows.joinedAt[Int(row.rawValue)] < self[place].messages.registeredAt(sequence).milliseconds
+    else { return ChannelEvent.SenderMoves() }
+    return sent(row, sequence, in: place)
   }
 
   /// Rows that came, went or moved, or look otherwise.
@@ -262,12 +299,16 @@ extension ShardState {
     let isDelivered = !events.isPast(deliveredAt)
     let isShownAnew = !events.isPast(takenAt) || optionsChangedAt != .none
     guard isRead || isMarked || isDelivered || isShownAnew else { return }
+    let sent = isRead ? sent(row, in: place, since: events.time) : ChannelEvent.SenderMoves()
+    // A row that is new in a thread brings an epoch that the own devices may not know.
+    let isNewRow = place.isThread && !events.isPast(joinedAt)
     if !events.isPast(takenAt) { events.changesReceipts = true }
     let own = ChannelEvent.RowEvent(
       thread: self[place].parent,
       row: row,
       // What was done to the marker is not known any more: one that is set is told as set, one that is gone as read.
-      isRead: isRead || isMarked && self[place].rows.marker(row) == nil,
+      isRead: isRead && (isNewRow || !sent.contains(.read))
+        || isMarked && self[place].rows.marker(row) == nil,
       isUnread: isMarked && self[place].rows.marker(row) != nil,
       at: max(isRead ? readAt : .none, isMarked ? markedAt : .none)
     )
@@ -280,11 +321,13 @@ extension ShardState {
       let options = options(place)
       let showsRead = options.readEvents && !self[place].rows.hidesRead(row)
       let showsMarker = isMarked && showsRead && options.markUnread == .public
-      shown.showsRead = isRead && showsRead
+      let movedRead = isRead && showsRead
+      let movedDelivered = isDelivered && options.deliveryEvents && !self[place].rows.hidesDelivered(row)
+      shown.showsRead = movedRead && !sent.contains(.readShown)
       shown.showsDelivered =
-        isDelivered && options.deliveryEvents && !self[place].rows.hidesDelivered(row)
+        movedDelivered && !sent.contains(.deliveredShown)
       // Of a thread's rows nobody else is told that they are new: where reads are not shown, it is the row that says where joining put it.
-      let hasJoined = place.isThread && !events.isPast(joinedAt) && !shown.showsRead
+      let hasJoined = isNewRow && !movedRead
       shown.showsRow = isShownAnew || hasJoined || showsMarker
       let times = [
         shown.showsRead ? readAt : .none, shown.showsDelivered ? deliveredAt : .none,
@@ -292,11 +335,11 @@ extension ShardState {
       ]
       shown.at = times.filter { !events.isPast($0) }.max() ?? .none
       if isShownAnew { events.changeStatuses(after: joined) }
-      if shown.showsRead {
+      if movedRead {
         let from = reached.position(.read, row, self[place].steps, before: events.time)
         events.changeStatuses(after: max(joined, from), through: self[place].rows.read[position])
       }
-      if shown.showsDelivered {
+      if movedDelivered {
         let from = reached.position(.delivered, row, self[place].steps, before: events.time)
         events.changeStatuses(after: max(joined, from), through: self[place].rows.delivered[position])
       }

@@ -362,8 +362,25 @@ package struct MessageEventFields: Hashable, Sendable {
   package var registered: Timestamp
   /// For display (R20).
   package var created: Timestamp
-  package var isSilent: Bool
-  package var hasReceipt: Bool
+  package var flags: Flags
+
+  /// What is said of the message, and of its sender's positions that it has moved to itself (R5).
+  package struct Flags: FlagSet {
+    package let rawValue: UInt8
+    @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
+    package static let silent = Flags(rawValue: 1)
+    package static let receipt = Flags(rawValue: 2)
+    /// The read position moved, the delivered one.
+    package static let read = Flags(rawValue: 4)
+    package static let delivered = Flags(rawValue: 8)
+    /// Others may know that it did (R7, R8).
+    package static let readShown = Flags(rawValue: 16)
+    package static let deliveredShown = Flags(rawValue: 32)
+    /// Of others, only servers may know it: the option `counts_visible_to` is `sender` (R10).
+    package static let serversOnly = Flags(rawValue: 64)
+    package static let shown = Flags(rawValue: 48)
+    static let known: UInt8 = 127
+  }
 
   package init(
     thread: String,
@@ -372,8 +389,7 @@ package struct MessageEventFields: Hashable, Sendable {
     sender: String,
     registered: Timestamp,
     created: Timestamp,
-    isSilent: Bool,
-    hasReceipt: Bool
+    flags: Flags
   ) {
     self.thread = thread
     self.sequence = sequence
@@ -381,8 +397,7 @@ package struct MessageEventFields: Hashable, Sendable {
     self.sender = sender
     self.registered = registered
     self.created = created
-    self.isSilent = isSilent
-    self.hasReceipt = hasReceipt
+    self.flags = flags
   }
 
   init(_ reader: inout FieldReader) throws(WireError) {
@@ -393,9 +408,9 @@ package struct MessageEventFields: Hashable, Sendable {
     registered = try reader.time()
     created = try reader.time()
     let flags = try reader.byte()
-    guard flags <= 3 else { throw .badValue(.flags) }
-    isSilent = flags & 1 != 0
-    hasReceipt = flags & 2 != 0
+    // What others may know has happened.
+    guard flags <= Flags.known, flags >> 4 & 3 & ~(flags >> 2) == 0 else { throw .badValue(.flags) }
+    self.flags = Flags(rawValue: flags)
   }
 
   func write(into buffer: inout ByteBuffer) {
@@ -405,7 +420,7 @@ package struct MessageEventFields: Hashable, Sendable {
     buffer.writeField(sender)
     buffer.writeTime(registered)
     buffer.writeTime(created)
-    buffer.writeInteger(UInt8((isSilent ? 1 : 0) | (hasReceipt ? 2 : 0)))
+    buffer.writeInteger(flags.rawValue)
   }
 }
 

@@ -16,7 +16,7 @@ extension ByteBuffer {
     case .row(let row):
       guard let place = state.thread(under: row.thread, in: slot) else { return false }
       writeRowEvent(row, slot, place, in: &state)
-    case .messageNew(let thread, let sequence):
+    case .messageNew(let thread, let sequence, let moves):
       guard let place = state.thread(under: thread, in: slot) else { return false }
       begin(.messageNew)
       writeMessageID(slot, thread, in: state)
@@ -26,7 +26,13 @@ extension ByteBuffer {
       writeTime(state[place].messages.registeredAt(sequence))
       writeTime(state.createdAt(place, of: sequence))
       let flags = state.flags(place, of: sequence)
-      writeInteger(UInt8((flags.contains(.silent) ? 1 : 0) | (flags.contains(.receipt) ? 2 : 0)))
+      var told = MessageEventFields.Flags(rawValue: moves.rawValue << 2)
+      if flags.contains(.silent) { told.insert(.silent) }
+      if flags.contains(.receipt) { told.insert(.receipt) }
+      // R10: others' rows are seen by servers only.
+      let isShown = !told.isDisjoint(with: .shown)
+      if isShown, state.options(slot).countsVisibleTo == .sender { told.insert(.serversOnly) }
+      writeInteger(told.rawValue)
     case .messageDeleted(let thread, let sequence, let time):
       guard let place = state.thread(under: thread, in: slot) else { return false }
       begin(.messageDeleted)

@@ -209,8 +209,7 @@ import Testing
         sender: "bob",
         registered: Self.time,
         created: Self.time,
-        isSilent: false,
-        hasReceipt: true
+        flags: [.receipt, .read, .delivered, .deliveredShown]
       )
     )
     let table: [(EventForm, EventFields, NSDictionary)] = [
@@ -222,6 +221,7 @@ import Testing
             "id": "m2", "seq": 2, "created_at": Self.text, "silent": false, "receipt": true,
             "parent_id": "m1",
           ] as NSDictionary,
+          "moves_position": ["read": false, "delivered": true] as NSDictionary,
         ]
       ),
       (

@@ -56,8 +56,7 @@ import Testing
         sender: "alice",
         registered: Timestamp(milliseconds: 2_000),
         created: Timestamp(milliseconds: 2_000),
-        isSilent: false,
-        hasReceipt: false
+        flags: [.read, .delivered, .readShown, .deliveredShown]
       )
     )
   }

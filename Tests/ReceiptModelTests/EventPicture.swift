@@ -75,8 +75,9 @@ struct EventPicture {
   mutating func apply(_ event: ChannelEvent, _ state: borrowing ShardState, _ slot: ChannelSlot) {
     switch event {
     case .row(let row): apply(row, state, slot)
-    case .messageNew(let thread, let sequence):
+    case .messageNew(let thread, let sequence, let moves):
       let place = Self.place(thread, state, slot)!
+      apply(moves, of: sequence, thread, state, place)
       // Told again after a gap, it is no other message.
       guard rooms[thread.rawValue]?.messages[sequence.rawValue] == nil else { return }
       rooms[thread.rawValue, default: Room()].messages[sequence.rawValue] = Message(
@@ -133,6 +134,38 @@ struct EventPicture {
     if event.isRead || event.isUnread {
       rooms[event.thread.rawValue, default: Room()].own[user] = Self.own(event.row, state, place)
     }
+  }
+
+  /// Where a message puts its sender.
+  private mutating func apply(
+    _ moves: ChannelEvent.SenderMoves,
+    of sequence: SequenceNumber,
+    _ thread: SequenceNumber,
+    _ state: borrowing ShardState,
+    _ place: ChannelSlot
+  ) {
+    let user = state[place].users.text(state[place].messages.sender(sequence))
+    let (id, number) = (state[place].messages.text(sequence), Int(sequence.rawValue))
+    let at = Int(state[place].messages.registeredAt(sequence).milliseconds)
+    let room = thread.rawValue
+    if moves.contains(.read) {
+      let epoch = rooms[room]?.own[user]?.epoch ?? 0
+      rooms[room, default: Room()].own[user] = OwnPosition(read: sequence.rawValue, at: at, epoch: epoch)
+    }
+    guard moves.contains(.readShown) || moves.contains(.deliveredShown) else { return }
+    let none = RowView(
+      user: user,
+      lastReadAt: 0,
+      lastRead: 0,
+      lastReadID: "",
+      lastDeliveredAt: 0,
+      lastDelivered: 0,
+      lastDeliveredID: ""
+    )
+    var row = rooms[room]?.shown[user] ?? none
+    if moves.contains(.readShown) { (row.lastRead, row.lastReadID, row.lastReadAt) = (number, id, at) }
+    (row.lastDelivered, row.lastDeliveredID, row.lastDeliveredAt) = (number, id, at)
+    rooms[room, default: Room()].shown[user] = row
   }
 
   private static func place(

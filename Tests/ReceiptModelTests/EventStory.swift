@@ -17,7 +17,7 @@ import Testing
 /// | `told times`, `since 2000 times` | the same with times: `bob: read@2000` |
 ///
 /// A row is told as `bob:` and what of it: `read`, `unread` to the own devices; `+read`, `+delivered`, `+row` to others. A thread's events begin with its parent, `m1/`.
-/// Statuses are `alice:m1…m3=read`, receipts `receipt:m1=done by bob`.
+/// `new m1 moving both shown read` is a message that stands for its sender's positions, for the own devices both, for others the one. Statuses are `alice:m1…m3=read`, receipts `receipt:m1=done by bob`.
 struct EventStory {
   private var story = ThreadStory()
   private var clock = 1000
@@ -120,7 +120,7 @@ struct EventStory {
   private func time(_ event: ChannelEvent) -> Int64 {
     switch event {
     case .row(let row): row.at.milliseconds
-    case .messageNew(let thread, let sequence):
+    case .messageNew(let thread, let sequence, _):
       thread == .zero
         ? shard.state[shard.slot("team:room")!].messages.registeredAt(sequence).milliseconds : 0
     case .messageDeleted(_, _, let at), .truncated(_, let at), .updated(let at), .memberAdded(_, let at),
@@ -152,7 +152,8 @@ struct EventStory {
       if row.showsDelivered { words.append("+delivered") }
       if row.showsRow { words.append("+row") }
       return prefix(row.thread) + user(row.row, place(row.thread)) + ": " + words.joined(separator: " ")
-    case .messageNew(let thread, let sequence): return prefix(thread) + "new " + message(sequence, thread)
+    case .messageNew(let thread, let sequence, let moves):
+      return prefix(thread) + "new " + message(sequence, thread) + Self.text(moves)
     case .messageDeleted(let thread, let sequence, _):
       return prefix(thread) + "deleted " + message(sequence, thread)
     case .truncated(let sequence, _): return "truncated " + message(sequence)
@@ -169,6 +170,18 @@ struct EventStory {
       let status = shard.state[slot].receiptStatus(sequence, at: shard.state.time)
       return "receipt:\(message(sequence))=\(status)" + (row.map { " by " + user($0, slot) } ?? "")
     }
+  }
+}
+
+extension EventStory {
+  /// What a message says of its sender's positions, for the own devices and for others.
+  private static func text(_ moves: ChannelEvent.SenderMoves) -> String {
+    func words(_ read: Bool, _ delivered: Bool) -> String {
+      read && delivered ? "both" : read ? "read" : delivered ? "delivered" : "none"
+    }
+    let own = words(moves.contains(.read), moves.contains(.delivered))
+    let shown = words(moves.contains(.readShown), moves.contains(.deliveredShown))
+    return own == "none" ? "" : own == shown ? " moving \(own)" : " moving \(own) shown \(shown)"
   }
 }
 

@@ -12,7 +12,7 @@ struct EventStoryTests {
       join alice bob carol
       post m1…m3 by alice
       post m4 by carol
-      told                 -> added alice, added bob, added carol, new m1, new m2, new m3, alice: read +read +delivered, new m4, carol: read +read +delivered, alice:m1…m3=read
+      told                 -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, new m4 moving both, alice:m1…m3=read
       read bob m2
       told                 -> bob: read +read
       delivered bob
@@ -36,7 +36,7 @@ struct EventStoryTests {
       post m1 by alice
       post m2 by bob
       post m3 by alice
-      told                 -> added alice, added bob, added carol, updated, new m1, new m2, bob: read +read +delivered, new m3, alice: read +read +delivered, alice:m1…m3=sent, bob:m2=sent
+      told                 -> added alice, added bob, added carol, updated, new m1 moving both, new m2 moving both, new m3 moving both, alice:m1…m3=sent, bob:m2=sent
       read carol m1
       read carol m2
       read carol m3
@@ -53,7 +53,7 @@ struct EventStoryTests {
       join alice bob
       post m1…m3 by alice
       read bob
-      told                 -> added alice, added bob, new m1, new m2, new m3, alice: read +read +delivered, bob: read +read, alice:m1…m3=read
+      told                 -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, bob: read +read, alice:m1…m3=read
       unread bob m2
       told                 -> bob: unread
       read bob m2
@@ -74,7 +74,7 @@ struct EventStoryTests {
       """
       join alice bob carol
       post m1 by alice
-      told                 -> added alice, added bob, added carol, new m1, alice: read +read +delivered
+      told                 -> added alice, added bob, added carol, new m1 moving both
       hide bob
       told                 -> bob: +row, alice:m1=sent
       read bob
@@ -96,7 +96,7 @@ struct EventStoryTests {
       join alice bob
       post m1 by alice
       type read_events=false
-      told                 -> added alice, added bob, new m1, alice: read +delivered, updated, alice:m1=sent
+      told                 -> added alice, added bob, new m1 moving both, alice: +row, updated, alice:m1=sent
       read bob
       told                 -> bob: read
       type read_events=true
@@ -114,7 +114,7 @@ struct EventStoryTests {
       join alice bob
       post m1 by alice
       read bob
-      told                 -> added alice, added bob, new m1, alice: read +read +delivered, bob: read +read, alice:m1=read
+      told                 -> added alice, added bob, new m1 moving both, bob: read +read, alice:m1=read
       leave bob
       told                 -> removed bob, alice:m1=sent
       join bob
@@ -134,7 +134,7 @@ struct EventStoryTests {
       join alice bob carol
       ask m1 by alice
       hide carol
-      told                 -> added alice, added bob, added carol, new m1, alice: read +read +delivered, carol: +row, alice:m1=sent
+      told                 -> added alice, added bob, added carol, new m1 moving both, carol: +row, alice:m1=sent
       ack carol m1
       told                 -> nothing
       ack bob m1
@@ -152,7 +152,7 @@ struct EventStoryTests {
       join alice bob
       options receipt_ttl=2
       ask m1 by alice
-      told                 -> added alice, added bob, updated, new m1, alice: read +read +delivered
+      told                 -> added alice, added bob, updated, new m1 moving both
       clock 2999
       expire
       told                 -> nothing
@@ -165,13 +165,13 @@ struct EventStoryTests {
       clock 3500
       since 3001           -> nothing
       ask m2 by alice
-      told                 -> new m2, alice: read +read +delivered
+      told                 -> new m2 moving both
       ack bob m2
       told                 -> receipt:m2=done by bob, alice:m2=read
       clock 4000
       ask m3 by alice
       delete m3
-      told                 -> new m3, alice: read +read +delivered, deleted m3
+      told                 -> new m3 moving both, deleted m3
       clock 9000
       expire
       told                 -> nothing
@@ -188,7 +188,7 @@ struct EventStoryTests {
       """
       join alice bob
       post m1…m4 by alice
-      told                 -> added alice, added bob, new m1, new m2, new m3, new m4, alice: read +read +delivered
+      told                 -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, new m4 moving both
       delete m3
       told                 -> deleted m3
       read bob
@@ -206,7 +206,7 @@ struct EventStoryTests {
       join alice bob carol
       post m1 by alice
       reply r1 to m1 by bob
-      told                 -> added alice, added bob, added carol, new m1, alice: read +read +delivered, m1/new r1, m1/bob: read +read +delivered
+      told                 -> added alice, added bob, added carol, new m1 moving both, m1/new r1 moving both
       read alice in m1
       told                 -> m1/alice: read +read, m1/bob:r1=read
       hide carol
@@ -257,7 +257,7 @@ struct EventStoryTests {
       join alice bob carol
       post m1…m3 by alice
       hide bob reads
-      told                 -> added alice, added bob, added carol, new m1, new m2, new m3, alice: read +read +delivered, bob: +row, alice:m1…m3=sent
+      told                 -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, bob: +row, alice:m1…m3=sent
       clock 3000
       delivered bob m1
       clock 3100
@@ -277,7 +277,7 @@ struct EventStoryTests {
       read bob m4
       clock 5100
       delivered bob m5
-      told times           -> new m4@5000, new m5@5000, alice: read +read +delivered@5000, bob: read +read@5000, alice:m4=read@5000
+      told times           -> new m4 moving both@5000, new m5 moving both@5000, bob: read +read@5000, alice:m4=read@5000
       """
     )
   }
@@ -291,7 +291,7 @@ struct EventStoryTests {
       post m1…m3 by alice
       reply r1 to m1 by alice
       hide carol
-      told                 -> added alice, added bob, added carol, new m1, new m2, new m3, alice: read +read +delivered, m1/new r1, m1/alice: read +read +delivered, carol: +row, alice:m1…m3=sent
+      told                 -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, m1/new r1 moving both, carol: +row, alice:m1…m3=sent
       clock 3000
       read bob m2
       read bob in m1
@@ -364,7 +364,7 @@ struct EventStoryTests {
       ack bob m1
       clock 2200
       show bob
-      since 1500 times     -> new m1@2000, alice: read +read +delivered@2000, receipt:m1=done@2000, bob: +row@2200, alice:m1=read@2200
+      since 1500 times     -> new m1 moving both@2000, receipt:m1=done@2000, bob: +row@2200, alice:m1=read@2200
       since 2150 times     -> receipt:m1=done@2150, bob: +row@2200, alice:m1=read@2200
       options receipt_max_members=0
       clock 3000
@@ -372,7 +372,7 @@ struct EventStoryTests {
       clock 3100
       ack bob m2
       recover
-      since 2500 times     -> new m2@3000, alice: read +read +delivered@3000, receipt:m2=done@3000, alice:m2=read@3000
+      since 2500 times     -> new m2 moving both@3000, receipt:m2=done@3000, alice:m2=read@3000
       since 3050 times     -> receipt:m2=done@3050, alice:m2=read@3050
       """
     )

@@ -221,7 +221,7 @@ struct PushStoryTests {
       """
       join alice bob
       post m1 m2 by alice
-      told                 -> added alice, added bob, new m1, new m2, alice: read +read +delivered
+      told                 -> added alice, added bob, new m1 moving both, new m2 moving both
       clock 60000
       push bob m1 acked 2000
       told times               -> bob: +delivered@60000, alice:m1=delivered@60000

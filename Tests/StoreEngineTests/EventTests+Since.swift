@@ -21,7 +21,7 @@ extension EventTests {
     try world.persist()
     #expect(
       watcher.take() == [
-        "1 subscribed through 1000: team:a new m2 2, row bob read 2 unread 0 shown 2, 1-1 read, 2-2 sent"
+        "1 subscribed through 1000: team:a new m2 2 moving, 1-1 read, 2-2 sent"
       ]
     )
     world.pass(10)

@@ -47,8 +47,11 @@ enum EventWords {
       if row.shown.contains(.serversOnly) { words += " to servers" }
       return words
     case .messageNew(let message):
-      return
-        "new \(message.message) \(message.sequence.rawValue)\(message.thread.isEmpty ? "" : " in \(message.thread)")"
+      let place = message.thread.isEmpty ? "" : " in \(message.thread)"
+      let isMoving = message.flags.contains(.read)
+      let moves = isMoving ? message.flags.contains(.readShown) ? " moving" : " moving hidden" : ""
+      let audience = message.flags.contains(.serversOnly) ? " to servers" : ""
+      return "new \(message.message) \(message.sequence.rawValue)\(place)\(moves)\(audience)"
     case .messageDeleted(_, let sequence, let message, _): return "deleted \(message) \(sequence.rawValue)"
     case .truncated(let through, _): return "truncated \(through.rawValue)"
     case .channelUpdated(_, let channel): return "updated of \(channel.memberCount)"

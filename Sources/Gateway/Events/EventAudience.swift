@@ -11,7 +11,11 @@ enum EventForm: UInt8, CaseIterable, Sendable {
   case rowServer
   case markRead
   case markUnread
+  /// `message.new` as others see its sender's positions, and as the sender does.
   case messageNew
+  case messageNewOwn
+  /// Where only servers see the positions (R10): without them.
+  case messageNewPlain
   case messageDeleted
   case truncated
   case updated
@@ -23,9 +27,9 @@ enum EventForm: UInt8, CaseIterable, Sendable {
 
   /// The forms that one stream gets of one event, in the order in which they are written.
   struct Forms: OptionSet, Hashable, Sendable {
-    let rawValue: UInt16
-    init(rawValue: UInt16) { self.rawValue = rawValue }
-    init(_ form: EventForm) { rawValue = 1 << UInt16(form.rawValue) }
+    let rawValue: UInt32
+    init(rawValue: UInt32) { self.rawValue = rawValue }
+    init(_ form: EventForm) { rawValue = 1 << UInt32(form.rawValue) }
   }
 
   /// `type`.
@@ -36,7 +40,7 @@ enum EventForm: UInt8, CaseIterable, Sendable {
     case .rowShown, .rowOwn, .rowServer: "read_state.changed"
     case .markRead: "notification.mark_read"
     case .markUnread: "notification.mark_unread"
-    case .messageNew: "message.new"
+    case .messageNew, .messageNewOwn, .messageNewPlain: "message.new"
     case .messageDeleted: "message.deleted"
     case .truncated: "channel.truncated"
     case .updated: "channel.updated"
@@ -64,7 +68,8 @@ extension EventFields {
     case .row(let event): event.ownRow.user
     case .status(let event): event.sender
     case .receipt(let event): event.sender
-    case .messageNew, .messageDeleted, .truncated, .channelUpdated, .channelDeleted, .memberAdded,
+    case .messageNew(let event): event.sender
+    case .messageDeleted, .truncated, .channelUpdated, .channelDeleted, .memberAdded,
       .memberRemoved:
       ""
     }
@@ -74,7 +79,7 @@ extension EventFields {
   func forms(for viewer: EventViewer) -> EventForm.Forms {
     switch self {
     case .row(let event): event.forms(for: viewer)
-    case .messageNew: EventForm.Forms(.messageNew)
+    case .messageNew(let event): EventForm.Forms(event.form(for: viewer))
     case .messageDeleted: EventForm.Forms(.messageDeleted)
     case .truncated: EventForm.Forms(.truncated)
     case .channelUpdated: EventForm.Forms(.updated)
@@ -83,6 +88,16 @@ extension EventFields {
     case .memberRemoved: EventForm.Forms(.memberRemoved)
     case .status: viewer == .user(isSubject: false) ? [] : EventForm.Forms(.status)
     case .receipt: viewer == .user(isSubject: false) ? [] : EventForm.Forms(.receipt)
+    }
+  }
+}
+
+extension MessageEventFields {
+  fileprivate func form(for viewer: EventViewer) -> EventForm {
+    switch viewer {
+    case .server: .messageNew
+    case .user(isSubject: true): .messageNewOwn
+    case .user(isSubject: false): flags.contains(.serversOnly) ? .messageNewPlain : .messageNew
     }
   }
 }

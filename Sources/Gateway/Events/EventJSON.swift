@@ -13,7 +13,7 @@ enum EventJSON {
     begin(form.name, cid: cid, into: &buffer)
     switch event {
     case .row(let row): write(row, form, into: &buffer)
-    case .messageNew(let message): write(message, into: &buffer)
+    case .messageNew(let message): write(message, form, into: &buffer)
     case .messageDeleted(let thread, let sequence, let message, let time):
       buffer.member("created_at", time)
       buffer.member("message_id", message)
@@ -131,7 +131,7 @@ enum EventJSON {
     buffer.thread(event.thread)
   }
 
-  private static func write(_ event: MessageEventFields, into buffer: inout ByteBuffer) {
+  private static func write(_ event: MessageEventFields, _ form: EventForm, into buffer: inout ByteBuffer) {
     if !event.sender.isEmpty { buffer.user(event.sender) }
     buffer.member("created_at", event.registered)
     buffer.name("message")
@@ -139,9 +139,16 @@ enum EventJSON {
     buffer.string(event.message)
     buffer.member("seq", UInt64(event.sequence.rawValue))
     buffer.member("created_at", event.created)
-    buffer.member("silent", event.isSilent)
-    buffer.member("receipt", event.hasReceipt)
+    buffer.member("silent", event.flags.contains(.silent))
+    buffer.member("receipt", event.flags.contains(.receipt))
     buffer.memberIfAny("parent_id", event.thread)
+    buffer.writeStaticString("}")
+    let (read, delivered): (MessageEventFields.Flags, MessageEventFields.Flags) =
+      form == .messageNewOwn ? (.read, .delivered) : (.readShown, .deliveredShown)
+    let isTold = form != .messageNewPlain
+    buffer.name("moves_position")
+    buffer.writeStaticString(isTold && event.flags.contains(read) ? "{\"read\":true" : "{\"read\":false")
+    buffer.member("delivered", isTold && event.flags.contains(delivered))
     buffer.writeStaticString("}")
     buffer.thread(event.thread)
   }

@@ -138,6 +138,7 @@ class Picture:
         thread = event.get("thread_id", "")
         if kind == "message.new":
             told = event["message"]
+            self._sent(channel, user, told, event["moves_position"], thread)
             if told["id"] not in channel.messages:
                 receipt = "processing" if told["receipt"] else "none"
                 channel.messages[told["id"]] = Message(
@@ -166,6 +167,16 @@ class Picture:
             channel.rows[user].delivered = event["last_delivered_seq"]
         else:
             raise ValueError(f"an event of no kind that is known: {event}")
+
+    def _sent(self, channel, user, told, moves, thread):
+        """A message stands for its sender's positions too."""
+        if thread:
+            return
+        if (row := channel.rows.get(user)) is not None:
+            row.read = told["seq"] if moves["read"] else row.read
+            row.delivered = max(row.delivered, told["seq"] if moves["read"] or moves["delivered"] else 0)
+        if user == self.viewer and moves["read"]:
+            channel.own.read, channel.own.read_id = told["seq"], told["id"]
 
     def _move(self, channel, event):
         id = event.get("last_read_message_id", "")

@@ -1,0 +1,225 @@
+"""What a member keeps for themselves, and what a send says of its sender: positions that a message leaves alone, one event for
+a send, muted channels, channels flagged unread, mentions, and unread from a time on.
+usage: own_marks.py BASE_URL JWT_SECRET_FILE   prints "ok NAME" or "FAILED NAME: why" for each; exits 1 if one failed"""
+import base64
+import hashlib
+import hmac
+import json
+import sys
+import threading
+import time
+import traceback
+
+import httpx
+
+base, secret_file = sys.argv[1:3]
+secret = open(secret_file, "rb").readline().rstrip(b"\n")
+client = httpx.Client(http1=False, http2=True, base_url=base, timeout=15)
+
+
+def token(claims):
+    def part(data):
+        return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+    now = int(time.time())
+    head = part(json.dumps({"alg": "HS256", "typ": "JWT"}).encode())
+    body = part(json.dumps({"iat": now, "exp": now + 3600, **claims}).encode())
+    return (head + b"." + body + b"." + part(hmac.new(secret, head + b"." + body, hashlib.sha256).digest())).decode()
+
+
+tokens = {}
+
+
+def headers(as_user):
+    """Of a user, or of the server where `as_user` is None."""
+    if as_user not in tokens:
+        tokens[as_user] = token({"server": True} if as_user is None else {"user_id": as_user})
+    return {"authorization": "Bearer " + tokens[as_user]}
+
+
+def call(method, path, as_user, body=None, status=200):
+    answer = client.request(method, path, headers=headers(as_user), json=body)
+    assert answer.status_code == status, (method, path, body, answer.status_code, answer.text)
+    return answer.json()
+
+
+def equal(actual, expected, what=""):
+    assert actual == expected, f"{what}: {actual} is not {expected}"
+
+
+numbers = iter(range(1_000_000))
+
+
+class Channel:
+    """A channel of its own for each point."""
+
+    def __init__(self, members, options=None):
+        self.cid = f"messaging:own-marks-{next(numbers)}"
+        self.path = "/v1/channels/" + self.cid
+        call("PUT", self.path, None, {"members": members, "options": options or {}}, 201)
+
+    def write(self, message, user, status=201, **fields):
+        return call("POST", self.path + "/messages", None, {"id": message, "user_id": user, **fields}, status)
+
+    def read(self, user, message=None, **fields):
+        body = {"message_id": message, **fields} if message else fields
+        return call("POST", self.path + "/read", user, body)["read"]
+
+    def unread(self, user, status=200, **fields):
+        answer = call("POST", self.path + "/unread", user, fields, status)
+        return answer.get("read", answer)
+
+    def own(self, user):
+        return call("GET", self.path + "/read-state", user)["read"][0]
+
+    def row(self, user, viewer):
+        return next(row for row in call("GET", self.path + "/read-state", viewer)["read"] if row["user"]["id"] == user)
+
+    def mute(self, user, is_muted=True):
+        return call("PUT", f"{self.path}/members/{user}", user, {"muted": is_muted})["member"]
+
+
+class Stream:
+    """The events of one viewer, as they come."""
+
+    def __init__(self, as_user, query="", last=None):
+        self.events, self.last, self.condition = [], None, threading.Condition()
+        self.client = httpx.Client(http1=False, http2=True, base_url=base, timeout=httpx.Timeout(15, read=60))
+        self.as_user, self.path = as_user, "/v1/events" + query
+        self.headers = headers(as_user) | ({"last-event-id": last} if last else {})
+        threading.Thread(target=self.run, daemon=True).start()
+        if last is None:
+            self.until(lambda: self.last is not None, "the stream's first id")
+
+    def run(self):
+        try:
+            with self.client.stream("GET", self.path, headers=self.headers) as answer:
+                assert answer.status_code == 200, answer.status_code
+                for line in answer.iter_lines():
+                    with self.condition:
+                        if line.startswith("data: "):
+                            self.events.append(json.loads(line[6:]))
+                        elif line.startswith("id: "):
+                            self.last = line[4:]
+                        self.condition.notify_all()
+        except httpx.HTTPError:
+            pass
+
+    def until(self, is_there, what, seconds=20):
+        with self.condition:
+            assert self.condition.wait_for(is_there, seconds), f"{self.as_user} was not told {what}: {self.events}"
+
+    def message(self, id):
+        """The event of a message, and what came before it."""
+        def find():
+            return next((event for event in self.events if event.get("message", {}).get("id") == id), None)
+
+        self.until(lambda: find() is not None, f"of {id}")
+        return find()
+
+    def of(self, user, *types):
+        with self.condition:
+            return [event for event in self.events if event.get("user", {}).get("id") == user and event["type"] in types]
+
+    def find(self, type, **fields):
+        def match():
+            return next(
+                (event for event in self.events if event["type"] == type and fields.items() <= event.items()), None
+            )
+
+        self.until(lambda: match() is not None, f"{type} {fields}")
+        return match()
+
+
+def moves(event):
+    return event["moves_position"]
+
+
+def totals(user):
+    answer = call("GET", f"/v1/users/{user}/unread", user)
+    badge = call("POST", "/v1/unread", None, {"user_ids": [user]})["users"][0]
+    names = ["total_unread_count", "unread_channels", "unread_threads"]
+    equal([answer[name] for name in names], [badge[name] for name in names], "totals and badge")
+    return tuple(answer[name] for name in names), answer["channels"]
+
+
+def a_message_leaves_its_senders_position_alone():
+    room = Channel(["alice", "bob"])
+    room.write("m1", "alice")
+    room.unread("bob", message_id="m1") if room.read("bob", "m1") else None
+    before = room.own("bob")
+    room.write("m2", "bob", moves_position=False)
+    after = room.own("bob")
+    equal(after, before, "bob's row")
+    equal(after["unread_messages"], 1, "own messages are not unread")
+    equal(room.own("alice")["unread_messages"], 1, "alice")
+    room.write("m3", "bob")
+    equal((room.own("bob")["last_read_message_id"], room.own("bob")["unread_messages"]), ("m3", 0), "a send that moves")
+    room.write("m4", "bob", 400, moves_position="no")
+    room.write("r1", "alice", parent_id="m1")
+    room.write("r2", "bob", parent_id="m1", moves_position=False)
+    row = call("POST", room.path + "/read", "bob", {"thread_id": "m1"})["read"]
+    equal(row["unread_messages"], 0, "the thread")
+
+
+def a_send_is_one_event():
+    room = Channel(["ann", "ben", "cat"])
+    room.write("m1", "ben")
+    streams = {user: Stream(user, f"?channels={room.cid}") for user in ("ann", "ben", "cat")}
+    first = streams["cat"].last
+    room.write("m2", "ann")
+    for user, stream in streams.items():
+        equal(moves(stream.message("m2")), {"read": True, "delivered": True}, user)
+    call("PUT", "/v1/users/ben", "ben", {"privacy_settings": {"read_receipts": {"enabled": False}}})
+    room.write("m3", "ben")
+    equal(moves(streams["ann"].message("m3")), {"read": False, "delivered": True}, "hidden from ann")
+    equal(moves(streams["ben"].message("m3")), {"read": True, "delivered": True}, "ben's own device")
+    room.write("m4", "ann", moves_position=False)
+    equal(moves(streams["cat"].message("m4")), {"read": False, "delivered": False}, "left alone")
+    room.write("r1", "cat", parent_id="m2")
+    reply = streams["ann"].message("r1")
+    equal((moves(reply), reply["thread_id"]), ({"read": True, "delivered": True}, "m2"), "a reply")
+    room.write("m5", "cat")
+    for user, stream in streams.items():
+        stream.message("m5")
+        for sender in ("ann", "cat"):
+            equal(stream.of(sender, "message.read", "message.delivered"), [], f"{user} of {sender}")
+    # After a gap the latest of each sender says where they stand, and all of it adds up.
+    resumed = Stream("cat", f"?channels={room.cid}", first)
+    resumed.message("m5")
+    positions = {}
+    for event in resumed.events:
+        if event["type"] == "message.new" and "thread_id" not in event:
+            if moves(event)["read"]:
+                positions[event["user"]["id"]] = event["message"]["seq"]
+        elif event["type"] in ("message.read", "read_state.changed") and "thread_id" not in event:
+            positions[event["user"]["id"]] = event["last_read_seq"]
+    equal(positions.get("ann"), room.row("ann", "cat")["last_read_seq"], "ann after a gap")
+    equal(positions.get("cat"), room.own("cat")["last_read_seq"], "cat after a gap")
+
+
+def counts_visible_to_the_sender_hide_positions():
+    room = Channel(["dan", "eve"], {"counts_visible_to": "sender"})
+    room.write("m1", "dan")
+    eve, server = Stream("eve", f"?channels={room.cid}"), Stream(None, f"?channels={room.cid}")
+    room.write("m2", "dan")
+    equal(moves(eve.message("m2")), {"read": False, "delivered": False}, "R10")
+    equal(moves(server.message("m2")), {"read": True, "delivered": True}, "a server")
+
+
+POINTS = [
+    a_message_leaves_its_senders_position_alone,
+    a_send_is_one_event,
+    counts_visible_to_the_sender_hide_positions,
+]
+failures = 0
+for point in POINTS:
+    name = point.__name__
+    try:
+        point()
+        print("ok", name, flush=True)
+    except Exception as problem:
+        failures += 1
+        print(f"FAILED {name}: {problem}", flush=True)
+        traceback.print_exc()
+sys.exit(1 if failures else 0)

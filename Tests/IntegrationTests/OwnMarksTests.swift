@@ -1,0 +1,21 @@
+import LocalStack
+import TestPrograms
+import Testing
+
+extension RealProcesses {
+  /// What a member keeps for themselves, and what a send says of its sender, against the real pair (R4, R5, R14).
+  @Suite struct OwnMarks {
+    @Test func allOfThem() async throws {
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          Pair.python,
+          [Pair.client("own_marks.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+        )
+        let lines = output.out.split(separator: "\n").map(String.init)
+        #expect(lines.filter { $0.hasPrefix("FAILED") } == [], "\(output.error)")
+        #expect(output.status == 0, "\(output)")
+        #expect(lines.count { $0.hasPrefix("ok ") } == 3, "\(output.out)")
+      }
+    }
+  }
+}
