@@ -154,7 +154,7 @@ final class UserWorld: Sendable {
 
   /// The user who is in so many channels marks all of them read.
   func markAll(_ size: Int) async throws {
-    let text = try await expect(.post, "/v1/channels/read", "{}", token: tokens[size] ?? server)
+    let text = try await expect(.post, "/v1/channels/read", #"{"all":true}"#, token: tokens[size] ?? server)
     let found = try JSONDecoder().decode(Marked.self, from: Data(text.utf8))
     guard found.channels_read == size, found.failed.isEmpty else {
       throw LoadError("of \(size) channels \(found.channels_read) were marked: \(text.prefix(300))")

@@ -313,7 +313,7 @@ import Testing
     (#"{"history":"visible"}"#, "history=visible"), (#"{"read_events":"true"}"#, "invalid_option"),
     (#"{"read_events":null}"#, "invalid_option"), (#"{"mark_unread":"no"}"#, "invalid_option"),
     (#"{"mark_unread":1}"#, "invalid_option"), (#"{"history":"Visible"}"#, "invalid_option"),
-    (#"{"colour":"red"}"#, "unknown_option"),
+    (#"{"colour":"red"}"#, "unknown_field"),
     (#"{"read_acks_receipts":"direct"}"#, "read_acks_receipts=direct"),
     (#"{"read_acks_receipts":"always"}"#, "read_acks_receipts=always"),
     (#"{"read_acks_receipts":"never"}"#, "read_acks_receipts=never"),

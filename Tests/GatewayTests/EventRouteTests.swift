@@ -364,7 +364,10 @@ import Testing
         ("?since=5", alice, "400 invalid_field"), ("?since=x-5", alice, "400 invalid_field"),
         ("?totals=yes", alice, "400 invalid_query"),
         ("?channels=", alice, "400 invalid_query"),
-        ("?channels=\(Self.general)&channels=\(Self.general)", alice, "400 invalid_query"),
+        ("?channels=\(Self.general)&channels=", alice, "400 invalid_query"),
+        ("?channels=\(Self.general)&channels=\(Self.other)", alice, "403 not_a_member"),
+        ("?channels=\(Self.general)%2C\(Self.other)", alice, "400 invalid_cid"),
+        ("?channel=\(Self.general)", alice, "400 unknown_field"),
       ]
       for (query, token, expected) in table {
         #expect(try await refusal(client, query, token: token) == expected, "\(query)")

@@ -122,13 +122,22 @@ import Testing
           ]
         ]
       )
+      let repeated = try await gateway.client.get(
+        message + "/members?user_ids=carol&user_ids=&user_ids=nobody,dave&api_key=x"
+      )
+      #expect(
+        (repeated.json["members"] as? [NSDictionary])?.compactMap {
+          ($0["user"] as? NSDictionary)?["id"] as? String
+        }
+          == ["carol", "nobody", "dave"]
+      )
       let hundred = Array(repeating: "bob", count: 100).joined(separator: ",")
       let most = try await gateway.client.get(message + "/members?user_ids=\(hundred)")
       #expect((most.json["members"] as? NSArray)?.count == 100)
       // A hundred of the longest ids are not too long a path.
       let longest = (100..<200).map { String(repeating: "u", count: 125) + "\($0)" }
       let long = try await gateway.client.get(
-        message + "/members?user_ids=\(longest.joined(separator: "%2C"))",
+        message + "/members?user_ids=\(longest.joined(separator: ","))",
         token: alice
       )
       #expect((long.json["members"] as? [NSDictionary])?.last?["code"] as? String == "member_not_found")
@@ -137,6 +146,8 @@ import Testing
         ("", "400 invalid_query"), ("?user_ids=", "400 invalid_query"), ("?user_ids", "400 invalid_query"),
         ("?user_ids=\(hundred),bob", "400 invalid_query"), ("?user_ids=bob,", "400 invalid_user_id"),
         ("?user_ids=,", "400 invalid_user_id"), ("?user_ids=b%20b", "400 invalid_user_id"),
+        ("?user_ids=bob%2Ccarol", "400 invalid_user_id"),
+        ("?user_ids=\(hundred)&user_ids=bob", "400 invalid_query"),
         ("?user_ids=bob&user_id=b%20b", "400 invalid_user_id"), ("?user_ids=%zz", "400 invalid_query"),
       ] {
         #expect(try await gateway.client.get(message + "/members" + query).verdict == expected, "\(query)")

@@ -48,12 +48,14 @@ import Testing
       }
       #expect(try await status("m1") == "404 message_deleted")
       #expect(try await status("m2") == "200")
-      for body in [nil, "{}", #"{"keep":null}"#] {
+      for body in [nil, "{}", #"{"all":true}"#] {
         #expect(try await gateway.client.post(path, body).status == 200)
         #expect(try await status("m3") == "404 message_deleted")
       }
       for (body, token, expected) in [
         (#"{"before":"m9"}"#, TestTokens.server, "404 message_not_found"),
+        (#"{"before":"m2","all":true}"#, TestTokens.server, "400 invalid_field"),
+        (#"{"all":false}"#, TestTokens.server, "400 invalid_field"),
         (#"{"before":""}"#, TestTokens.server, "400 invalid_message_id"),
         (#"{"before":"m 1"}"#, TestTokens.server, "400 invalid_message_id"),
         (#"{"before":1}"#, TestTokens.server, "400 invalid_field"),

@@ -43,7 +43,7 @@ import Testing
         token: bob
       )
       #expect(member("read.last_read_seq", of: both.json) as? Int == 2)
-      for body in [nil, "{}", #"{"unread_epoch":null}"#, #"{"other":[1,{"x":2}]}"#] {
+      for body in [nil, "{}", #"{"unread_epoch":null}"#] {
         let newest = try await client.post(path, body, token: bob)
         #expect(member("read.last_read_seq", of: newest.json) as? Int == 3, "\(body ?? "nil")")
       }
@@ -67,14 +67,14 @@ import Testing
       _ = try await gateway.store.takeLog()
       let channel = "/v1/channels/messaging:c/"
       let table: [(route: String, rest: String, fields: [String])] = [
-        (channel + "truncate", "", ["before"]),
+        (channel + "truncate", "", ["all", "before"]),
         (channel + "read", "", ["message_id", "thread_id", "user_id"]),
         (channel + "read", #""message_id":"m1","#, ["thread_id", "user_id"]),
         (channel + "read?message_id=m1&user_id=bob", "", ["message_id", "thread_id", "user_id"]),
         (channel + "unread", #""thread_id":"m1","#, ["message_id", "user_id"]),
         (channel + "unread", #""message_id":"m1","#, ["thread_id", "user_id"]),
         ("/v1/channels/delivered", #""latest_delivered_messages":[],"#, ["user_id"]),
-        ("/v1/channels/read", "", ["read_by_channel", "user_id"]),
+        ("/v1/channels/read", "", ["all", "read_by_channel", "user_id"]),
         ("/v1/channels/read", #""read_by_channel":{},"#, ["user_id"]),
         (channel + "receipts", #""message_ids":["m1"],"#, ["user_id"]),
         (channel + "receipts/query", #""message_ids":["m1"],"#, ["user_id"]),
@@ -83,7 +83,7 @@ import Testing
         for field in fields {
           for token in [TestTokens.server, TestTokens.user("bob")] {
             // Only servers truncate.
-            if field == "before", token != TestTokens.server { continue }
+            if route.hasSuffix("truncate"), token != TestTokens.server { continue }
             let answer = try await gateway.client.post(route, "{\(rest)\"\(field)\":null}", token: token)
             #expect(answer.verdict == "400 invalid_field", "\(route) \(rest) \(field)")
             let detail = answer.json["detail"] as? String ?? ""
@@ -118,7 +118,7 @@ import Testing
         ("read", #"{"unread_epoch":4294967296}"#, bob, "400 invalid_field"),
         ("read", "[]", bob, "400 invalid_field"),
         ("read", "{", bob, "400 invalid_json"), ("read", "\u{1}", bob, "400 invalid_json"),
-        ("read?a=%zz", nil, bob, "400 invalid_query"),
+        ("read?user_id=%zz", nil, bob, "400 invalid_query"),
         ("unread", nil, bob, "400 invalid_field"),
         ("unread", #"{"message_id":"m9"}"#, bob, "404 message_not_found"),
       ]
@@ -438,7 +438,7 @@ import Testing
         (#"{"members":[{"role":"x"}]}"#, "400 invalid_field"),
         (#"{"members":[{"user_id":"x","role":"a b"}]}"#, "400 invalid_field"),
         (#"{"members":[{"user_id":"x y"}]}"#, "400 invalid_user_id"),
-        (#"{"options":{"colour":1}}"#, "400 unknown_option"),
+        (#"{"options":{"colour":1}}"#, "400 unknown_field"),
         (#"{"options":{"read_events":1}}"#, "400 invalid_option"),
         (#"{"options":{"kept_steps":4097}}"#, "400 invalid_option"),
         (#"{"options":[]}"#, "400 invalid_field"),
@@ -484,7 +484,7 @@ import Testing
       let types = try #require(list.json["channel_types"] as? [NSDictionary])
       #expect(types.map { $0["type"] as? String } == ["Alpha", "team"] && types[1] == second.json)
       for (body, expected) in [
-        (#"{"colour":1}"#, "400 unknown_option"), (#"{"history":1}"#, "400 invalid_option"),
+        (#"{"colour":1}"#, "400 unknown_field"), (#"{"history":1}"#, "400 invalid_option"),
         (#"{"status_rule":"most"}"#, "400 invalid_option"), ("7", "400 invalid_field"),
       ] {
         #expect(try await client.put("/v1/channel-types/team", body).verdict == expected)

@@ -214,27 +214,34 @@ import Testing
       #expect(none.json == ["results": []])
       // A channel that could not be marked is named; all others are marked.
       try await gateway.store.set(.refusingChannel("messaging:c5", .busy))
-      let most = try await gateway.client.post(path, "{}", token: alice)
+      let most = try await gateway.client.post(path, #"{"all":true}"#, token: alice)
       #expect(most.status == 200 && most.json == ["channels_read": 699, "failed": ["messaging:c5"]])
       // What is not theirs any more is neither.
       try await gateway.store.set(.refusingChannel("messaging:c6", .notAMember))
-      let others = try await gateway.client.post(path, nil, token: alice)
+      let others = try await gateway.client.post(path, #"{"all":true}"#, token: alice)
       #expect(others.json == ["channels_read": 699, "failed": []])
       try await gateway.store.set(.normal)
       #expect(totals(try await gateway.client.get(unread)) == "0 in 0, 0 threads")
-      let server = try await gateway.client.post(path, #"{"user_id":"nobody"}"#)
+      let server = try await gateway.client.post(path, #"{"all":true,"user_id":"nobody"}"#)
       #expect(server.json == ["channels_read": 0, "failed": []])
       for (body, token, expected) in [
-        ("{}", TestTokens.server, "400 user_id_required"),
+        ("{}", TestTokens.server, "400 user_id_required"), ("{}", alice, "400 invalid_field"),
+        (nil, alice, "400 invalid_field"), (#"{"all":false}"#, alice, "400 invalid_field"),
+        (#"{"all":"true"}"#, alice, "400 invalid_field"), (#"{"all":null}"#, alice, "400 invalid_field"),
+        (#"{"all":true,"read_by_channel":{}}"#, alice, "400 invalid_field"),
+        (#"{"user_id":"alice"}"#, alice, "400 invalid_field"),
+        (#"{"all":true,"user_id":"bob"}"#, alice, "403 user_id_mismatch"),
         (#"{"user_id":"bob"}"#, alice, "403 user_id_mismatch"),
         (#"{"user_id":"b b"}"#, TestTokens.server, "400 invalid_user_id"),
         (#"{"user_id":"bob","read_by_channel":null}"#, TestTokens.server, "400 invalid_field"),
-      ] {
+      ] as [(String?, String, String)] {
         #expect(try await gateway.client.post(path, body, token: token).verdict == expected)
       }
       // Before anything was marked nothing was changed; after it something may have been.
       try await gateway.store.set(.refusingKind(.listChannels, .unavailable))
-      #expect(try await gateway.client.post(path, nil, token: alice).verdict == "503 store_unavailable")
+      #expect(
+        try await gateway.client.post(path, #"{"all":true}"#, token: alice).verdict == "503 store_unavailable"
+      )
     }
   }
 
@@ -246,14 +253,14 @@ import Testing
       try await setUp(gateway, 330)
       try await gateway.store.setListMax(40)
       let path = "/v1/channels/read"
-      let all = try await gateway.client.post(path, nil, token: alice)
+      let all = try await gateway.client.post(path, #"{"all":true}"#, token: alice)
       #expect(all.status == 200 && all.json == ["channels_read": 330, "failed": []])
       let counted = try await gateway.client.get("/v1/users/alice/unread", token: alice)
       #expect(counted.verdict == "409 limit_reached")
       #expect(counted.json["detail"] as? String == "a request goes over at most 100 channels")
       // A few of those that failed are named, and how many there are.
       try await gateway.store.set(.refusingKind(.markRead, .unavailable))
-      let none = try await gateway.client.post(path, nil, token: alice)
+      let none = try await gateway.client.post(path, #"{"all":true}"#, token: alice)
       #expect(none.status == 200 && none.json["channels_read"] as? Int == 0)
       #expect((none.json["failed"] as? [String])?.count == 2 && none.json["failed_count"] as? Int == 330)
     }
@@ -264,7 +271,7 @@ import Testing
       try await setUp(gateway, 900)
       try await gateway.store.setListMax(300)
       try await gateway.store.set(.ignoringKind(.markRead))
-      let answer = try await gateway.client.submit(.post, "/v1/channels/read", nil, token: alice)
+      let answer = try await gateway.client.submit(.post, "/v1/channels/read", #"{"all":true}"#, token: alice)
       try await eventually {
         try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() >= UserWalk.marksMax
       }
@@ -301,7 +308,7 @@ import Testing
         #expect(bare.verdict == "401 token_missing")
       }
       #expect(try await gateway.store.takeLog().isEmpty)
-      for query in ["limit=&cursor=", "limit=100", "cursor=c0", "cursor=c4294967295", "other=1"] {
+      for query in ["limit=&cursor=", "limit=100", "cursor=c0", "cursor=c4294967295", "api_key=1"] {
         let path = "/v1/users/alice/unread?\(query)"
         #expect(try await gateway.client.get(path, token: alice).status == 200, "\(query)")
       }
@@ -313,7 +320,8 @@ import Testing
       try await setUp(gateway, 6)
       let asked: [(HTTP2Method, String, String?)] = [
         (.get, "/v1/users/alice/unread", nil), (.get, "/v1/users/alice/channels", nil),
-        (.post, "/v1/channels/read", nil), (.post, "/v1/channels/messaging:c2/read?totals=true", nil),
+        (.post, "/v1/channels/read", #"{"all":true}"#),
+        (.post, "/v1/channels/messaging:c2/read?totals=true", nil),
       ]
       for (method, path, body) in asked {
         for (mode, expected) in [
@@ -355,17 +363,18 @@ import Testing
       try await setUp(gateway, 3)
       let revoke = #"{"revoke_tokens_before":"2023-11-14T22:13:20Z"}"#
       #expect(try await gateway.client.put("/v1/users/alice", revoke).status == 200)
-      for (method, path) in [
-        (HTTP2Method.get, "/v1/users/alice/unread"), (.get, "/v1/users/alice/channels"),
-        (.post, "/v1/channels/read"), (.post, "/v1/channels/messaging:c1/read?totals=true"),
-      ] {
+      for (method, path, body) in [
+        (HTTP2Method.get, "/v1/users/alice/unread", nil), (.get, "/v1/users/alice/channels", nil),
+        (.post, "/v1/channels/read", #"{"all":true}"#),
+        (.post, "/v1/channels/messaging:c1/read?totals=true", nil),
+      ] as [(HTTP2Method, String, String?)] {
         let old = TestTokens.make(#"{"user_id":"alice","iat":1699999999}"#)
         let new = TestTokens.make(#"{"user_id":"alice","iat":1700000000}"#)
         #expect(
-          try await gateway.client.request(method, path, nil, token: old).verdict == "401 token_revoked"
+          try await gateway.client.request(method, path, body, token: old).verdict == "401 token_revoked"
         )
         _ = try await gateway.store.takeIssued()
-        #expect(try await gateway.client.request(method, path, nil, token: new).status == 200)
+        #expect(try await gateway.client.request(method, path, body, token: new).status == 200)
         let issued = try await gateway.store.takeIssued()
         #expect(!issued.isEmpty && issued.allSatisfy { $0 == 1_700_000_000 }, "\(path)")
       }
@@ -378,7 +387,7 @@ import Testing
       try await gateway.store.setListMax(300)
       let other = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
       try await gateway.store.set(.ignoringKind(.markRead))
-      let answer = try await other.submit(.post, "/v1/channels/read", nil, token: alice)
+      let answer = try await other.submit(.post, "/v1/channels/read", #"{"all":true}"#, token: alice)
       let jobs = { try await gateway.eventLoop.submit { gateway.loop.value.userJobs.count }.get() }
       let waiting = { try await gateway.eventLoop.submit { gateway.loop.value.pending.count }.get() }
       // No more are under way than may be.
@@ -407,7 +416,7 @@ import Testing
         let answer = try await gateway.client.submit(
           kind == .markRead ? .post : .get,
           path,
-          nil,
+          kind == .markRead ? #"{"all":true}"# : nil,
           token: alice
         )
         let verdict = try await answer.get().verdict
@@ -435,7 +444,7 @@ import Testing
         try await gateway.eventLoop.submit({ gateway.loop.value.userJobs.count }).get() >= 3
       }
       for (method, path, body) in [
-        (HTTP2Method.get, "/v1/users/alice/unread", nil), (.post, "/v1/channels/read", nil),
+        (HTTP2Method.get, "/v1/users/alice/unread", nil), (.post, "/v1/channels/read", #"{"all":true}"#),
         (.post, "/v1/unread", #"{"user_ids":["alice"]}"#),
         (.post, "/v1/channels/messaging:c1/read?totals=true&user_id=alice", nil),
       ] as [(HTTP2Method, String, String?)] {

@@ -38,7 +38,7 @@ import Testing
       // The other kind keeps what it has.
       let both = try await client.put(
         path,
-        #"{"privacy_settings":{"delivery_receipts":{"enabled":false},"read_receipts":null},"name":"Alice"}"#
+        #"{"privacy_settings":{"delivery_receipts":{"enabled":false},"read_receipts":null}}"#
       )
       #expect(both.json["privacy_settings"] as? NSDictionary == privacy(false, false))
       let revoked = try await client.put(path, #"{"revoke_tokens_before":"2024-01-01T01:00:00+01:00"}"#)
@@ -131,7 +131,7 @@ import Testing
       "POST delivered",
       #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"},{"cid":"x","id":"m"}]}"#
     ),
-    ("POST read", #"{"read_by_channel":{"messaging:c":""}}"#), ("POST read", nil),
+    ("POST read", #"{"read_by_channel":{"messaging:c":""}}"#), ("POST read", #"{"all":true}"#),
     ("POST messaging:c/receipts", #"{"message_ids":["m1"]}"#), ("GET messaging:c/read-state", nil),
     ("POST messaging:c/receipts/query", #"{"message_ids":["m1"]}"#),
     ("GET messaging:c/messages/m1/status", nil), ("GET messaging:c/messages/m1/readers", nil),

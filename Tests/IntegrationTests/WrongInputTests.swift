@@ -135,7 +135,7 @@ extension RealProcesses {
         token: .server,
         body: #"{"read_receipts":true}"#,
         status: 400,
-        code: "unknown_option"
+        code: "unknown_field"
       ),
       Case(
         name: "an option's value out of range",

@@ -5,8 +5,9 @@ package import ReceiptModel
 package enum OptionsJSON {
   /// Reads `{option: value…}`.
   ///
-  /// - Throws: `unknown_option`, `invalid_option`.
+  /// - Throws: `unknown_field`, `not_implemented`, `invalid_option`.
   package static func patch(_ options: JSONValue) throws(Problem) -> OptionPatch {
+    try options.check(.options)
     var patch = OptionPatch()
     var members = options.members
     while let member = members.next() { try read(member.name, member.value, into: &patch) }
@@ -43,8 +44,8 @@ package enum OptionsJSON {
     } else if name.equals("kept_steps") {
       patch.keptSteps = try keptSteps(value)
     } else {
-      let text = name.withUnsafeBytes { String(decoding: $0.prefix(64), as: UTF8.self) }
-      throw Problem(.unknownOption, "there is no option \"\(text)\"")
+      // The table of options knows a name that is not read here.
+      throw value.error("is not read", .internalError)
     }
   }
 

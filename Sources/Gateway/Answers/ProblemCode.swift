@@ -9,7 +9,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case invalidUserID = "invalid_user_id"
   case invalidChannelType = "invalid_channel_type"
   case invalidOption = "invalid_option"
-  case unknownOption = "unknown_option"
+  case unknownField = "unknown_field"
   case invalidCursor = "invalid_cursor"
   case invalidQuery = "invalid_query"
   case userIDRequired = "user_id_required"
@@ -67,7 +67,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   package var status: Int {
     switch self {
     case .invalidJSON, .invalidField, .invalidCID, .invalidMessageID, .invalidUserID, .invalidChannelType,
-      .invalidOption, .unknownOption, .invalidCursor, .invalidQuery, .userIDRequired, .orderNotAvailable,
+      .invalidOption, .unknownField, .invalidCursor, .invalidQuery, .userIDRequired, .orderNotAvailable,
       .ticketInvalid, .webhookTooOld:
       400
     case .tokenMissing, .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid,
@@ -101,7 +101,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .invalidUserID: "A user id is not 1 to 128 of A-Z a-z 0-9 @ _ . -"
     case .invalidChannelType: "A channel type is not 1 to 64 of A-Z a-z 0-9 _ -"
     case .invalidOption: "An option has a value that it does not take"
-    case .unknownOption: "There is no option of that name"
+    case .unknownField: "There is no field, option or query parameter of that name"
     case .invalidCursor: "A cursor is not one that this route gave out"
     case .invalidQuery: "A query parameter is not of its form"
     case .userIDRequired: "A server has to name the user that it acts for"

@@ -1,5 +1,5 @@
-/// Typed access by name. `null` counts as absent in an optional field, but for those read with ``stringUnlessMissing(_:)``; an unknown
-/// field is never looked at.
+/// Typed access by name. `null` counts as absent in an optional field, but for those read with
+/// ``stringUnlessMissing(_:)`` and ``trueUnlessMissing(_:)``. Names are checked by ``check(_:)``.
 extension JSONValue {
   /// A problem with this value, as in `field "members[3].role" must be a string`.
   package func error(_ complaint: String, _ code: ProblemCode = .invalidField) -> Problem {
@@ -48,13 +48,20 @@ extension JSONValue {
     return try value.asString()
   }
 
-  /// A string that may be missing, but not `null`: for fields without which all is meant, the newest, or somebody else's view, so that a
-  /// value that the caller did not have does more than they meant.
+  /// A string that may be missing, but not `null`: for fields without which all is meant, the newest, or somebody
+  /// else's view, so that a value that the caller did not have does more than they meant.
   @_lifetime(copy self)
   package func stringUnlessMissing(_ name: StaticString) throws(Problem) -> RawSpan? {
     guard let value = member(name) else { return nil }
     guard !value.isNull else { throw value.error("must be a string, or left out") }
     return try value.asString()
+  }
+
+  /// Whether a field that can only be `true` is there: one that widens a request, so `null` and `false` are refused.
+  package func trueUnlessMissing(_ name: StaticString) throws(Problem) -> Bool {
+    guard let value = member(name) else { return false }
+    guard value.bool == true else { throw value.error("must be true, or left out") }
+    return true
   }
 
   /// A boolean that may be missing.

@@ -345,7 +345,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       throw Problem(.bodyTooLarge, "the body may have at most \(resources.limits.maxBodyBytes) bytes")
     }
     // Its body has yet to come: a route that reads it whole would find it empty.
-    if request.bodyStreams && !match.route.streams(request.contentType) {
+    if request.bodyStreams && match.route.isBuilt && !match.route.streams(request.contentType) {
       throw Problem(.contentTypeNotSupported)
     }
     try dispatch(match, RequestContext(caller: caller, connection: index, stream: stream), request)

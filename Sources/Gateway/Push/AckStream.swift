@@ -88,6 +88,7 @@ final class AckStream: RequestStream {
     let tape = loop.tape
     do throws(JSONSyntaxError) {
       let value = try tape.parse(line)
+      do throws(Problem) { try value.check(.pushAck) } catch { return refuse(error.code, loop) }
       do throws(ProblemCode) {
         send(try PushAck(value), loop)
       } catch {

@@ -62,7 +62,7 @@ package struct PushAck: ~Escapable {
     self.ackedAt = ackedAt
   }
 
-  /// An entry of `acks`, or a line: `{"ticket"}` or `{"cid","message_id","user_id"}`, each with `provider`, `provider_message_id`, `device` and `acked_at`
+  /// An entry of `acks`, or a line, whose names have been checked: `{"ticket"}` or `{"cid","message_id","user_id"}`, each with `provider`, `provider_message_id`, `device` and `acked_at`
   /// where they are known.
   ///
   /// - Throws: `invalid_field`, and what the others throw.

@@ -15,7 +15,7 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let parameters = try PositionParameters(match.query, scratch)
-    let body = try object(request)
+    let body = try object(request, .markDelivered)
     let entries = try body.requiredArray("latest_delivered_messages", countMax: limits.entriesPerRequest)
     let user = try actingUser(body, parameters, context)
     let gather = beginGather(context, match.route, count: entries.count)
@@ -46,17 +46,28 @@ extension GatewayLoop {
     finishSending(gather)
   }
 
-  /// `POST /v1/channels/read`: one position in each of many channels (R2).
+  /// `POST /v1/channels/read`: one position in each of many channels (R2), or all channels (R13).
   func markReadMany(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let parameters = try PositionParameters(match.query, scratch)
-    let body = try object(request)
-    // A null is a mistake of the caller's, and not to have everything marked.
-    guard let channels = try body.member("read_by_channel")?.object() else {
-      return try markAllRead(match, context, user: try actingUser(body, parameters, context))
+    let body = try object(request, .markReadMany)
+    let all = try body.trueUnlessMissing("all")
+    let map = try body.member("read_by_channel")?.object()
+    guard let channels = map else {
+      let user = try actingUser(body, parameters, context)
+      guard all else {
+        throw Problem(
+          .invalidField,
+          "the body has to have \"read_by_channel\", or \"all\": true for every channel"
+        )
+      }
+      return try markAllRead(match, context, user: user)
+    }
+    guard !all else {
+      throw Problem(.invalidField, "the body has to have one of \"read_by_channel\" and \"all\"")
     }
     guard channels.count <= limits.channelsPerRequest else {
       throw channels.error("may have at most \(limits.channelsPerRequest) entries")
@@ -91,7 +102,7 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    let body = try object(request)
+    let body = try object(request, .registerMessages)
     let entries = try body.requiredArray("messages", countMax: limits.messagesPerRequest)
     var checked = entries.elements
     while let entry = checked.next() {

@@ -11,7 +11,7 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    let body = try object(request)
+    let body = try object(request, .putChannel)
     let members = try body.optionalArray("members", countMax: limits.membersPerRequest)
     var count = 0
     if let members { count = try checkMembers(members) }
@@ -35,7 +35,7 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    let body = try object(request)
+    let body = try object(request, .changeMembers)
     let added = try body.optionalArray("add", countMax: limits.membersPerRequest)
     let removed = try body.optionalArray("remove", countMax: limits.membersPerRequest)
     var addedCount = 0

@@ -13,7 +13,7 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    let patch = try OptionsJSON.patch(try object(request))
+    let patch = try OptionsJSON.patch(try object(request, .options))
     let home = try homeShard(of: match.subject)
     let gather = beginGather(context, match.route, count: 1)
     sendTyped(.patchChannelType, home, match.subject, context, match.route, gather, 0) {

@@ -8,6 +8,7 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
+    try checkQuery(match, context.caller)
     switch match.route {
     case .markRead: try markRead(match, context, request)
     case .markUnread: try markUnread(match, context, request)
@@ -42,17 +43,25 @@ extension GatewayLoop {
     case .issueTickets: try issueTickets(match, context, request)
     case .acknowledgePushes: try acknowledgePushes(match, context, request)
     case .receiveHook: try receiveHook(match, context, request)
+    case .notBuilt, .notBuiltForBrowsers: throw Problem(.notImplemented, "this route is not built yet")
     }
   }
 
-  /// The body as a JSON object; an empty body counts as `{}`.
+  /// The body as a JSON object that has known fields only; an empty body counts as `{}`.
   ///
-  /// - Throws: `content_type_not_supported` for a body of another type, `invalid_json`, `invalid_field`.
+  /// - Throws: `content_type_not_supported` for a body of another type, `invalid_json`, `invalid_field`,
+  /// `unknown_field`,
+  ///   `not_implemented`.
   @_lifetime(borrow self)
-  func object(_ request: borrowing HTTP2Request) throws(Problem) -> JSONValue {
+  func object(
+    _ request: borrowing HTTP2Request,
+    _ known: borrowing KnownFields
+  ) throws(Problem) -> JSONValue {
     if request.body.isEmpty { return try parsed(Self.emptyObject.span.bytes) }
     guard Self.isJSON(request.contentType) else { throw Problem(.contentTypeNotSupported) }
-    return try parsed(request.body)
+    let body = try parsed(request.body)
+    try body.check(known)
+    return body
   }
 
   private static let emptyObject = Array("{}".utf8)

@@ -72,17 +72,20 @@ struct EventParameters {
   var user: String?
   var cursor: EventCursor?
   var wantsTotals = false
+  private var named: Set<String> = []
 
   /// - Throws: `invalid_cid`, `invalid_field`, `invalid_query`, `invalid_user_id`, `user_id_mismatch`.
   mutating func read(_ query: RawSpan, _ context: RequestContext, _ loop: GatewayLoop) throws(Problem) {
     var reader = QueryReader(query, loop.scratch)
     while let parameter = try reader.next() {
       if parameter.name.equals("channels") {
-        // Neither may widen what is asked for: without channels it is all of them.
-        guard channels == nil, !parameter.value.isEmpty else {
-          throw Problem(.invalidQuery, "channels is given once, with commas between the cids")
+        // This may not widen what is asked for: without channels it is all of them.
+        guard !parameter.value.isEmpty else {
+          throw Problem(.invalidQuery, "channels has to name channels, as in channels=team:a,team:b")
         }
-        channels = try Self.channels(parameter.value, countMax: loop.limits.channelsPerRequest)
+        if channels == nil { channels = [] }
+        var list = parameter.list(loop.scratch)
+        while let cid = list.next() { try add(cid, countMax: loop.limits.channelsPerRequest) }
         continue
       }
       // An empty value of another parameter counts as absent.
@@ -108,22 +111,14 @@ struct EventParameters {
     return cursor
   }
 
-  /// Cids with commas between them, each once.
-  private static func channels(_ text: RawSpan, countMax: Int) throws(Problem) -> [String] {
-    var channels: [String] = []
-    var known: Set<String> = []
-    var start = 0
-    while start <= text.byteCount {
-      let end = text.firstOffset(of: UInt8(ascii: ","), from: start) ?? text.byteCount
-      let cid = text.extracting(start..<end)
-      guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
-      let name = cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
-      if known.insert(name).inserted { channels.append(name) }
-      start = end + 1
-    }
-    guard channels.count <= countMax else {
+  /// Adds a channel that is not named yet.
+  private mutating func add(_ cid: RawSpan, countMax: Int) throws(Problem) {
+    guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
+    let name = cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+    guard named.insert(name).inserted else { return }
+    guard named.count <= countMax else {
       throw Problem(.invalidField, "channels has to name at most \(countMax)")
     }
-    return channels
+    channels?.append(name)
   }
 }

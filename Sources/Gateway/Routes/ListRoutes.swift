@@ -61,25 +61,25 @@ extension GatewayLoop {
 
   /// `GET /v1/channels/{cid}/messages/{id}/members?user_ids=a,b,c&user_id=`.
   func chosenMembers(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
-    var chosen = match.query.extracting(0..<0)
+    var chosen = ByteBuffer()
+    var count = 0
     var user = match.query.extracting(0..<0)
     var reader = QueryReader(match.query, scratch)
     while let parameter = try reader.next() {
-      if parameter.name.equals("user_ids") {
-        chosen = parameter.value
+      if parameter.name.equals("user_ids"), !parameter.value.isEmpty {
+        var list = parameter.list(scratch)
+        while let id = list.next() {
+          guard Identifier.isUser(id) else { throw Problem(.invalidUserID) }
+          count += 1
+          chosen.writeField(id)
+        }
       } else if parameter.name.equals("user_id"), !parameter.value.isEmpty {
         user = parameter.value
         try Self.check(user, context)
       }
     }
-    guard !chosen.isEmpty else {
+    guard count > 0 else {
       throw Problem(.invalidQuery, "user_ids has to name users, as in user_ids=alice,bob")
-    }
-    var count = 0
-    var checked = UserIDs(chosen)
-    while let id = checked.next() {
-      guard Identifier.isUser(id) else { throw Problem(.invalidUserID) }
-      count += 1
     }
     guard count <= limits.entriesPerRequest else {
       throw Problem(.invalidQuery, "user_ids may name at most \(limits.entriesPerRequest) users")
@@ -89,8 +89,7 @@ extension GatewayLoop {
     let message = match.message
     try send(.memberStatuses, cid: match.subject, context, match.route, .memberStatuses) { buffer in
       buffer.writeMemberStatuses(viewer: viewer, isServer: isServer, message: message, userCount: count)
-      var written = UserIDs(chosen)
-      while let id = written.next() { buffer.writeField(id) }
+      buffer.writeImmutableBuffer(chosen)
     }
   }
 }
@@ -114,25 +113,6 @@ enum ListCursor {
         }
       }
     }
-  }
-}
-
-/// The parts between the commas of `user_ids`, empty ones too.
-private struct UserIDs: ~Escapable {
-  private let text: RawSpan
-  private var at = 0
-
-  @_lifetime(copy text)
-  init(_ text: RawSpan) { self.text = text }
-
-  @_lifetime(copy self)
-  @_lifetime(self: copy self)
-  mutating func next() -> RawSpan? {
-    guard at <= text.byteCount else { return nil }
-    let end = text.firstOffset(of: UInt8(ascii: ","), from: at) ?? text.byteCount
-    let part = text.extracting(at..<end)
-    at = end + 1
-    return part
   }
 }
 

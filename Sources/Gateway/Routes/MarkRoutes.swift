@@ -35,7 +35,7 @@ extension GatewayLoop {
     var thread = parameters.thread
     if !user.isEmpty { try Self.check(user, context) }
     if !request.body.isEmpty {
-      let body = try object(request)
+      let body = try object(request, kind == .markRead ? .markRead : .markUnread)
       if let given = try body.stringUnlessMissing("message_id") {
         guard !given.isEmpty else { throw Problem(.invalidMessageID) }
         message = given

@@ -11,7 +11,7 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    let body = try object(request)
+    let body = try object(request, .registerMessage)
     try MessageFields.checkTypes(body)
     let message = try MessageFields(body, now: now)
     try send(

@@ -15,7 +15,7 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     guard tickets != nil else { throw Self.noTicketSecret }
-    let body = try object(request)
+    let body = try object(request, .issueTickets)
     let entries = try body.requiredArray("tickets", countMax: limits.pushesPerRequest)
     _ = try Self.lifetime(body)
     let gather = beginGather(context, match.route, count: entries.count)
@@ -126,7 +126,7 @@ extension GatewayLoop {
       connection.respond(context.stream, status: 200, contentType: .ndjson) { _ in }
       return counters.answered(match.route.rawValue, status: 200)
     }
-    let body = try object(request)
+    let body = try object(request, .acknowledgePushes)
     let hasTickets = body.optional("tickets") != nil
     guard hasTickets != (body.optional("acks") != nil) else {
       throw Problem(.invalidField, "the body has to have one of \"tickets\" and \"acks\"")

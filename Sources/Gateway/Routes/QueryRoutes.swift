@@ -55,7 +55,7 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let parameters = try PositionParameters(match.query, scratch)
-    let body = try object(request)
+    let body = try object(request, .statuses)
     let messages = try body.requiredArray("message_ids", countMax: limits.entriesPerRequest)
     var count = 0
     var checked = messages.elements

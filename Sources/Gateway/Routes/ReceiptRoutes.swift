@@ -12,7 +12,7 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let parameters = try PositionParameters(match.query, scratch)
-    let body = try object(request)
+    let body = try object(request, .acknowledgeReceipts)
     let messages = try body.requiredArray("message_ids", countMax: limits.entriesPerRequest)
     guard messages.count > 0 else {
       throw messages.error("must have 1 to \(limits.entriesPerRequest) entries")

@@ -10,14 +10,20 @@ extension GatewayLoop {
     try send(.deleteChannel, cid: match.subject, context, match.route, .deletedChannel) { _ in }
   }
 
-  /// `POST /v1/channels/{cid}/truncate`: the messages before the one that is named, or all there are.
+  /// `POST /v1/channels/{cid}/truncate`: the messages before the one that is named; all there are with `{"all":true}`,
+  /// or without either.
   func truncateChannel(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     var before = match.query.extracting(0..<0)
-    if let given = try object(request).stringUnlessMissing("before") {
+    let body = try object(request, .truncateChannel)
+    let all = try body.trueUnlessMissing("all")
+    if let given = try body.stringUnlessMissing("before") {
+      guard !all else {
+        throw Problem(.invalidField, "the body may have one of \"before\" and \"all\"")
+      }
       guard Identifier.isMessage(given) else { throw Problem(.invalidMessageID) }
       before = given
     }

@@ -45,7 +45,7 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    let body = try object(request)
+    let body = try object(request, .unreadOfUsers)
     let ids = try body.requiredArray("user_ids", countMax: limits.entriesPerRequest)
     try checkJobs()
     var users: [[UInt8]] = []
@@ -68,7 +68,7 @@ extension GatewayLoop {
     beginJob(UserJob(context, match.route, walk, .walking, entries: entries))
   }
 
-  /// `POST /v1/channels/read` without a map: every channel of the user, each to its newest message.
+  /// `POST /v1/channels/read` with `{"all":true}`: every channel of the user, each to its newest message.
   func markAllRead(_ match: borrowing RouteMatch, _ context: RequestContext, user: RawSpan) throws(Problem) {
     try checkJobs()
     let user = user.withUnsafeBytes { Array($0) }

@@ -14,7 +14,7 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     try Self.check(match.subject, context)
-    let patch = try UserJSON.patch(try object(request))
+    let patch = try UserJSON.patch(try object(request, .putUser))
     if patch.tokensRevokedBefore != nil && !context.caller.isServer { throw Problem(.serverTokenRequired) }
     let home = try homeShard(of: match.subject)
     let gather = beginGather(context, match.route, count: 1)

@@ -35,6 +35,10 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case issueTickets
   case acknowledgePushes
   case receiveHook
+  /// A route of the public API that is not built yet: 501.
+  case notBuilt
+  /// The same where no token is asked for.
+  case notBuiltForBrowsers
 
   /// The name in metrics and logs.
   package var name: StaticString {
@@ -74,8 +78,13 @@ package enum Route: UInt8, CaseIterable, Sendable {
     case .acknowledgePushes: "acknowledge_pushes"
     case .receiveHook: "receive_hook"
     case .frames: "frames"
+    case .notBuilt: "not_built"
+    case .notBuiltForBrowsers: "not_built_for_browsers"
     }
   }
+
+  /// Whether this build serves it.
+  package var isBuilt: Bool { self != .notBuilt && self != .notBuiltForBrowsers }
 
   /// Whether it is a question about the members of one message (R11).
   package var listsMembers: Bool {
@@ -102,7 +111,7 @@ package enum Route: UInt8, CaseIterable, Sendable {
     switch self {
     case .markRead, .markUnread, .markDelivered, .markReadMany, .readState, .statuses, .messageStatus,
       .acknowledgeReceipts, .listReaders, .listDelivered, .listUnread, .chosenMembers, .unreadOfUser,
-      .channelsOfUser, .events, .putUser, .getUser:
+      .channelsOfUser, .events, .putUser, .getUser, .notBuilt:
       .user
     case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
       .putChannelType, .getChannelType, .listChannelTypes, .deleteChannel, .truncateChannel, .deleteUser,
@@ -110,7 +119,7 @@ package enum Route: UInt8, CaseIterable, Sendable {
       .server
     case .acknowledgePushes: .anyone
     // A webhook's credential is its signature.
-    case .apiDocument, .receiveHook: .everybody
+    case .apiDocument, .receiveHook, .notBuiltForBrowsers: .everybody
     }
   }
 }

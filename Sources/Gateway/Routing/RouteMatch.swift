@@ -43,6 +43,12 @@ package final class PathScratch {
   /// Forgets what was decoded.
   func clear() { used = 0 }
 
+  /// How much is decoded.
+  var mark: Int { used }
+
+  /// Forgets what was decoded since a ``mark``.
+  func forget(to mark: Int) { used = mark }
+
   /// `text` with its percent-escapes resolved, or as it is if it has none; nil where an escape is broken
   /// (RFC 3986 section 2.1). A plus sign is a plus sign: no value of ours has a space.
   @_lifetime(copy text)

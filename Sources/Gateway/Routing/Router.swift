@@ -38,8 +38,14 @@ package struct Router {
     ([.literal("v1"), .literal("channels"), .cid, .literal("read")], [(.post, .markRead)]),
     ([.literal("v1"), .literal("channels"), .cid, .literal("read-state")], [(.get, .readState)]),
     ([.literal("v1"), .literal("channels"), .cid, .literal("unread")], [(.post, .markUnread)]),
-    ([.literal("v1"), .literal("channels"), .cid, .literal("messages")], [(.post, .registerMessage)]),
-    ([.literal("v1"), .literal("channels"), .cid, .literal("members")], [(.post, .changeMembers)]),
+    (
+      [.literal("v1"), .literal("channels"), .cid, .literal("messages")],
+      [(.post, .registerMessage), (.get, .notBuilt)]
+    ),
+    (
+      [.literal("v1"), .literal("channels"), .cid, .literal("members")],
+      [(.post, .changeMembers), (.get, .notBuilt)]
+    ),
     ([.literal("v1"), .literal("channels"), .cid, .literal("receipts")], [(.post, .acknowledgeReceipts)]),
     ([.literal("v1"), .literal("channels"), .cid, .literal("truncate")], [(.post, .truncateChannel)]),
     ([.literal("v1"), .literal("users"), .user, .literal("unread")], [(.get, .unreadOfUser)]),
@@ -95,6 +101,37 @@ package struct Router {
     ([.literal("v1"), .literal("events")], [(.get, .events)]),
     ([.literal("v1"), .literal("frames")], [(.post, .frames)]),
     ([.literal("v1"), .literal("openapi.yaml")], [(.get, .apiDocument)]),
+    // Routes of the public API that are not built yet. Who builds one gives it a route of its own.
+    ([.literal("v1"), .literal("channels")], [(.post, .notBuilt)]),
+    ([.literal("v1"), .literal("channels"), .cid, .literal("members"), .user], [(.put, .notBuilt)]),
+    (
+      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message, .literal("acknowledged")],
+      [(.get, .notBuilt)]
+    ),
+    (
+      [
+        .literal("v1"), .literal("channels"), .cid, .literal("messages"), .message,
+        .literal("unacknowledged"),
+      ],
+      [(.get, .notBuilt)]
+    ),
+    ([.literal("v1"), .literal("users")], [(.post, .notBuilt)]),
+    ([.literal("v1"), .literal("users"), .user, .literal("receipts")], [(.get, .notBuilt)]),
+    ([.literal("v1"), .literal("users"), .user, .literal("threads")], [(.get, .notBuilt)]),
+    ([.literal("v1"), .literal("read-state")], [(.post, .notBuilt)]),
+    ([.literal("v1"), .literal("feed")], [(.get, .notBuilt)]),
+    ([.literal("v1"), .literal("feed"), .literal("consumers")], [(.get, .notBuilt)]),
+    (
+      [.literal("v1"), .literal("feed"), .literal("consumers"), .name],
+      [(.put, .notBuilt), (.delete, .notBuilt)]
+    ),
+    (
+      [.literal("v1"), .literal("feed"), .literal("consumers"), .name, .literal("commit")],
+      [(.post, .notBuilt)]
+    ),
+    ([.literal("v1"), .literal("import")], [(.post, .notBuilt)]),
+    ([.literal("v1"), .literal("export")], [(.get, .notBuilt)]),
+    ([.literal("sdk"), .name], [(.get, .notBuiltForBrowsers)]),
   ]
 
   /// The route of a request.

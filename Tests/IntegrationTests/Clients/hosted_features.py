@@ -460,7 +460,7 @@ def every_channel_read_at_once():
     channels[0].read("mia")
     equal(call("GET", "/v1/users/mia/unread", "mia")["total_unread_count"], 4)
     equal(call("POST", "/v1/channels/read", "mia", {"read_by_channel": {}})["results"], [], "an empty map marks none")
-    equal(call("POST", "/v1/channels/read", "mia", {}), {"channels_read": 3, "failed": []})
+    equal(call("POST", "/v1/channels/read", "mia", {"all": True}), {"channels_read": 3, "failed": []})
     equal([channel.row("alice", "mia")["last_read_message_id"] for channel in channels], ["m2"] * 3)
     equal(call("GET", "/v1/users/mia/unread", "mia")["total_unread_count"], 0)
 
@@ -596,7 +596,7 @@ def users_erased():
         ("POST", channel.path + "/receipts", {"message_ids": ["m1"]}),
         ("POST", "/v1/channels/delivered", {"latest_delivered_messages": [{"cid": channel.cid, "id": "m1"}]}),
         ("POST", "/v1/channels/read", {"read_by_channel": {channel.cid: ""}}),
-        ("POST", "/v1/channels/read", {}),
+        ("POST", "/v1/channels/read", {"all": True}),
         ("GET", channel.path + "/read-state", None),
         ("POST", channel.path + "/receipts/query", {"message_ids": ["m1"]}),
         ("GET", channel.path + "/messages/m1/status", None),

@@ -168,7 +168,7 @@ class Worker:
 
     async def read_all(self, _):
         user = self.random.choice(self.world.users)
-        await self.world.ask("POST", "/v1/channels/read", {}, self.world.tokens[user])
+        await self.world.ask("POST", "/v1/channels/read", {"all": True}, self.world.tokens[user])
 
     async def deliver(self, cid):
         user, message = self.member(cid), self.message(cid)

@@ -1,0 +1,150 @@
+/// The fields that an object in a body may have. Any other name is refused: a misspelt field of a request that means
+/// *all* or *the newest* where it is left out must not widen the request.
+///
+/// A table is written as an array of names:
+///
+///     static let message: KnownFields = ["id", "user_id", .notBuilt("mentions")]
+///
+/// Tables of the bodies are in `Routes/BodyFields.swift`.
+package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
+  /// What the value of a field holds.
+  package enum Content: Sendable {
+    /// A scalar, an array of scalars, or an object whose names are the caller's: its fields are not looked at.
+    case value
+    /// An object.
+    indirect case object(KnownFields)
+    /// An array; those of its elements that are objects have these fields.
+    indirect case objects(KnownFields)
+    /// A field of the public API that this build does not know what to do with: 501.
+    case notBuilt
+  }
+
+  package struct Field: Sendable, ExpressibleByStringLiteral {
+    package let name: StaticString
+    package let content: Content
+
+    package init(_ name: StaticString, _ content: Content) {
+      self.name = name
+      self.content = content
+    }
+
+    package init(stringLiteral name: StaticString) { self.init(name, .value) }
+
+    package static func object(_ name: StaticString, _ fields: KnownFields) -> Field {
+      Field(name, .object(fields))
+    }
+
+    package static func objects(_ name: StaticString, _ fields: KnownFields) -> Field {
+      Field(name, .objects(fields))
+    }
+
+    package static func notBuilt(_ name: StaticString) -> Field { Field(name, .notBuilt) }
+  }
+
+  /// Apart from ``contents``, so that looking for a name touches no reference count.
+  package let names: [StaticString]
+  package let contents: [Content]
+
+  package init(arrayLiteral fields: Field...) { self.init(fields) }
+
+  package init(_ fields: [Field]) {
+    names = fields.map(\.name)
+    contents = fields.map(\.content)
+  }
+
+  package static func + (fields: KnownFields, others: KnownFields) -> KnownFields {
+    KnownFields(fields.fields + others.fields)
+  }
+
+  private var fields: [Field] { zip(names, contents).map { Field($0, $1) } }
+
+  /// The place of a name in the table; nil where it is unknown.
+  func index(of name: RawSpan) -> Int? {
+    var index = 0
+    while index < names.count {
+      if name.equals(names[index]) { return index }
+      index += 1
+    }
+    return nil
+  }
+}
+
+extension JSONValue {
+  /// Checks the names of this object's fields, and of the objects in it that the table describes. Values are not looked
+  /// at.
+  ///
+  /// - Throws: `unknown_field`; else `not_implemented` where a field is not built yet.
+  package func check(_ known: KnownFields) throws(Problem) {
+    var notBuilt: StaticString?
+    try check(known, &notBuilt)
+    if let notBuilt { throw Problem(.notImplemented, "field \"\(notBuilt)\" is not built yet") }
+  }
+
+  private func check(_ known: KnownFields, _ notBuilt: inout StaticString?) throws(Problem) {
+    var members = self.members
+    while let member = members.next() {
+      guard let index = known.index(of: member.name) else {
+        throw Problem(unknown: "field", member.value.path, NearestName.of(member.name, among: known.names))
+      }
+      switch known.contents[index] {
+      case .value: continue
+      case .notBuilt: notBuilt = known.names[index]
+      case .object(let fields): try member.value.check(fields, &notBuilt)
+      case .objects(let fields):
+        var elements = member.value.elements
+        while let element = elements.next() { try element.check(fields, &notBuilt) }
+      }
+    }
+  }
+}
+
+extension Problem {
+  /// A name that is not known, as in `there is no field "messageId"; did you mean "message_id"?`
+  init(unknown what: String, _ name: String, _ nearest: StaticString?) {
+    let hint = nearest.map { "; did you mean \"\($0)\"?" } ?? ""
+    self.init(.unknownField, "there is no \(what) \"\(name)\"" + hint)
+  }
+}
+
+/// The known name that a caller most likely meant: the one of the least edit distance, letter case, `_` and `-` aside,
+/// so that `messageId` is near `message_id`.
+enum NearestName {
+  /// Names beyond this length are near no known one, which bounds the work.
+  private static let byteCountMax = 64
+
+  /// Nil where no name is near: at most one edit for each three characters.
+  static func of(_ name: RawSpan, among known: [StaticString]) -> StaticString? {
+    guard name.byteCount <= byteCountMax else { return nil }
+    let given = name.withUnsafeBytes { folded($0) }
+    var nearest: StaticString?
+    var least = Int.max
+    for candidate in known {
+      let wanted = candidate.withUTF8Buffer { folded($0) }
+      let distance = editDistance(given, wanted)
+      guard distance <= max(1, min(given.count, wanted.count) / 3), distance < least else { continue }
+      least = distance
+      nearest = candidate
+    }
+    return nearest
+  }
+
+  private static func folded(_ bytes: some Sequence<UInt8>) -> [UInt8] {
+    bytes.filter { $0 != UInt8(ascii: "_") && $0 != UInt8(ascii: "-") }
+      .map { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) ? $0 | 0x20 : $0 }
+  }
+
+  /// Levenshtein's distance: insertions, deletions and substitutions of one byte.
+  private static func editDistance(_ a: [UInt8], _ b: [UInt8]) -> Int {
+    var row = Array(0...b.count)
+    for (i, left) in a.enumerated() {
+      var diagonal = row[0]
+      row[0] = i + 1
+      for (j, right) in b.enumerated() {
+        let substituted = diagonal + (left == right ? 0 : 1)
+        diagonal = row[j + 1]
+        row[j + 1] = min(substituted, row[j] + 1, row[j + 1] + 1)
+      }
+    }
+    return row[b.count]
+  }
+}

@@ -1,0 +1,60 @@
+/// The fields of each body (API.md), built or not. Who builds a field changes its line from `.notBuilt("name")` to
+/// `"name"`; a new route adds a table. APIDocumentTests hold the tables against Proto/openapi.yaml.
+extension KnownFields {
+  // MARK: Set-up
+
+  static let options: KnownFields = [
+    "read_events", "delivery_events", "mark_unread", "history", "read_acks_receipts", "receipt_ttl",
+    "receipt_max_members", "receipt_daily_limit", "receipt_request_roles", "counts_visible_to", "status_rule",
+    "kept_steps", .notBuilt("reminders"),
+  ]
+  /// A member that is more than an id.
+  private static let member: KnownFields = ["user_id", "role"]
+  static let putChannel: KnownFields = [.objects("members", member), .object("options", options)]
+  static let changeMembers: KnownFields = [.objects("add", member), .objects("remove", member)]
+  static let truncateChannel: KnownFields = ["before", "all"]
+  static let registerMessage: KnownFields = [
+    "id", "user_id", "created_at", "silent", "receipt", "parent_id", .notBuilt("mentions"),
+    "moves_position", .notBuilt("reminders"),
+  ]
+  static let registerMessages: KnownFields = [.objects("messages", ["cid"] + registerMessage)]
+  private static let privacySwitch: KnownFields = ["enabled"]
+  static let putUser: KnownFields = [
+    .object(
+      "privacy_settings",
+      [.object("read_receipts", privacySwitch), .object("delivery_receipts", privacySwitch)]
+    ),
+    "revoke_tokens_before",
+  ]
+
+  // MARK: Positions
+
+  static let markRead: KnownFields = ["message_id", "thread_id", "unread_epoch", "user_id"]
+  static let markUnread: KnownFields = [
+    "message_id", .notBuilt("message_timestamp"), "thread_id", "unread_epoch", "user_id",
+  ]
+  static let markDelivered: KnownFields = [
+    .objects("latest_delivered_messages", ["cid", "id", "parent_id"]), "user_id",
+  ]
+  /// The names in the two maps are cids.
+  static let markReadMany: KnownFields = [
+    "read_by_channel", .notBuilt("unread_epochs"), "all", .notBuilt("threads"), "user_id",
+  ]
+  static let acknowledgeReceipts: KnownFields = ["message_ids", "note", "user_id"]
+
+  // MARK: Queries
+
+  static let statuses: KnownFields = ["message_ids", "user_id"]
+  static let unreadOfUsers: KnownFields = ["user_ids"]
+
+  // MARK: Push
+
+  static let issueTickets: KnownFields = [
+    .objects("tickets", ["cid", "message_id", "user_id", "device"]), "ttl",
+  ]
+  /// An entry of `acks`, or a line.
+  static let pushAck: KnownFields = [
+    "ticket", "cid", "message_id", "user_id", "provider", "provider_message_id", "device", "acked_at",
+  ]
+  static let acknowledgePushes: KnownFields = ["tickets", .objects("acks", pushAck)]
+}
