@@ -238,7 +238,9 @@ let package = Package(
     ),
     .testTarget(
       name: "IndexRebuildTests",
-      dependencies: ["IndexRebuild", "Operations", "ReceiptModel", "ReceiptWire", nioCore, nioPosix],
+      dependencies: [
+        "IndexRebuild", "Operations", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, nioPosix,
+      ],
       swiftSettings: strict
     ),
     .testTarget(
@@ -263,7 +265,9 @@ let package = Package(
     ),
     .testTarget(
       name: "WatchTests",
-      dependencies: ["Watch", "LocalStack", "HTTP2Session", "Operations", "TestPrograms", nioCore],
+      dependencies: [
+        "Watch", "LocalStack", "HTTP2Session", "Operations", "TestPrograms", "TestSupport", nioCore,
+      ],
       swiftSettings: strict
     ),
     .testTarget(
@@ -300,6 +304,18 @@ let package = Package(
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17
 )
+
+// The Makefile's debug builds compile what computes for minutes in tests with optimisation and with assertions. Only the
+// Makefile asks for it: unsafe flags stay out of the manifest that users of the package resolve.
+if Context.environment["TIDEMARK_OPTIMIZED_ENGINE"] == "1" {
+  let computing: Set = [
+    "ReceiptModel", "ReceiptWire", "StoreEngine", "TestSupport", "ReceiptModelTests", "ReceiptWireTests",
+    "StoreEngineTests", "SimulationTests", "StoreRocksDBTests",
+  ]
+  for target in package.targets where computing.contains(target.name) {
+    target.swiftSettings = (target.swiftSettings ?? []) + [.unsafeFlags(["-O", "-assert-config", "Debug"])]
+  }
+}
 
 // `make test-target TARGET=ReceiptModelTests` builds and runs some test targets without compiling the others.
 if let names = Context.environment["TIDEMARK_TEST_TARGETS"]?.split(separator: ",") {

@@ -7,6 +7,7 @@ status=${2:-0}
 count() { grep -E "^$1 Test .* $2 after" "$log" | grep -cvE "^$1 Test run with " || true; }
 passed=$(count ✔ passed)
 failed=$(count ✘ failed)
+skipped=$(grep -cE '^➜ (Test|Suite) .* skipped' "$log" || true)
 if ! grep -qE '^✔ Test run with [0-9]+ tests?.* passed after' "$log" && [ "$failed" = 0 ]; then
   # A crash is a failure, whatever was counted.
   failed=1
@@ -33,5 +34,12 @@ fi
 # Lines that others were printed into are not found above; the run knows how many tests it had.
 total=$(sed -nE 's/^(✔|✘) Test run with ([0-9]+) tests?.*/\2/p' "$log" | tail -n 1)
 [ -z "$total" ] || passed=$((total - failed))
-echo "$passed passed, $failed failed"
+if [ "$skipped" != 0 ]; then
+  # A skipped suite is one line in the log and one in the count.
+  grep -E '^➜ (Test|Suite) .* skipped' "$log" | cut -c 1-200
+  passed=$((passed > skipped ? passed - skipped : 0))
+  echo "$passed passed, $failed failed, $skipped skipped"
+else
+  echo "$passed passed, $failed failed"
+fi
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

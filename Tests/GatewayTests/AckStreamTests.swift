@@ -179,7 +179,7 @@ import Testing
 
   /// Lines that cannot be carried out have their codes, and those behind them are.
   @Test func theStoreIsLostInTheMiddle() async throws {
-    try await TestGateway.run(deadline: .milliseconds(300)) { gateway in
+    try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let stream = try await Self.begin(gateway)
       try await Self.send(Self.line("m1"), stream, gateway)

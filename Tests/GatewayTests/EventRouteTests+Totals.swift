@@ -45,7 +45,7 @@ extension EventRouteTests {
     var limits = GatewayLimits()
     limits.heartbeat = .milliseconds(20)
     limits.events.openings = 1
-    try await run(limits: limits, deadline: .milliseconds(500)) { gateway in
+    try await run(limits: limits, deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.store.set(.ignoringKind(.subscribeUser))
       let first = try await gateway.client.events(token: carol)
       let now = Int64(Date().timeIntervalSince1970 * 1_000)

@@ -371,7 +371,7 @@ import Testing
   }
 
   @Test func passesTheStoresRefusalsOn() async throws {
-    try await TestGateway.run(deadline: .milliseconds(300)) { gateway in
+    try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
       let stream = try await gateway.client.begin()
       for (mode, command, query) in [
         (.refusing(.channelNotFound), "channel_not_found", "channel_not_found"),
@@ -565,7 +565,7 @@ import Testing
       #expect(await long.verdict() == "1 markReadReply")
       let drained = try await gateway.eventLoop.submit { gateway.loop.value.drain() }.get()
       #expect(await long.verdicts(2) == ["0 drain", "end"])
-      try await drained.get()
+      try await drained.value("the end of draining")
     }
   }
 
@@ -592,7 +592,7 @@ import Testing
   }
 
   @Test func forgetsStreamsThatAreReset() async throws {
-    try await TestGateway.run(deadline: .milliseconds(300)) { gateway in
+    try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.store.set(.silent)
       let stream = try await gateway.client.begin()
       var frames = TestFrames()

@@ -83,7 +83,7 @@ import Testing
         let body = number % 2 == 0 ? nil : #"{"message_id":"m1"}"#
         answers.append(try await gateway.client.submit(.post, path, body, token: token))
       }
-      for answer in answers { #expect(try await answer.get().status == 200) }
+      for answer in answers { #expect(try await answer.value("the answer").status == 200) }
     }
   }
 
@@ -276,7 +276,7 @@ import Testing
           )
         }
       }
-      for (expected, answer) in answers { #expect(try await answer.get().status == expected) }
+      for (expected, answer) in answers { #expect(try await answer.value("the answer").status == expected) }
       let waiting = try await gateway.eventLoop.submit { gateway.loop.value.pending.count }.get()
       #expect(waiting == 0)
     }
@@ -326,9 +326,9 @@ import Testing
         for token in tokens { gateway.loop.value.storeFailed(token, .outcomeUnknown) }
         gateway.loop.value.storeReadComplete()
       }.get()
-      #expect(try await waiting.get().verdict == "503 outcome_unknown")
-      try await drained.get()
-      try await gateway.client.isClosed.get()
+      #expect(try await waiting.value("the answer").verdict == "503 outcome_unknown")
+      try await drained.value("the end of draining")
+      try await gateway.client.isClosed.value("the end of the connection")
     }
   }
 

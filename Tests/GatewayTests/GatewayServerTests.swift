@@ -71,7 +71,7 @@ import Testing
     #expect(exposition.contains("tidemark_gateway_store_connections_ready 2\n"))
 
     await services.triggerGracefulShutdown()
-    for client in clients { try await client.isClosed.get() }
+    for client in clients { try await client.isClosed.value("the end of the connection") }
     try await running.value
     #expect(!readiness.isReady)
     await #expect(throws: (any Error).self) {
@@ -122,7 +122,7 @@ import Testing
       return arrived >= 2
     }
     await services.triggerGracefulShutdown()
-    for client in clients.suffix(2) { try await client.isClosed.get() }
+    for client in clients.suffix(2) { try await client.isClosed.value("the end of the connection") }
     #expect(clients[0].isOpen && clients[1].isOpen)
     for client in clients { try await client.close() }
     try await running.value

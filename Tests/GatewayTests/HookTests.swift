@@ -250,7 +250,7 @@ import Testing
   }
 
   private static func run(_ body: @escaping (TestGateway) async throws -> Void) async throws {
-    try await TestGateway.run(hooks: hooks, deadline: .milliseconds(500)) { gateway in
+    try await TestGateway.run(hooks: hooks, deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
       _ = try await gateway.store.takeLog()
       try await body(gateway)

@@ -298,7 +298,7 @@ import Testing
 
   /// One that cannot be carried out does not fail the rest.
   @Test func whereTheStoreIsNoHelp() async throws {
-    try await TestGateway.run(deadline: .milliseconds(300)) { gateway in
+    try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let body = "{\"acks\":[\(Self.entry("messaging:c", "m1", "bob")),7]}"
       let table: [(FakeStore.Mode, String)] = [
@@ -388,7 +388,7 @@ import Testing
   }
 
   @Test func whatTheStoreCouldNotIsCountedApart() async throws {
-    try await TestGateway.run(deadline: .milliseconds(200)) { gateway in
+    try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let ticket = try await Self.ticket(gateway, "m1", "bob")
       try await gateway.store.set(.silent)

@@ -191,7 +191,7 @@ import Testing
       try await eventually { try await gateway.store.takeLog().contains(.getUser) }
       let third = try await gateway.client.delete("/v1/users/carol")
       #expect(third.verdict == "503 store_busy" && third.headers["retry-after"] == "1")
-      for answer in waiting { #expect(try await answer.get().verdict == "503 outcome_unknown") }
+      for answer in waiting { #expect(try await answer.value("the answer").verdict == "503 outcome_unknown") }
       try await gateway.store.set(.normal)
       #expect(try await gateway.client.delete("/v1/users/carol").status == 200)
     }
@@ -208,7 +208,7 @@ import Testing
       let answer = try await first.client.submit(.delete, "/v1/users/alice", nil, token: TestTokens.server)
       try await eventually { try await first.store.takeLog().contains(kind) }
       try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
-      #expect(try await answer.get().verdict == "503 outcome_unknown")
+      #expect(try await answer.value("the answer").verdict == "503 outcome_unknown")
       #expect(try await first.store.unsettled() == ["alice"])
       try await first.store.set(.normal)
       try await TestGateway.run(settling: .milliseconds(20), store: first.store) { second in

@@ -220,7 +220,7 @@ import Testing
       try await eventually { try await first.store.takeLog().contains(kind) }
       try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
       // What cannot be taken as done is not called so, unless all shards are known to have it.
-      let answer = try await put.get()
+      let answer = try await put.value("the answer")
       #expect(answer.verdict == (kind == .settle ? "200" : "503 outcome_unknown"))
       try await first.store.set(.normal)
       #expect(try await first.store.unsettled() == [name])

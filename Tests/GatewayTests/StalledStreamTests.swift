@@ -4,6 +4,7 @@ import NIOPosix
 import ReceiptModel
 import ReceiptWire
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -94,8 +95,12 @@ import Testing
     func ended() { continuation.finish() }
 
     func reset() async -> UInt32? {
-      for await code in resets { return code }
-      return nil
+      let resets = resets
+      let code = try? await within("the reset of a stalled stream") {
+        var iterator = resets.makeAsyncIterator()
+        return await iterator.next()
+      }
+      return code ?? nil
     }
   }
 

@@ -1,6 +1,8 @@
 import Foundation
 import HTTP2Session
 import Synchronization
+import TestSupport
+import Testing
 
 /// A stream of events as a client reads it: its blocks, one after the other.
 final class TestEventStream: Sendable {
@@ -44,9 +46,14 @@ final class TestEventStream: Sendable {
     continuation.finish()
   }
 
-  /// The next block; nil: the stream has ended.
+  /// The next block; nil: the stream has ended, or no block came in time, which is recorded as an issue.
   func block() async -> String? {
-    for await block in blocks {
+    let blocks = blocks
+    let next = try? await within("the next block of an event stream") {
+      var iterator = blocks.makeAsyncIterator()
+      return await iterator.next()
+    }
+    if let block = next ?? nil {
       for line in block.split(separator: "\n") where line.hasPrefix("id: ") {
         state.withLock { $0.lastID = String(line.dropFirst(4)) }
       }

@@ -5,6 +5,7 @@ import NIOCore
 import NIOPosix
 import Operations
 import StoreClient
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -16,6 +17,10 @@ struct TestGateway: Sendable {
   let client: TestClient
   let port: Int
   let eventLoop: any EventLoop
+
+  /// For tests of a store that does not answer: short enough to wait for, and long enough for a store that does answer
+  /// on a busy machine.
+  static let shortDeadline = TimeAmount.seconds(3)
 
   /// - Parameters:
   ///   - settling: how often it looks for unsettled values; nil, as in most tests: never, so that the store's log has
@@ -63,7 +68,7 @@ struct TestGateway: Sendable {
       loop.start()
       return NIOLoopBound(loop, eventLoop: eventLoop)
     }.get()
-    try await ready.futureResult.get()
+    try await ready.futureResult.value("the gateway's first connection to its store")
     let listener = try await ServerBootstrap(group: eventLoop)
       .childChannelInitializer { channel in
         channel.eventLoop.makeCompletedFuture { try GatewayPipeline.assemble(channel, loop.value, tls: nil) }
@@ -187,7 +192,7 @@ final class TestClient: Sendable {
       contentType: contentType,
       headers: headers
     )
-    return try await answer.get()
+    return try await answer.value("the answer to \(method) \(path)")
   }
 
   /// Sends without waiting: several of these are on the wire together.

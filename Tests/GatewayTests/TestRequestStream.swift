@@ -3,6 +3,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import Synchronization
+import TestSupport
+import Testing
 
 /// A request whose body is sent piece by piece, and whose answer is read while it is.
 final class TestRequestStream: Sendable {
@@ -49,8 +51,12 @@ final class TestRequestStream: Sendable {
           return Array(state.received.prefix(count))
         }
       }
-      var iterator = pieces.makeAsyncIterator()
-      guard let piece = await iterator.next() else { return nil }
+      let pieces = pieces
+      let next = try? await within("more of the answer to a streamed request") {
+        var iterator = pieces.makeAsyncIterator()
+        return await iterator.next()
+      }
+      guard let piece = next ?? nil else { return nil }
       state.withLock { $0.received += piece }
     }
   }

@@ -277,7 +277,7 @@ import Testing
       }
       // A page later the list is not to be had.
       try await gateway.store.set(.refusingKind(.listChannels, .unavailable))
-      let verdict = try await answer.get()
+      let verdict = try await answer.value("the answer")
       #expect(verdict.verdict == "503 outcome_unknown" && verdict.headers["retry-after"] != nil)
     }
   }
@@ -394,7 +394,7 @@ import Testing
       try await eventually { try await waiting() >= UserWalk.marksMax }
       #expect(try await jobs() == 1)
       try await other.close()
-      await #expect(throws: TestStreamFailed.self) { try await answer.get() }
+      await #expect(throws: TestStreamFailed.self) { try await answer.value("the answer") }
       try await eventually {
         try await gateway.eventLoop.submit({ gateway.loop.value.connections.count }).get() <= 1
       }
@@ -419,7 +419,7 @@ import Testing
           kind == .markRead ? #"{"all":true}"# : nil,
           token: alice
         )
-        let verdict = try await answer.get().verdict
+        let verdict = try await answer.value("the answer").verdict
         // A mark that may have been made is named as failed.
         #expect(verdict == (kind == .markRead ? "200" : "503 store_unavailable"), "\(kind)")
         try await gateway.store.set(.normal)
@@ -455,7 +455,9 @@ import Testing
       // Without totals a mark needs no place.
       let mark = try await gateway.client.post("/v1/channels/messaging:c1/read", nil, token: alice)
       #expect(mark.status == 200)
-      for answer in waiting { #expect(try await answer.get().verdict == "503 store_unavailable") }
+      for answer in waiting {
+        #expect(try await answer.value("the answer").verdict == "503 store_unavailable")
+      }
       try await gateway.store.set(.normal)
       #expect(try await gateway.client.get("/v1/users/alice/unread", token: alice).status == 200)
     }

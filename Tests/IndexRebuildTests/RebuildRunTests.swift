@@ -4,6 +4,7 @@ import Operations
 import ReceiptModel
 import ReceiptWire
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import IndexRebuild
@@ -62,7 +63,7 @@ struct RebuildRunTests {
     let task = Task {
       try await rebuild.run { if $0.step == .sendingAgain { reach.yield() } }
     }
-    for await _ in reached { break }
+    try await within("the rebuild's first step") { for await _ in reached { break } }
     task.cancel()
     await #expect(throws: CancellationError.self) { _ = try await task.value }
     try await listener.stop()

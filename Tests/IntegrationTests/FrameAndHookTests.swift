@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -17,8 +18,8 @@ extension RealProcesses {
     }
 
     @Test(
-      .enabled(
-        if: PythonTools.areInstalled,
+      .needs(
+        PythonTools.areInstalled,
         "standardwebhooks is not installed: `make test-deps` gets it from PyPI"
       )
     )

@@ -2,6 +2,7 @@ import Foundation
 import LocalStack
 import Operations
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -23,7 +24,7 @@ extension RealProcesses {
       try await Self.play("ending", users: 12) { _, driver in await driver.lines.reduce("") { $1 } }
     }
 
-    /// Two thousand come back at once to a gateway that was killed and started again.
+    /// Hundreds come back at once to a gateway that was killed and started again; two thousand in a long run.
     @Test func allComeBackAtOnce() async throws {
       try await Self.play("crowd", users: 200) { pair, driver in
         var last = ""
@@ -59,8 +60,7 @@ extension RealProcesses {
         for number in 100..<100 + users { tokens["user-\(number)"] = try await pair.token("user-\(number)") }
         let specification: [String: Any] = [
           "gateway": pair.h2cPort, "admin": pair.stack.plan.gateways[1].admin.port,
-          "server": pair.serverToken,
-          "users": tokens,
+          "server": pair.serverToken, "users": tokens, "crowd": TestRun.count(400, long: 2_000),
         ]
         try await Companion.play("hostile_streams.py", name, specification, pair) { try await body(pair, $0) }
       }

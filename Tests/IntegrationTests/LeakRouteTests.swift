@@ -1,15 +1,14 @@
 import Foundation
 import LocalStack
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
   /// R7 on every route of the real pair: what a hidden user does is seen in nobody else's answers.
   @Suite struct LeakRoutes {
     @Test func nothingOfTheHiddenIsSeen() async throws {
-      let seed =
-        ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { Int($0) }
-        ?? Int.random(in: 1...1_000_000)
+      let seed = TestRun.seed
       print("leaks on routes: TIDEMARK_SEED=\(seed)")
       try await Pair.with { pair in
         let output = try await Command.run(

@@ -3,6 +3,7 @@ import Glibc
 import LocalStack
 import Operations
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -87,7 +88,7 @@ extension RealProcesses {
           guard ContinuousClock.now < deadline else { throw Unexpected("gateway-1 gets no traffic") }
         }
         gateway.signal(signal)
-        let status = await gateway.waitForExit()
+        let status = try await within("the end of the gateway") { await gateway.waitForExit() }
         let output = try await load
         #expect(status == (signal == SIGTERM ? .exited(code: 0) : .signalled(signal)))
         #expect(
@@ -110,7 +111,7 @@ extension RealProcesses {
         try await Self.prepare(balanced)
         for gateway in await balanced.stack.gatewayProcesses {
           gateway.signal(SIGKILL)
-          await gateway.waitForExit()
+          _ = try await within("the end of the gateway") { await gateway.waitForExit() }
         }
         for _ in 0...1 {
           for json in [nil, #"{"user_id":"bob"}"#] {

@@ -2,6 +2,7 @@ import Foundation
 import LocalStack
 import Operations
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -9,8 +10,7 @@ extension RealProcesses {
   /// are foreign (`Clients/loss.py`), and so is what they make of events (`Clients/event_picture.py`). `TIDEMARK_SEED` has them decide the same again,
   /// `TIDEMARK_LOSS_SECONDS` is how long they go on; `make loss-test` has them do so for five minutes.
   @Suite struct Losses {
-    static let seconds =
-      ProcessInfo.processInfo.environment["TIDEMARK_LOSS_SECONDS"].flatMap { Int($0) } ?? 40
+    static let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(20, long: 300)
 
     @Test func picturesOfEventsAreWhatQueriesAnswer() async throws {
       try await Self.run("disturbed", seconds: Self.seconds) { tally in
@@ -31,9 +31,7 @@ extension RealProcesses {
       seconds: Int,
       _ check: ([String: Int]) throws -> Void
     ) async throws {
-      let seed =
-        ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { Int($0) }
-        ?? Int.random(in: 1...1_000_000)
+      let seed = TestRun.seed
       print("losses, \(way): TIDEMARK_SEED=\(seed) TIDEMARK_LOSS_SECONDS=\(seconds)")
       try await Pair.with { pair in
         var tokens: [String: String] = [:]
@@ -95,7 +93,8 @@ extension RealProcesses {
       let store = await stack.storeProcess.map { [$0] } ?? []
       for process in store + (await stack.gatewayProcesses) where !process.isRunning {
         let log = (try? String(contentsOfFile: stack.files.log(of: process.name), encoding: .utf8)) ?? ""
-        throw Unexpected("\(process.name) \(await process.waitForExit()): \(log.suffix(2_000))")
+        let status = try await within("the end of \(process.name)") { await process.waitForExit() }
+        throw Unexpected("\(process.name) \(status): \(log.suffix(2_000))")
       }
     }
   }

@@ -2,6 +2,7 @@ import Foundation
 import LocalStack
 import Operations
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -47,9 +48,7 @@ extension RealProcesses {
       _ name: String,
       _ client: (Pair, [Int], Int) async throws -> Command.Output
     ) async throws {
-      let seed =
-        ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { Int($0) }
-        ?? Int.random(in: 1...1_000_000)
+      let seed = TestRun.seed
       print("\(name): TIDEMARK_SEED=\(seed)")
       try await Pair.with { pair in
         let ports = try LoopbackPorts.free(6)

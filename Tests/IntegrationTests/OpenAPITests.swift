@@ -2,6 +2,7 @@ import Foundation
 import LocalStack
 import Operations
 import TestPrograms
+import TestSupport
 import Testing
 
 /// What `make test` installs from PyPI (Clients/requirements.txt), beside the programs' folder.
@@ -16,8 +17,8 @@ extension RealProcesses {
   ///
   /// It speaks HTTP/1.1 only, so nghttpx stands before the gateway. Both come with `make test`; where PyPI could not be reached these tests are skipped.
   @Suite(
-    .enabled(
-      if: PythonTools.areInstalled,
+    .needs(
+      PythonTools.areInstalled,
       "schemathesis is not installed: `make test-deps` gets it from PyPI"
     )
   )
@@ -39,9 +40,7 @@ extension RealProcesses {
     }
 
     @Test func everyAnswerIsAsDescribed() async throws {
-      let seed =
-        ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { Int($0) }
-        ?? Int.random(in: 1...1_000_000)
+      let seed = TestRun.seed
       print("answers as openapi.yaml has them: TIDEMARK_SEED=\(seed)")
       try await Pair.with { pair in
         try await Self.prepare(pair)
@@ -101,7 +100,8 @@ extension RealProcesses {
         PythonTools.directory + "/schemathesis",
         [
           "--config-file", Pair.client("schemathesis.toml"), "run", url + "/v1/openapi.yaml", "--no-color",
-          "--header", "authorization: Bearer \(token)", "--seed", "\(seed)", "--max-examples", "50",
+          "--header", "authorization: Bearer \(token)", "--seed", "\(seed)", "--max-examples",
+          "\(TestRun.count(20, long: 200))",
           "--phases", "examples,coverage,fuzzing", "--checks", checks.joined(separator: ","),
           "--continue-on-failure",
           "--no-shrink", "--generation-database", "none", "--request-timeout", "20", "--warnings", "off",

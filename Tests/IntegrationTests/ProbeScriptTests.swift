@@ -2,6 +2,7 @@ import Foundation
 import LocalStack
 import Operations
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -55,7 +56,8 @@ extension RealProcesses {
           if line.hasPrefix("← pong") { store.signal(SIGTERM) }
         }
         #expect(lines.last == "← drain", "\(lines)")
-        #expect(await probe.waitForExit() == .exited(code: 0), "\(lines)")
+        let status = try await within("the end of the probe") { await probe.waitForExit() }
+        #expect(status == .exited(code: 0), "\(lines)")
       } catch {
         await store.stop()
         throw error

@@ -2,6 +2,7 @@ import Foundation
 import LocalStack
 import Operations
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -28,9 +29,7 @@ extension RealProcesses {
       channels: Int,
       messages: Int
     ) async throws -> [String: Int] {
-      let seed =
-        ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { Int($0) }
-        ?? Int.random(in: 1...1_000_000)
+      let seed = TestRun.seed
       print("push: TIDEMARK_SEED=\(seed)")
       var tally: [String: Int] = [:]
       try await Pair.with { pair in

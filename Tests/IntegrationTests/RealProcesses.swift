@@ -1,4 +1,5 @@
+import TestSupport
 import Testing
 
-/// Every test here starts real processes; on two cores they run one after the other.
-@Suite(.serialized) enum RealProcesses {}
+/// Every test here starts real processes. `TIDEMARK_TEST_LANES` of them run at the same time, two by default.
+@Suite(.lanes(TestRun.number("TIDEMARK_TEST_LANES") ?? 2)) enum RealProcesses {}

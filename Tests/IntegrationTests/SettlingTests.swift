@@ -1,15 +1,14 @@
 import Foundation
 import LocalStack
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
   /// A change of a user's settings or of a channel type reaches every shard, though the gateway that makes it is killed half-way (R7, R8).
   @Suite struct Settling {
     @Test func resumesAfterTheGatewayWasKilled() async throws {
-      let seed =
-        ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { Int($0) }
-        ?? Int.random(in: 1...1_000_000)
+      let seed = TestRun.seed
       print("settings through a gateway that is killed: TIDEMARK_SEED=\(seed)")
       try await Pair.with { pair in
         let ports = try LoopbackPorts.free(2)

@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import Operations
+import TestSupport
 import Testing
 
 @testable import LoadGenerator
@@ -106,7 +107,7 @@ import Testing
   }
 
   @Test(
-    .enabled(if: areInstalled([.nginx, .webdis, .redis]), "make bench installs them"),
+    .needs(areInstalled([.nginx, .webdis, .redis]), "`make test-deps` installs them"),
     .timeLimit(.minutes(15))
   )
   func otherPeers() async throws {

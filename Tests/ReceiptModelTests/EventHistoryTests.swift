@@ -6,8 +6,8 @@ import Testing
 /// What events tell is complete: a picture that is made of nothing else agrees with every query. `TIDEMARK_SEED` and the others as in ``RandomHistoryTests``.
 @Suite("Random histories that are watched", .computing)
 struct EventHistoryTests {
-  static let seeds = RandomHistoryTests.seeds(default: 28)
-  static let steps = RandomHistoryTests.number("TIDEMARK_STEPS") ?? 600
+  static let seeds = TestRun.seeds(28, long: 140)
+  static let steps = TestRun.number("TIDEMARK_STEPS") ?? 600
 
   private func expect(_ seed: UInt64, _ way: EventHistory.Way) {
     var history = EventHistory(seed: seed, way)

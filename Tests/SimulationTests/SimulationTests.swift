@@ -9,21 +9,11 @@ import Testing
 /// one command in three. A failure says seed and step: what went wrong there goes wrong there again.
 @Suite("Simulation", .computing)
 struct SimulationTests {
-  static let seeds: [UInt64] =
-    number("TIDEMARK_SEED").map { [UInt64($0)] } ?? Array(1...UInt64(number("TIDEMARK_SEEDS") ?? 28))
-  static let steps = number("TIDEMARK_STEPS") ?? 15_000
+  static let seeds = TestRun.seeds(28, long: 400)
+  static let steps = TestRun.number("TIDEMARK_STEPS") ?? 15_000
 
   /// Of the simulations that came to their end.
   private static let all = Mutex<(done: Int, tally: [String: Int])>((0, [:]))
-
-  private static func number(_ name: String) -> Int? {
-    ProcessInfo.processInfo.environment[name].map { value in
-      guard let number = Int(value), number >= 0 else {
-        preconditionFailure("\(name) is not a number: \(value)")
-      }
-      return number
-    }
-  }
 
   @Test("loses nothing, applies nothing twice, answers like the naive model", arguments: seeds)
   func simulation(seed: UInt64) {

@@ -1,22 +1,113 @@
+import Synchronization
 package import Testing
 
-private let looks = 6_000
+/// How long a test waits for something that has to happen. Only a test that fails waits that long.
+package let waitLimit = Duration.seconds(120)
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 ///
-/// It looks so often that a minute goes by, and far more where the machine is busy; then the test fails, instead of waiting for ever for what will never be.
+/// It polls every 10 ms. After ``waitLimit`` it records an issue that names what it waited for, and throws ``TimedOut``.
 package func eventually(
-  _ what: String = "what was waited for",
+  _ condition: String = "a condition",
   sourceLocation: SourceLocation = #_sourceLocation,
   _ holds: () async throws -> Bool
 ) async throws {
-  for _ in 0..<looks {
+  let start = ContinuousClock.now
+  // The number of polls has a bound too, so that a suspended machine does not use up the time alone.
+  var polls = 0
+  while polls < 1_000 || ContinuousClock.now - start < waitLimit {
     if try await holds() { return }
     try await Task.sleep(for: .milliseconds(10))
+    polls += 1
   }
-  Issue.record("not within \(looks) looks: \(what)", sourceLocation: sourceLocation)
-  throw NeverCame()
+  throw TimedOut.recorded(condition, after: waitLimit, sourceLocation)
 }
 
-/// What was waited for has not come.
-package struct NeverCame: Error {}
+/// Runs `body` with a bound on its time.
+///
+/// After `limit` it records an issue that names what it waited for, cancels `body` and throws ``TimedOut``. It does not
+/// wait for a `body` that ignores its cancellation, as an event loop's future does.
+package func within<Value: Sendable>(
+  _ awaited: String,
+  limit: Duration = waitLimit,
+  sourceLocation: SourceLocation = #_sourceLocation,
+  _ body: @escaping @Sendable () async throws -> Value
+) async throws -> Value {
+  let outcome = Outcome<Value>()
+  let work = Task { outcome.finish(await catching(body)) }
+  let timer = Task {
+    try await Task.sleep(for: limit)
+    outcome.finish(nil)
+  }
+  defer { timer.cancel() }
+  let result = await withTaskCancellationHandler {
+    await outcome.value
+  } onCancel: {
+    work.cancel()
+  }
+  guard let result else {
+    work.cancel()
+    throw TimedOut.recorded(awaited, after: limit, sourceLocation)
+  }
+  return try result.get()
+}
+
+private func catching<Value>(_ body: () async throws -> Value) async -> Result<Value, any Error> {
+  do { return .success(try await body()) } catch { return .failure(error) }
+}
+
+/// What ends first: the work, or its time (nil). Later ends change nothing.
+private final class Outcome<Value: Sendable>: Sendable {
+  /// running → waiting → finished, or running → finished.
+  private enum State {
+    case running
+    case waiting(CheckedContinuation<Result<Value, any Error>?, Never>)
+    case finished(Result<Value, any Error>?)
+  }
+
+  private let state = Mutex(State.running)
+
+  func finish(_ result: Result<Value, any Error>?) {
+    let waiting: CheckedContinuation<Result<Value, any Error>?, Never>? = state.withLock { state in
+      switch state {
+      case .running:
+        state = .finished(result)
+        return nil
+      case .waiting(let continuation):
+        state = .finished(result)
+        return continuation
+      case .finished:
+        return nil
+      }
+    }
+    waiting?.resume(returning: result)
+  }
+
+  var value: Result<Value, any Error>? {
+    get async {
+      await withCheckedContinuation { continuation in
+        let finished: Result<Value, any Error>?? = state.withLock { state in
+          if case .finished(let result) = state { return .some(result) }
+          state = .waiting(continuation)
+          return .none
+        }
+        if let finished { continuation.resume(returning: finished) }
+      }
+    }
+  }
+}
+
+/// A test waited for something that did not happen in time.
+package struct TimedOut: Error, CustomStringConvertible {
+  package let description: String
+
+  fileprivate static func recorded(
+    _ awaited: String,
+    after limit: Duration,
+    _ sourceLocation: SourceLocation
+  ) -> TimedOut {
+    let error = TimedOut(description: "timed out after \(limit) waiting for \(awaited)")
+    Issue.record(error, sourceLocation: sourceLocation)
+    return error
+  }
+}

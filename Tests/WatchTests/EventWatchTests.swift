@@ -2,6 +2,7 @@ import LocalStack
 import NIOCore
 import NIOPosix
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import Watch
@@ -195,7 +196,7 @@ import Testing
           notes.withLock { $0.append(line) }
         }
       }
-      for await _ in came { break }
+      try await within("the first event") { for await _ in came { break } }
       task.cancel()
       await #expect(throws: CancellationError.self) { try await task.value }
       return notes.withLock { $0 }

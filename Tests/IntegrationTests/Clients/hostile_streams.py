@@ -165,7 +165,7 @@ async def ending():
 
 async def crowd():
     """All come back at once to a gateway that has just begun: each is served, one after the other."""
-    cid, count, per_connection = "messaging:crowd", 2_000, 100
+    cid, count, per_connection = "messaging:crowd", specification["crowd"], 100
     for first in range(0, len(users), 50):
         await create(f"{cid}-{first}", users[first : first + 50])
     await create(cid, users)

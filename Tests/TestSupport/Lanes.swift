@@ -1,0 +1,68 @@
+import Synchronization
+package import Testing
+
+/// Limits how many tests of a suite run at the same time.
+///
+/// Tests that start processes spend most of their time waiting, so that two of them use two cores better than one does.
+/// More would take the processors from one another's deadlines.
+package struct Lanes: TestTrait, SuiteTrait, TestScoping {
+  fileprivate let semaphore: AsyncSemaphore
+  package var isRecursive: Bool { true }
+
+  package func provideScope(
+    for test: Test,
+    testCase: Test.Case?,
+    performing function: @Sendable () async throws -> Void
+  ) async throws {
+    await semaphore.wait()
+    defer { semaphore.signal() }
+    try await function()
+  }
+
+  /// A suite's own scope is not a test: only its test cases take a lane.
+  package func scopeProvider(for test: Test, testCase: Test.Case?) -> Self? {
+    testCase == nil ? nil : self
+  }
+}
+
+extension Trait where Self == Lanes {
+  /// At most `count` tests of the suite run at the same time.
+  package static func lanes(_ count: Int) -> Self { Lanes(semaphore: AsyncSemaphore(count)) }
+}
+
+/// A counting semaphore that suspends; first come, first served.
+private final class AsyncSemaphore: Sendable {
+  private struct State {
+    var free: Int
+    var waiting: [CheckedContinuation<Void, Never>] = []
+  }
+
+  private let state: Mutex<State>
+
+  init(_ count: Int) { state = Mutex(State(free: count)) }
+
+  func wait() async {
+    await withCheckedContinuation { continuation in
+      let isFree = state.withLock { state in
+        guard state.free == 0 else {
+          state.free -= 1
+          return true
+        }
+        state.waiting.append(continuation)
+        return false
+      }
+      if isFree { continuation.resume() }
+    }
+  }
+
+  func signal() {
+    let next: CheckedContinuation<Void, Never>? = state.withLock { state in
+      guard !state.waiting.isEmpty else {
+        state.free += 1
+        return nil
+      }
+      return state.waiting.removeFirst()
+    }
+    next?.resume()
+  }
+}
