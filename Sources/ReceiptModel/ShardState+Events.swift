@@ -284,7 +284,7 @@ extension ShardState {
     for note in notes.statuses {
       guard let place = place(ofThread: note.thread, in: slot) else { continue }
       refresh(place)
-      let runs = self[place].statusRuns(note.changes, options(place))
+      let runs = cutAtJoin(self[place].statusRuns(note.changes, options(place)), place)
       for run in runs { events.append(.status(thread: note.thread, run, at: notes.newestShown)) }
     }
     return events
@@ -442,6 +442,7 @@ extension ChannelState {
     let read = isThread ? .zero : positionOfJoining(row)
     return RowAnswer(
       row: row,
+      joined: SequenceNumber(rows.joined[position]),
       lastRead: joinedAt,
       lastReadSequence: read,
       lastDelivered: read == .zero ? .none : joinedAt,

@@ -365,7 +365,7 @@ import Testing
         ("?totals=yes", alice, "400 invalid_query"),
         ("?channels=", alice, "400 invalid_query"),
         ("?channels=\(Self.general)&channels=", alice, "400 invalid_query"),
-        ("?channels=\(Self.general)&channels=\(Self.other)", alice, "403 not_a_member"),
+        ("?channels=\(Self.general)&channels=\(Self.other)", alice, "404 channel_not_found"),
         ("?channels=\(Self.general)%2C\(Self.other)", alice, "400 invalid_cid"),
         ("?channel=\(Self.general)", alice, "400 unknown_field"),
       ]

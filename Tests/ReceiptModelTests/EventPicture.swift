@@ -208,6 +208,7 @@ struct EventPicture {
       slot,
       RowAnswer(
         row: row,
+        joined: joined,
         lastRead: Timestamp(milliseconds: joinedAt),
         lastReadSequence: read,
         lastDelivered: read == .zero ? .none : Timestamp(milliseconds: joinedAt),
@@ -250,7 +251,9 @@ struct EventPicture {
       let row = MemberOrdinal(UInt32(position))
       guard state[place].rows.isActive(row) else { continue }
       let user = Self.user(row, state, place)
-      let shown = state.view(place, state.shownRow(place, row, withOwnDetails: false))
+      var shown = state.view(place, state.shownRow(place, row, withOwnDetails: false))
+      // A thread's rows are known by their positions alone.
+      if place.isThread { shown.joined = room.shown[user]?.joined ?? 0 }
       let own = Self.own(row, state, place)
       // Whether somebody whom nobody sees in a thread had been seen there before a gap, nobody can say.
       if state[place].rows.isUnseen(row), resumes { continue }

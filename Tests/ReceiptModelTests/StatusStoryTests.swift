@@ -225,8 +225,9 @@ struct StatusStoryTests {
       recover
       clock 10
       read bob m3                          -> moved at 5001
+      # Later than every message that is there.
       join carol
-      row carol                            -> at 5001
+      row carol                            -> at 5002
       """
     )
   }

@@ -139,7 +139,7 @@ struct UnreadCountsTests {
         gateway.change("team:a", add: ["carol", "dave"])
         gateway.post("team:a", "m", 5...6)
         gateway.read("team:a", "dave")
-        gateway.unread("team:a", "dave", "m2")
+        gateway.unread("team:a", "dave", "m5")
       },
       unread: [("alice", 0, "6/0"), ("carol", 2, "2/0"), ("dave", 3, "2/0")]
     ),
