@@ -46,8 +46,9 @@ package struct HTTP2Limits: Sendable {
 
   /// Window of each stream in bytes at first, 1 to 2^31-1 (SETTINGS_INITIAL_WINDOW_SIZE, RFC 9113 section 6.9.2). It is
   /// what every stream may send whatever others do (``maxBufferedBodyBytes``). A body that is longer has its window
-  /// extended as half of it has come, twofold each time, which is how TCP begins too.
-  package var initialWindowSize: UInt32 = 16 * 1024
+  /// extended as half of it has come, twofold each time, which is how TCP begins too. Not below HTTP/2's own 65,535: a
+  /// client that has sent so much before it reads our SETTINGS has a negative window then, which Python's httpcore fails on.
+  package var initialWindowSize: UInt32 = 65_535
 
   /// Window of a stream whose body the application takes as it comes, in bytes, 1 to 2^31-1.
   package var streamedWindowSize: Int32 = 256 * 1024

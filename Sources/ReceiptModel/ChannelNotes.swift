@@ -37,6 +37,8 @@ package struct ChannelNotes: Sendable {
     var shown: Moment?
     var isRead = false
     var isUnread = false
+    /// The own devices have to be told of the row itself: its epoch is in no message.
+    var hasNewEpoch = false
     /// The delivered watermark has moved.
     var isDelivered = false
     /// Others are told, whatever it was before: it was hidden, or is shown again.
@@ -166,7 +168,8 @@ package struct ChannelNotes: Sendable {
     if isShown { rows[place].shown = Moment(order: next(time), at: time) }
     if moves.contains(.read) {
       // A row that is new in a thread brings an epoch that the own devices may not know.
-      let staysOwn = rows[place].isUnread || rows[place].before == nil
+      let staysOwn = rows[place].hasNewEpoch || rows[place].isUnread || rows[place].before == nil
+      rows[place].hasNewEpoch = staysOwn
       rows[place].isRead = staysOwn && (rows[place].isRead || rows[place].isUnread)
       rows[place].isUnread = false
       if !staysOwn { rows[place].own = nil }

@@ -69,7 +69,7 @@ import Testing
         ("{\"ticket\":\"\u{1}\"}\n", "invalid_json"), ("[]\n", "invalid_field"),
         ("{\"ticket\":\"x\"}\n", "ticket_invalid"),
         (Self.line("m1", cid: "messaging:none"), "channel_not_found"),
-        (Self.line("m 1"), "invalid_message_id"),
+        (Self.line(#"m\u00071"#), "invalid_message_id"),
         ("{\"ticket\":\"x\",\"acked_at\":\"soon\"}\n", "invalid_field"), (good, "messaging:c m1 bob"),
       ]
       let whole = try await Self.begin(gateway)

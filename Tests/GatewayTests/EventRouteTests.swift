@@ -366,7 +366,8 @@ import Testing
         ("?channels=", alice, "400 invalid_query"),
         ("?channels=\(Self.general)&channels=", alice, "400 invalid_query"),
         ("?channels=\(Self.general)&channels=\(Self.other)", alice, "404 channel_not_found"),
-        ("?channels=\(Self.general)%2C\(Self.other)", alice, "400 invalid_cid"),
+        // An escaped comma parts nothing: it is a part of one id, and nobody has made that channel.
+        ("?channels=\(Self.general)%2C\(Self.general)", alice, "404 channel_not_found"),
         ("?channel=\(Self.general)", alice, "400 unknown_field"),
       ]
       for (query, token, expected) in table {

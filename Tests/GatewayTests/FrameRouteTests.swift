@@ -204,14 +204,14 @@ import Testing
           mark("bob", "")
         ),
         (.markRead, [], cid, user, mark("", "m1")), (.markRead, [], cid, user, mark("b\u{7F}b", "m1")),
-        (.markRead, [], cid, message, mark("bob", "m/1")),
+        (.markRead, [], cid, message, mark("bob", "m\u{7}1")),
         (.markUnread, [], cid, message, mark("bob", "")),
         (
           .markUnread, .thread, cid, "thread: 1 to 255 bytes of UTF-8 without control characters",
-          mark("bob", "", thread: "m 1")
+          mark("bob", "", thread: "m\u{7}1")
         ),
         (.registerMessage, [], cid, message, register("", "alice", 5, 0)),
-        (.registerMessage, [], cid, user, register("m1", "al ice", 5, 0)),
+        (.registerMessage, [], cid, user, register("m1", "al\u{7}ice", 5, 0)),
         (
           .registerMessage, [], cid, "time created: given, up to the year 9999", register("m1", "alice", 0, 0)
         ),
@@ -243,7 +243,7 @@ import Testing
         ),
         (.acknowledge, [], cid, "messages: 1 to 100", acknowledge("bob", "", names(0, ""))),
         (.acknowledge, [], cid, "messages: 1 to 100", acknowledge("bob", "", names(101, "m1"))),
-        (.acknowledge, [], cid, message, acknowledge("bob", "", names(2, "m 1"))),
+        (.acknowledge, [], cid, message, acknowledge("bob", "", names(2, "m\u{7}1"))),
         (
           .acknowledge, [], cid, "note: at most 1,024 bytes of UTF-8",
           acknowledge("bob", String(repeating: "n", count: 1_025), names(1, "m1"))
@@ -263,7 +263,7 @@ import Testing
           }
         ),
         (.statuses, [], cid, "messages: 1 to 100", viewer(1, "", names(0, ""))),
-        (.statuses, [], cid, user, viewer(1, "b/b", names(1, "m1"))),
+        (.statuses, [], cid, user, viewer(1, "b\u{7}b", names(1, "m1"))),
         (.listMembers, [], cid, "list: 0 to 2", list(3, 0, 1, "")),
         (.listMembers, [], cid, "order: 0 or 1", list(0, 2, 1, "")),
         (.listMembers, [], cid, "limit: 1 to 100", list(0, 0, 0, "")),
@@ -307,7 +307,7 @@ import Testing
             names(1, "")(&$0)
           }
         ),
-        (.truncateChannel, [], cid, message, { $0.writeField("m 1") }),
+        (.truncateChannel, [], cid, message, { $0.writeField("m\u{7}1") }),
         (.deleteMessage, [], cid, message, { $0.writeEmptyField() }),
       ]
     }()

@@ -57,7 +57,7 @@ import Testing
         (#"{"before":"m2","all":true}"#, TestTokens.server, "400 invalid_field"),
         (#"{"all":false}"#, TestTokens.server, "400 invalid_field"),
         (#"{"before":""}"#, TestTokens.server, "400 invalid_message_id"),
-        (#"{"before":"m 1"}"#, TestTokens.server, "400 invalid_message_id"),
+        (#"{"before":"m\u00071"}"#, TestTokens.server, "400 invalid_message_id"),
         (#"{"before":1}"#, TestTokens.server, "400 invalid_field"),
         ("[]", TestTokens.server, "400 invalid_field"), ("{", TestTokens.server, "400 invalid_json"),
         ("{}", alice, "403 server_token_required"),

@@ -111,7 +111,7 @@ import Testing
         ("read?user_id=alice", #"{"user_id":"bob"}"#, bob, "403 user_id_mismatch"),
         ("read?message_id=m9", nil, bob, "404 message_not_found"),
         ("read?message_id=\(long)", nil, bob, "400 invalid_message_id"),
-        ("read?message_id=a%2Fb", nil, bob, "400 invalid_message_id"),
+        ("read?message_id=a%07b", nil, bob, "400 invalid_message_id"),
         ("read", #"{"message_id":""}"#, bob, "400 invalid_message_id"),
         ("read", #"{"message_id":7}"#, bob, "400 invalid_field"),
         ("read", #"{"unread_epoch":-1}"#, bob, "400 invalid_field"),
@@ -167,8 +167,9 @@ import Testing
       try await gateway.setUp("messaging:b", members: ["alice"], messages: ["b1"])
       let body = """
         {"latest_delivered_messages":[{"cid":"messaging:a","id":"a2"},{"cid":"messaging:b","id":"b1"},
-         {"cid":"messaging:none","id":"x"},{"cid":"no cid","id":"x"},{"cid":"messaging:a","id":"a 1"},
-         {"cid":"messaging:a","id":"a9"},{"cid":"messaging:a","id":"a1","parent_id":"p p"},{"cid":"messaging:a","id":"a1"}]}
+         {"cid":"messaging:none","id":"x"},{"cid":"no cid","id":"x"},{"cid":"messaging:a","id":"a\\u00071"},
+         {"cid":"messaging:a","id":"a9"},{"cid":"messaging:a","id":"a1","parent_id":"p\\u0007p"},
+         {"cid":"messaging:a","id":"a1"}]}
         """
       let answer = try await gateway.client.post("/v1/channels/delivered", body, token: bob)
       #expect(answer.status == 201)
@@ -179,7 +180,7 @@ import Testing
             ["cid": "messaging:b", "id": "b1", "ok": false, "code": "channel_not_found"],
             ["cid": "messaging:none", "id": "x", "ok": false, "code": "channel_not_found"],
             ["cid": "no cid", "id": "x", "ok": false, "code": "invalid_cid"],
-            ["cid": "messaging:a", "id": "a 1", "ok": false, "code": "invalid_message_id"],
+            ["cid": "messaging:a", "id": "a\u{7}1", "ok": false, "code": "invalid_message_id"],
             ["cid": "messaging:a", "id": "a9", "ok": false, "code": "message_not_found"],
             ["cid": "messaging:a", "id": "a1", "ok": false, "code": "invalid_message_id"],
             ["cid": "messaging:a", "id": "a1", "ok": true],
@@ -285,7 +286,7 @@ import Testing
       let path = "/v1/channels/read"
       let answer = try await gateway.client.post(
         path,
-        #"{"read_by_channel":{"messaging:a":"a1","messaging:none":"","bad":"x","team:a":"m 1"}}"#,
+        #"{"read_by_channel":{"messaging:a":"a1","messaging:none":"","bad":"x","team:a":"m\u00071"}}"#,
         token: bob
       )
       #expect(answer.status == 200)
@@ -295,7 +296,7 @@ import Testing
             ["cid": "messaging:a", "id": "a1", "ok": true],
             ["cid": "messaging:none", "ok": false, "code": "channel_not_found"],
             ["cid": "bad", "id": "x", "ok": false, "code": "invalid_cid"],
-            ["cid": "team:a", "id": "m 1", "ok": false, "code": "invalid_message_id"],
+            ["cid": "team:a", "id": "m\u{7}1", "ok": false, "code": "invalid_message_id"],
           ]
         ]
       )
@@ -339,14 +340,14 @@ import Testing
       #expect(try await client.post(path, body).verdict == "409 message_deleted")
       for (body, token, expected) in [
         (#"{"id":"m3"}"#, alice, "403 server_token_required"), ("{}", TestTokens.server, "400 invalid_field"),
-        (#"{"id":"m 3"}"#, TestTokens.server, "400 invalid_message_id"),
+        (#"{"id":"m\u00073"}"#, TestTokens.server, "400 invalid_message_id"),
         (#"{"id":3}"#, TestTokens.server, "400 invalid_field"),
         (#"{"id":"m3","user_id":"a\u007Fb"}"#, TestTokens.server, "400 invalid_user_id"),
         (#"{"id":"m3","created_at":"yesterday"}"#, TestTokens.server, "400 invalid_field"),
         (#"{"id":"m3","silent":"yes"}"#, TestTokens.server, "400 invalid_field"),
         (#"{"id":"m3","receipt":1}"#, TestTokens.server, "400 invalid_field"),
         (#"{"id":"m3","parent_id":""}"#, TestTokens.server, "400 invalid_message_id"),
-        (#"{"id":"m3","parent_id":"m 2"}"#, TestTokens.server, "400 invalid_message_id"),
+        (#"{"id":"m3","parent_id":"m\u00072"}"#, TestTokens.server, "400 invalid_message_id"),
         (#"{"id":"m3","parent_id":2}"#, TestTokens.server, "400 invalid_field"),
       ] {
         #expect(try await client.post(path, body, token: token).verdict == expected, "\(body)")
@@ -362,8 +363,9 @@ import Testing
         "/v1/messages",
         """
         {"messages":[{"cid":"messaging:c","id":"m1","user_id":"alice"},{"cid":"messaging:none","id":"m1"},
-         {"cid":"bad","id":"m1"},{"cid":"messaging:c","id":"m 1"},{"cid":"messaging:c","id":"m2","receipt":true},
-         {"cid":"messaging:c","id":"m3","parent_id":"m 1"},{"cid":"messaging:c","id":"m1"},{"cid":"messaging:c","id":"m4"}]}
+         {"cid":"bad","id":"m1"},{"cid":"messaging:c","id":"m\\u00071"},{"cid":"messaging:c","id":"m2","receipt":true},
+         {"cid":"messaging:c","id":"m3","parent_id":"m\\u00071"},
+         {"cid":"messaging:c","id":"m1"},{"cid":"messaging:c","id":"m4"}]}
         """
       )
       #expect(answer.status == 200)
@@ -378,7 +380,7 @@ import Testing
           "results": [
             message("m1", 1), refused("messaging:none", "m1", "channel_not_found"),
             refused("bad", "m1", "invalid_cid"),
-            refused("messaging:c", "m 1", "invalid_message_id"),
+            refused("messaging:c", "m\u{7}1", "invalid_message_id"),
             message("m2", 2), refused("messaging:c", "m3", "invalid_message_id"), message("m1", 1),
             message("m4", 3),
           ]
@@ -437,7 +439,7 @@ import Testing
         (#"{"members":["a\u007Fb"]}"#, "400 invalid_user_id"),
         (#"{"members":[{"role":"x"}]}"#, "400 invalid_field"),
         (#"{"members":[{"user_id":"x","role":"a b"}]}"#, "400 invalid_field"),
-        (#"{"members":[{"user_id":"x y"}]}"#, "400 invalid_user_id"),
+        (#"{"members":[{"user_id":"x\u0007y"}]}"#, "400 invalid_user_id"),
         (#"{"options":{"colour":1}}"#, "400 unknown_field"),
         (#"{"options":{"read_events":1}}"#, "400 invalid_option"),
         (#"{"options":{"kept_steps":4097}}"#, "400 invalid_option"),

@@ -51,7 +51,7 @@ import Testing
         ("read", #"{"thread_id":"a\u007Fb"}"#, bob, "400 invalid_message_id"),
         ("read", #"{"thread_id":1}"#, bob, "400 invalid_field"),
         ("read?thread_id=a%7Fb", nil, bob, "400 invalid_message_id"),
-        ("unread?thread_id=%2F", nil, bob, "400 invalid_message_id"),
+        ("unread?thread_id=%07", nil, bob, "400 invalid_message_id"),
         ("unread", "{}", bob, "400 invalid_field"),
       ]
       for (route, body, token, expected) in table {
@@ -98,7 +98,7 @@ import Testing
       let body = """
         {"latest_delivered_messages":[{"cid":"messaging:c","id":"r3","parent_id":"m1"},
          {"cid":"messaging:c","id":"r3","parent_id":"m2"},{"cid":"messaging:c","id":"m2"},
-         {"cid":"messaging:c","id":"r3","parent_id":""},{"cid":"messaging:c","id":"r3","parent_id":"a/b"},
+         {"cid":"messaging:c","id":"r3","parent_id":""},{"cid":"messaging:c","id":"r3","parent_id":"a\\u0007b"},
          {"cid":"messaging:c","id":"r3","parent_id":7}]}
         """
       let answer = try await gateway.client.post("/v1/channels/delivered", body, token: bob)

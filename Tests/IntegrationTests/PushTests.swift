@@ -84,7 +84,7 @@ extension RealProcesses {
         let specification: [String: Any] = [
           "port": pair.h2cPort, "admin": pair.stack.plan.gateways[1].admin.port, "url": pair.tlsURL,
           "certificate": pair.certificate, "server": pair.serverToken,
-          "secret": pair.stack.files.ticketSecret,
+          "secret": pair.stack.files.ticketSecret, "store": pair.stack.plan.store.port,
         ]
         try await Companion.play("push_acks.py", name, specification, pair) { try await body(pair, $0) }
       }

@@ -23,7 +23,7 @@ extension RealProcesses {
       case raw(String)
     }
 
-    private static let long = String(repeating: "x", count: 129)
+    private static let long = String(repeating: "x", count: 256)
 
     private static let cases: [Case] = [
       Case(name: "JSON that ends too early", body: "{\"message_id\":", status: 400, code: "invalid_json"),

@@ -149,7 +149,7 @@ struct FrameTextTests {
     ),
     Row(
       "events channels=[{cid=a:b events=[{event=member_added user=u role=r time=1 member_count=2 sequence=9 message=m} {event=channel_deleted time=3}]}]",
-      "0000001d 08000000 00000000 00 00 01 03613a62 02 07 0175 0172 01 02 09 016d 06 03 00"
+      "0000001e 08000000 00000000 00 00 01 03613a62 02 07 0175 0172 01 02 09 016d 00 06 03 00"
     ),
     Row(
       "events users=[{user=u events=[{event=membership cid=a:b member=1 gone=1} {event=tokens_revoked time=7}]}]",

@@ -153,9 +153,14 @@ struct EventPicture {
       rooms[room, default: Room()].own[user] = OwnPosition(read: sequence.rawValue, at: at, epoch: epoch)
     }
     guard moves.contains(.readShown) || moves.contains(.deliveredShown) else { return }
+    // No event says when somebody came into a thread.
+    var joinedAt: Int64 = 0
+    if let row = state[place].rows.row(of: state[place].messages.sender(sequence)) {
+      joinedAt = state[place].rows.joinedAt[Int(row.rawValue)]
+    }
     let none = RowView(
       user: user,
-      lastReadAt: 0,
+      lastReadAt: Int(joinedAt),
       lastRead: 0,
       lastReadID: "",
       lastDeliveredAt: 0,

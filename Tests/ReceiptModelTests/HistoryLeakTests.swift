@@ -211,7 +211,8 @@ struct HistoryLeakPair {
     case 68..<78:
       let note = "note \(random.below(100))"
       return { .acknowledge(cid: cid, user: user, messages: [message($0), new], note: note) }
-    case 78..<82: return { .push(cid: cid, user: user, message: message($0), acked: 1) }
+    // Acknowledged now: an earlier time is no earlier than the row's last step (R20), which may be of an old message.
+    case 78..<82: return { .push(cid: cid, user: user, message: message($0), acked: 0) }
     default:
       let parent = random.oneIn(3) ? new : random.oneIn(2) ? "p1" : "p2"
       let reply = 1 + random.below(max(1, replied))

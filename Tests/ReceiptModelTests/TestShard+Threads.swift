@@ -64,7 +64,11 @@ extension TestShard {
         found = try state.thread(of: parent.span.bytes, in: slot, for: member)
       } else {
         found = state.thread(withReply: message.span.bytes, in: slot, for: user.span.bytes)
-        if found == nil { throw .messageNotFound }
+        if found == nil {
+          // What is no reply, or none for this member, is looked for in the channel, as an unknown id is.
+          if kind == "unread", state.options(slot).markUnread == .off { throw .markUnreadOff }
+          throw .messageNotFound
+        }
       }
       guard let thread = found else {
         try state.checkMark(

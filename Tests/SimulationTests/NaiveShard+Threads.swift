@@ -39,7 +39,7 @@ extension NaiveShard {
     var message = ""
     switch ask {
     case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
-      if id.contains("/") { return .refused(Code.invalidField) }
+      if id.contains("\u{7}") { return .refused(Code.invalidField) }
       if let known = repeated(ask, parent: parent) { return known }
       if let refusal = refusal(cid, parent) { return .refused(refusal) }
       let at = opened(cid, parent, sender, time, moves: moves)

@@ -272,7 +272,7 @@ struct NaiveShard {
 
   private mutating func put(_ cid: String, _ change: OptionChange, _ seats: [Seat], _ time: Int64) -> Outcome
   {
-    if seats.contains(where: { $0.user.contains(" ") }) { return .refused(Code.invalidField) }
+    if seats.contains(where: { $0.user.contains("\u{7}") }) { return .refused(Code.invalidField) }
     let isNew = channels[cid] == nil
     if isNew { channels[cid] = Channel(created: time, own: OptionChange()) }
     let before = channels[cid]!.own
@@ -287,7 +287,7 @@ struct NaiveShard {
   }
 
   private mutating func change(_ cid: String, _ add: [Seat], _ remove: [String], _ time: Int64) -> Outcome {
-    if add.contains(where: { $0.user.contains(" ") }) { return .refused(Code.invalidField) }
+    if add.contains(where: { $0.user.contains("\u{7}") }) { return .refused(Code.invalidField) }
     var hasChanged = false
     for user in remove {
       guard let row = channels[cid]!.seats.removeValue(forKey: user) else { continue }
@@ -310,7 +310,7 @@ struct NaiveShard {
     default: return nil
     }
     guard let channel = ask.cid.flatMap({ channels[$0] }), !seats.isEmpty,
-      !seats.contains(where: { $0.user.contains(" ") })
+      !seats.contains(where: { $0.user.contains("\u{7}") })
     else { return nil }
     return ([channel] + channel.threads).compactMap(\.messages.last?.registered).max()
   }
@@ -351,7 +351,7 @@ struct NaiveShard {
     moves: Bool,
     _ time: Int64
   ) -> Outcome {
-    if id.contains("/") { return .refused(Code.invalidField) }
+    if id.contains("\u{7}") { return .refused(Code.invalidField) }
     self[at].places[id] = self[at].messages.count
     self[at].messages.append(
       Message(

@@ -202,7 +202,7 @@ struct AskGenerator {
       id = "m\(nextMessage[cid, default: 1])"
       nextMessage[cid, default: 1] += 1
     }
-    if random.oneIn(80) { id = "m/1" }
+    if random.oneIn(80) { id = "m\u{7}1" }
     return .register(
       cid: cid,
       id: id,
@@ -266,7 +266,7 @@ struct AskGenerator {
   private mutating func seats(_ most: Int) -> [Seat] {
     var seats: [Seat] = []
     for _ in 0..<random.below(most + 1) {
-      let user = random.oneIn(100) ? "no body" : random.pick(users)
+      let user = random.oneIn(100) ? "no\u{7}body" : random.pick(users)
       let role = random.oneIn(3) ? random.pick(["admin", "guest"]) : ""
       if !seats.contains(where: { $0.user == user }) { seats.append(Seat(user: user, role: role)) }
     }

@@ -344,8 +344,8 @@ extension EventTests {
     gateway.subscribe(Array(repeating: mine, count: 1_025))
     gateway.unsubscribe([other])
     gateway.announce("alice", [other])
-    gateway.announce("no user!", [mine])
-    gateway.subscribe(user: "no user!")
+    gateway.announce("no\u{7}user", [mine])
+    gateway.subscribe(user: "no\u{7}user")
     gateway.subscribe(user: "alice", on: 2)
     let users = ["alice", "bob", "carol", "dave"]
     gateway.subscribe(user: users.first { home($0) == 1 }!)

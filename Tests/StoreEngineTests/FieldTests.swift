@@ -87,7 +87,7 @@ struct FieldTests {
     Row(
       "a cid too long",
       .getChannel,
-      "team:" + String(repeating: "x", count: 129),
+      "team:" + String(repeating: "x", count: 256),
       .answered("invalid_field")
     ) {
       _ in
@@ -103,8 +103,8 @@ struct FieldTests {
       $0.writeVarint(0)
     },
     Row("the largest counter", .markRead, counter: .max, .answered("row read 0 unread 0"), Self.mark()),
-    Row("a message id with a space", .registerMessage, .answered("invalid_field")) { buffer in
-      buffer.writeField("m 1")
+    Row("a message id with a control character", .registerMessage, .answered("invalid_field")) { buffer in
+      buffer.writeField("m\u{7}1")
       buffer.writeField("")
       buffer.writeVarint(0)
       buffer.writeVarint(0)
@@ -115,9 +115,9 @@ struct FieldTests {
       buffer.writeVarint(0)
       buffer.writeVarint(0)
     },
-    Row("a sender with a slash", .registerMessage, .answered("invalid_field")) { buffer in
+    Row("a sender with a control character", .registerMessage, .answered("invalid_field")) { buffer in
       buffer.writeField("m1")
-      buffer.writeField("a/b")
+      buffer.writeField("a\u{7}b")
       buffer.writeVarint(0)
       buffer.writeVarint(0)
     },
@@ -139,9 +139,9 @@ struct FieldTests {
       buffer.writeVarint(0)
       buffer.writeVarint(UInt64.max)
     },
-    Row("a member's id with a space", .changeMembers, .answered("invalid_field")) { buffer in
+    Row("a member's id with a control character", .changeMembers, .answered("invalid_field")) { buffer in
       buffer.writeVarint(1)
-      buffer.writeField("a b")
+      buffer.writeField("a\u{7}b")
       buffer.writeEmptyField()
       buffer.writeVarint(0)
     },

@@ -56,7 +56,7 @@ struct IndexTests {
     for (flags, limit) in [(4, 10), (0, 0), (0, 1_001)] as [(UInt64, UInt64)] {
       #expect(try world.list("user0", flags: flags, limit: limit) == "invalid_field")
     }
-    #expect(try world.list("no body") == "invalid_field")
+    #expect(try world.list("no\u{7}body") == "invalid_field")
     let gateway = world.gateway("user0")
     gateway.list("user0", shard: (IndexWorld.shard("user0") + 2) % 4)
     // An index is no channel.

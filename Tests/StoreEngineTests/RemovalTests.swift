@@ -134,7 +134,7 @@ struct RemovalTests {
       gateway.read("team:a", "bob")
       gateway.erase("team:a", "bob")
       gateway.erase("team:none", "bob")
-      gateway.erase("team:a", "no user")
+      gateway.erase("team:a", "no\u{7}user")
       world.loop.endTurn()
       #expect(gateway.take() == ["309 invalid_field"])
       try world.answerLoads()

@@ -488,8 +488,8 @@ struct SettingsTests {
 
   static let rows: [Row] = [
     Row("no user", .getUser, "", [], "invalid_field"),
-    Row("a user with a slash", .getUser, "a/b", [], "invalid_field"),
-    Row("a user too long", .getUser, String(repeating: "u", count: 129), [], "invalid_field"),
+    Row("a user with a control character", .getUser, "a\u{7}b", [], "invalid_field"),
+    Row("a user too long", .getUser, String(repeating: "u", count: 256), [], "invalid_field"),
     Row("a patch of nobody", .patchUser, "", [1, 1, 0], "invalid_field"),
     Row("a patch of something unknown", .patchUser, "bob", [9, 0, 0], "invalid_field"),
     Row("an erasure with a value", .patchUser, "bob", [8, 1, 0], "invalid_field"),
@@ -511,7 +511,7 @@ struct SettingsTests {
     Row("version 0", .assignUser, "bob", [0, 3, 0, 0, 0], "user bob version 0"),
     Row("something else settled", .settle, "bob", [2, 0], "invalid_field"),
     Row("a type that is none", .settle, "a.b", [0, 0], "invalid_field"),
-    Row("a user that is none", .settle, "a b", [1, 0], "invalid_field"),
+    Row("a user that is none", .settle, "a\u{7}b", [1, 0], "invalid_field"),
     Row("a version too large to settle", .settle, "bob", [1] + large, "invalid_field"),
   ]
 

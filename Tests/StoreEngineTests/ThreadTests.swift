@@ -68,7 +68,7 @@ struct ThreadTests {
     gateway.reply(cid, to: "m9", "r2", by: "bob")
     gateway.reply(cid, to: "m2", "r2", by: "bob")
     gateway.reply(cid, to: "r1", "r2", by: "bob")
-    gateway.reply(cid, to: "m1", "r 2", by: "bob")
+    gateway.reply(cid, to: "m1", "r\u{7}2", by: "bob")
     gateway.mark(.markRead, cid, "zoe", in: "m1")
     gateway.mark(.markRead, cid, "alice", in: "m9")
     gateway.mark(.markRead, cid, "alice", in: "m2")
@@ -340,7 +340,7 @@ struct ThreadTests {
       ("whole", parent, [joined(0, read: 1), message(1, "r1")]),
       ("no such parent", SequenceNumber(9), [message(1, "r1")]),
       ("a gap between replies", parent, [message(2, "r2")]),
-      ("an id that is too long", parent, [message(1, String(repeating: "r", count: 129))]),
+      ("an id that is too long", parent, [message(1, String(repeating: "r", count: 256))]),
       ("a receipt", parent, [message(1, "r1", .receipt)]),
       ("a gap between rows", parent, [joined(1), message(1, "r1")]),
       ("a row that names no reply", parent, [joined(0, read: 2), message(1, "r1")]),

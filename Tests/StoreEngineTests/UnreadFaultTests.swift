@@ -161,7 +161,7 @@ struct UnreadFaultTests {
     world.loop.endTurn()
     #expect(gateway.take() == ["1 invalid_field", "2 invalid_field"])
     gateway.counts([
-      CountsEntry(elsewhere, "alice"), CountsEntry("alice", "alice"), CountsEntry(here, "not a user"),
+      CountsEntry(elsewhere, "alice"), CountsEntry("alice", "alice"), CountsEntry(here, "no\u{7}user"),
       CountsEntry("", "alice"),
     ])
     world.loop.endTurn()

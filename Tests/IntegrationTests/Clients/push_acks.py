@@ -2,10 +2,10 @@
 
 usage: push_acks.py CASE SPECIFICATION
 
-The file says, as JSON: `port` and `admin` of a gateway in the clear, `url` and `certificate` of another, `server` (a token) and `secret` (the file of tickets). On standard output are lines: `rotate` asks
+The file says, as JSON: `port` and `admin` of a gateway in the clear, `url` and `certificate` of another, `server` (a token), `secret` (the file of tickets) and `store` (the port of the store). On standard output are lines: `rotate` asks
 whoever started this to put another secret before the old one and to start the second gateway again, who says `done` on standard input; the last line begins with `ok`.
 """
-import base64, hashlib, hmac, json, socket, sys, time, urllib.request
+import base64, functools, hashlib, hmac, json, os, socket, struct, sys, time, urllib.request
 import h2.config, h2.connection, h2.events, h2.settings, httpx
 
 with open(sys.argv[2]) as file:
@@ -69,9 +69,21 @@ def opened(ticket):
     return base64.urlsafe_b64decode(ticket + "=" * (-len(ticket) % 4))[:-16]
 
 
-def signed(part, key):
-    part = part[:1] + hashlib.sha256(key).digest()[:1] + part[2:]
-    return base64.urlsafe_b64encode(part + hmac.new(key, b"tidemark ticket 1" + part, hashlib.sha256).digest()[:16]).decode().rstrip("=")
+@functools.cache
+def store_name():
+    """The store's 16 bytes: the last of its challenge (Proto/frames.md)."""
+    hello = b"TDMK" + bytes([1, 1]) + os.urandom(16) + b"\0" + os.urandom(32) + b"\x80\x80\x40" + b"\0"
+    with socket.create_connection(("127.0.0.1", specification["store"]), timeout=30) as connection, connection.makefile("rb") as answers:
+        connection.sendall(struct.pack(">IBBHI", 8 + len(hello), 1, 0, 0, 0) + hello)
+        length, kind = struct.unpack(">IB", answers.read(5))
+        check(kind == 2, f"kind {kind} for a hello")
+        return answers.read(length - 1)[-16:]
+
+
+def signed(part, key, version=2, store=None):
+    part = bytes([version]) + hashlib.sha256(key).digest()[:1] + part[2:]
+    purpose = b"tidemark ticket 1" if version == 1 else b"tidemark ticket 2" + (store or store_name())
+    return base64.urlsafe_b64encode(part + hmac.new(key, purpose + part, hashlib.sha256).digest()[:16]).decode().rstrip("=")
 
 
 def with_expiry(part, seconds):
@@ -97,10 +109,12 @@ def tickets():
     # What nobody here has made, or not in time.
     (key,), part = secrets(), opened(bob)
     check(signed(part, key) == bob, "a ticket is signed as Proto/tickets.md says")
+    check(present(signed(part, key, version=1)) == [f"{cid} m2 bob"], "a ticket of version 1, which has no store, is still taken")
     now = int(time.time())
     refused = {
         "forged": bob[:-5] + ("A" if bob[-5] != "A" else "B") + bob[-4:], "truncated": bob[:-1], "half": bob[: len(bob) // 2],
         "of a foreign key": signed(part, b"a secret that no gateway of this service has"), "empty": "", "no ticket": "ticket",
+        "of another store": signed(part, key, store=bytes(16)), "of a later version": signed(part, key, version=3),
         "with another user's row, unsigned": base64.urlsafe_b64encode(opened(carol) + base64.urlsafe_b64decode(bob + "=" * (-len(bob) % 4))[-16:]).decode().rstrip("="),
         # By the right key: as if somebody had got hold of it, or a store were restored from elsewhere. The check over the names does not agree.
         "with a check that does not agree": signed(part[:-5] + bytes([part[-5] ^ 1]) + part[-4:], key),
