@@ -134,7 +134,7 @@ struct StalledTests {
     #expect(neighbour.status(1) == 200)
     _ = server.takeFrames()
     // Those that could have gone on and did not are reset; the time of the others begins when they can.
-    for _ in 0..<200 where uploads.resets.count < 300 {
+    for _ in 0..<600 where uploads.resets.count < 300 {
       server.advance(.seconds(31))
       uploads.look()
       #expect(uploads.most <= bound(limits, streams: 300))
@@ -148,6 +148,7 @@ struct StalledTests {
   func bodiesPastTheirWindows() throws {
     var limits = HTTP2Limits()
     limits.maxBufferedBodyBytes = 3 * StalledTests.piece
+    limits.initialWindowSize = UInt32(StalledTests.piece)
     let server = try TestServer(limits: limits)
     for stream in (0..<Int32(10)).map({ $0 * 2 + 1 }) {
       server.send(post(stream), piece(stream), piece(stream), piece(stream))
@@ -172,6 +173,7 @@ struct StalledTests {
     var limits = HTTP2Limits()
     limits.maxBufferedBodyBytes = 10 * StalledTests.piece
     limits.maxBodyBytes = 10 * StalledTests.piece
+    limits.initialWindowSize = UInt32(StalledTests.piece)
     let server = try TestServer(limits: limits, preface: false)
     server.send(TestServer.preface + settings().bytes)
     let streams = (0..<Int32(10)).map { $0 * 2 + 1 }

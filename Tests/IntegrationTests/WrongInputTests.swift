@@ -84,7 +84,7 @@ extension RealProcesses {
         status: 415,
         code: "content_type_not_supported"
       ),
-      Case(name: "no thread id", body: #"{"thread_id":"t t"}"#, status: 400, code: "invalid_message_id"),
+      Case(name: "no thread id", body: #"{"thread_id":"\u0007"}"#, status: 400, code: "invalid_message_id"),
       Case(
         name: "truncate by a user",
         path: "/v1/channels/messaging:team/truncate",
@@ -95,7 +95,7 @@ extension RealProcesses {
         name: "truncate at no message id",
         path: "/v1/channels/messaging:team/truncate",
         token: .server,
-        body: #"{"before":"m 1"}"#,
+        body: #"{"before":"\u0007"}"#,
         status: 400,
         code: "invalid_message_id"
       ),
