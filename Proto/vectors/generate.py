@@ -200,6 +200,7 @@ KINDS = {
     "list_channels": 0x29, "unread_counts": 0x2A, "purge": 0x2B, "rebuild_index": 0x2C,
     "ticket_place": 0x2D, "webhook_known": 0x2E,
     "subscribe": 0x30, "unsubscribe": 0x31, "subscribe_user": 0x32, "announce_row": 0x33,
+    "thread_read_state": 0x37,
     "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
@@ -644,6 +645,30 @@ FRAMES = [
           flags=1, correlation=27, thread="p" * 128, name="mark_unread: a thread, a resend, the longest id"),
     frame("mark_delivered", request(CID, 33, string("user", "alice"), string("message", "")), flags=1, correlation=27,
           thread="m-1", issued=0, name="mark_delivered: a thread, a resend, for a token that says no time"),
+
+    # Positions in a thread that count nowhere.
+    frame("mark_read_reply", row("bob", (T0, "r-1", 1), (T0, "r-1", 1), (0, "", 0)) + [byte("uncounted", 3)],
+          correlation=27, name="mark_read_reply: it counts for no reply"),
+    frame("mark_delivered_reply", row("bob", own=(0, "", 0)) + [byte("uncounted", 1)], correlation=27,
+          name="mark_delivered_reply: not in the thread"),
+    frame("mark_unread_reply", row("bob", own=(0, "", 0)) + [byte("uncounted", 2)], correlation=27,
+          name="mark_unread_reply: no replies"),
+    frame("acknowledge_push_reply", delivery(2, T0, 0), correlation=30,
+          name="acknowledge_push_reply: not in the thread"),
+    frame("acknowledge_push_reply", delivery(5, T0, T0 + 750), correlation=30,
+          name="acknowledge_push_reply: moved, and registered before"),
+    frame("thread_read_state", request(
+        CID, None, number("viewer_flags", 0), string("viewer", "alice"), string("parent", "m-1"), number("limit", 100),
+        string("cursor", "")), shard=11, correlation=36),
+    frame("thread_read_state", request(
+        CID, None, number("viewer_flags", 1), string("viewer", ""), string("parent", "p" * 128), number("limit", 1),
+        string("cursor", "k1767225600000-bob")), correlation=36, issued=1_700_000_000,
+        name="thread_read_state: a further page, for a token"),
+    frame("thread_read_state_reply", [many("rows", [row("alice", (T0, "r-2", 2), (T0, "r-2", 2), (0, "", 0)),
+                                                    row("bob", (T0, "r-1", 1))]),
+                                      string("next_cursor", "k1767225600000-bob")], correlation=36),
+    frame("thread_read_state_reply", [many("rows", []), string("next_cursor", "")], correlation=36,
+          name="thread_read_state_reply: no replies"),
 
     # Removal, and erasing a user.
     frame("delete_channel", request(CID, 34), shard=5, correlation=28),
@@ -1131,7 +1156,7 @@ BAD_FRAMES = [
         altered("acknowledge_push", ACKNOWLEDGE_PUSH + b"\x00")),
     bad("acknowledge_push at a time above 63 bits", "badVarint", altered("acknowledge_push", encode_all(request(
         CID, 39, string("user", "a"), string("message", "m"), time("acked", 2**63), number("flags", 0))))),
-    bad("acknowledge_push_reply: moved 2", "badValue:flags", altered("acknowledge_push_reply", b"\x02" + DELIVERY[1:])),
+    bad("acknowledge_push_reply: moved 6", "badValue:flags", altered("acknowledge_push_reply", b"\x06" + DELIVERY[1:])),
     bad("acknowledge_push_reply without its message", "truncated", altered("acknowledge_push_reply", DELIVERY[:-1])),
     bad("acknowledge_push_reply with more behind it", "trailingBytes",
         altered("acknowledge_push_reply", DELIVERY + b"\x00")),
@@ -1146,7 +1171,7 @@ BAD_FRAMES = [
         altered("note_webhook", b"\x01k\x01" + varint(2**63))),
     bad("note_webhook_reply with no payload", "truncated", altered("note_webhook_reply", b"")),
     bad("present_ticket without its flags", "truncated", altered("present_ticket", b"\x01\x01t\x00")),
-    bad("present_ticket_reply: moved 2", "badValue:flags", altered("present_ticket_reply", b"\x02" + DELIVERY[1:])),
+    bad("present_ticket_reply: moved 8", "badValue:flags", altered("present_ticket_reply", b"\x08" + DELIVERY[1:])),
     # Events.
     bad("subscribe without its channels", "truncated", altered("subscribe", b"\x00\x00")),
     bad("subscribe since a time above 63 bits", "badVarint", altered("subscribe", encode_all(subscribe(1, 2**63, CID)))),
@@ -1280,8 +1305,10 @@ def at(channel_number, row_number=None):
 
 
 def whole_row(channel_number, row_number, flags, user, role, joined, joined_at, read, read_at, delivered, delivered_at,
-              marker, epoch, more=None, marked_at=None, acked_at=None):
-    """`more`: hidden, read steps, delivered steps, acknowledged through; where the flag 4 says so. `marked_at`: where 16 does, `acked_at`: where 32 does."""
+              marker, epoch, more=None, marked_at=None, acked_at=None, counted_after=None,
+              unread_after=None):
+    """`more`: hidden, read steps, delivered steps, acknowledged through; where the flag 4 says so. `marked_at`: where 16 does, `acked_at`: where 32
+    does, `counted_after`: where 64 does, `unread_after`: where 128 does."""
     fields = at(channel_number, row_number) + [
         number("flags", flags), string("user", user), string("role", role), number("joined", joined),
         time("joined_at", joined_at), number("read", read), time("read_at", read_at), number("delivered", delivered),
@@ -1290,6 +1317,10 @@ def whole_row(channel_number, row_number, flags, user, role, joined, joined_at, 
         fields.append(time("marked_at", marked_at))
     if acked_at is not None:
         fields.append(time("acked_at", acked_at))
+    if counted_after is not None:
+        fields.append(number("counted_after", counted_after))
+    if unread_after is not None:
+        fields.append(number("unread_after", unread_after))
     if more is not None:
         names = ("hidden", "read_steps", "delivered_steps", "acknowledged_through")
         fields += [number(name, value) for name, value in zip(names, more, strict=True)]
@@ -1453,6 +1484,14 @@ EFFECT_VECTORS = [
            name="row_assigned: with an acknowledged time"),
     effect("row_assigned", *whole_row(1, 1, 52, "bob", "", 0, T0, 9, T0, 7, T0 + 2, 3, 1, (2, 1, 1, 0), T0 + 3, T0 + 1),
            name="row_assigned: with a marker and an acknowledged time"),
+    effect("row_assigned", *whole_row(1, 2, 72, "carol", "", 3, T0, 0, 0, 0, 0, None, 0, counted_after=0),
+           name="row_assigned: of a thread, counted from its first reply on"),
+    effect("row_assigned", *whole_row(1, 4, 68, "erin", "", 2**32 - 1, T0, 7, T0, 0, 0, None, 0, (1, 1, 0, 0),
+                                      counted_after=2**32 - 2),
+           name="row_assigned: of a thread, with more"),
+    effect("row_assigned", *whole_row(1, 5, 240, "fay", "", 9, T0, 4, T0, 2, T0 + 2, 1, 1, None, T0 + 3, T0 + 1,
+                                      counted_after=2, unread_after=0),
+           name="row_assigned: of a thread, with a floor of its own"),
     in_thread(3, "delivered_acked"), in_thread(3, "delivered_acked_hidden"),
     effect("step_tail_assigned", *of_page(
         1, 0, number("first", 0), many("ends", []),
@@ -1551,8 +1590,14 @@ BAD_BATCHES = [
     bad_batch("message number 0", "badValue:effect",
               batch_of(effect_bytes("message_deleted", at(1) + [number("sequence", 0), time("time", T0)]))),
     bad_batch("row 2^24", "badValue:effect", batch_of(effect_bytes("row_left", at(1, 1 << 24) + [time("time", T0)]))),
-    bad_batch("row flags 64", "badValue:flags",
-              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 64, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("row flags 64, and counted from its own place on", "badValue:effect", batch_of(effect_bytes(
+        "row_assigned", whole_row(1, 0, 64, "a", "", 3, T0, 0, 0, 0, 0, None, 0, counted_after=3)))),
+    bad_batch("row flags 64 without the reply", "truncated",
+              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 64, "a", "", 3, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("row flags 128, and unread from its own place on", "badValue:effect", batch_of(effect_bytes(
+        "row_assigned", whole_row(1, 0, 128, "a", "", 3, T0, 0, 0, 0, 0, None, 0, unread_after=3)))),
+    bad_batch("row flags 256", "badValue:flags",
+              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 256, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
     bad_batch("row flags 16 without what follows", "truncated",
               batch_of(effect_bytes("row_assigned", whole_row(1, 0, 16, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
     bad_batch("row flags 32 without what follows", "truncated",

@@ -21,6 +21,8 @@ package struct FieldSpec: Sendable {
   package var type: FieldType
   /// The field is there only where the number of the field of this name, before it, is one of these.
   package var condition: (field: String, values: ClosedRange<UInt64>)?
+  /// The last field, which may be missing.
+  package var isTail = false
   /// What stands in the field where a line does not give it; otherwise 0, empty, none.
   package var preset: String?
 
@@ -40,6 +42,13 @@ package struct FieldSpec: Sendable {
   init(_ name: String, _ type: FieldType, if field: String, in values: ClosedRange<UInt64>) {
     self.init(name, type)
     condition = (field, values)
+  }
+
+  /// A last field, which may be missing.
+  static func tail(_ name: String, _ type: FieldType) -> FieldSpec {
+    var spec = FieldSpec(name, type)
+    spec.isTail = true
+    return spec
   }
 
   /// The field is there only where the number of the field of that name, before it, is not 0.
@@ -248,6 +257,14 @@ package enum FrameTable {
     FrameSpec(0x31, "unsubscribe", [channels]),
     FrameSpec(0x32, "subscribe_user", [user, FieldSpec("on", .byte(), preset: "1")]),
     FrameSpec(0x33, "announce_row", [user, channels]),
+    FrameSpec(
+      0x37,
+      "thread_read_state",
+      [cid] + viewer + [
+        FieldSpec("parent", .string), FieldSpec("limit", .varint(), preset: "100"),
+        FieldSpec("cursor", .string),
+      ]
+    ),
 
     // Replies.
     FrameSpec(0x90, "put_channel_reply", [FieldSpec("was_created", .byte())] + channel),
@@ -265,9 +282,9 @@ package enum FrameTable {
       ]
     ),
     FrameSpec(0x93, "delete_message_reply", [FieldSpec("sequence", .varint())]),
-    FrameSpec(0x94, "mark_read_reply", row),
-    FrameSpec(0x95, "mark_unread_reply", row),
-    FrameSpec(0x96, "mark_delivered_reply", row),
+    FrameSpec(0x94, "mark_read_reply", row + [uncounted]),
+    FrameSpec(0x95, "mark_unread_reply", row + [uncounted]),
+    FrameSpec(0x96, "mark_delivered_reply", row + [uncounted]),
     FrameSpec(0x97, "patch_channel_type_reply", typeRecord),
     FrameSpec(0x98, "assign_channel_type_reply", typeRecord),
     FrameSpec(
@@ -355,6 +372,11 @@ package enum FrameTable {
     FrameSpec(0xB1, "unsubscribe_reply", []),
     FrameSpec(0xB2, "subscribe_user_reply", [FieldSpec("through", .varint())]),
     FrameSpec(0xB3, "announce_row_reply", []),
+    FrameSpec(
+      0xB7,
+      "thread_read_state_reply",
+      [FieldSpec("rows", .list(row)), FieldSpec("next_cursor", .string)]
+    ),
     FrameSpec(0xC0, "acknowledge_push_reply", delivery),
     FrameSpec(0xC1, "redeem_ticket_reply", delivery),
     FrameSpec(0xC2, "note_webhook_reply", [FieldSpec("noted", .byte())]),
@@ -373,7 +395,7 @@ package enum FrameTable {
     FieldSpec("sequence", .varint()), FieldSpec("check", .bytes(8)),
   ]
   private static let delivery = [
-    FieldSpec("moved", .byte()), FieldSpec("sent", .varint()), FieldSpec("delivered", .varint()), cid, user,
+    FieldSpec("moved", .byte(names: [2: "not_in_thread", 4: "registered_before"])), FieldSpec("sent", .varint()), FieldSpec("delivered", .varint()), cid, user,
     message,
   ]
   private static let members = FieldType.list([user, FieldSpec("role", .string)])
@@ -401,6 +423,11 @@ package enum FrameTable {
     FieldSpec("first_unread_message", .string, if: ("flags", 1)),
     FieldSpec("unread_epoch", .varint(), if: ("flags", 1)),
   ]
+
+  private static let uncounted = FieldSpec.tail(
+    "uncounted",
+    .byte(names: [1: "not_in_thread", 2: "no_replies", 3: "registered_before"])
+  )
 
   private static let status = [
     FieldSpec("sequence", .varint(), if: ("found", 0)),

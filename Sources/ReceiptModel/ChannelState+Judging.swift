@@ -58,9 +58,9 @@ enum Eyes {
 
 /// One member and one message: whether, and when. All lists and members' statuses judge by these.
 extension ChannelState {
-  /// Whether a member counts for the message: had joined before it, is there, and did not send it (R1, R6).
-  func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
-    rows.isExpected(row, sequence) && rows.user(row) != messages.sender(sequence)
+  /// Whether a member counts for the message: had joined before it, is there, and did not send it (R1, R6, R15).
+  func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
+    rows.isExpected(row, sequence, options) && rows.user(row) != messages.sender(sequence)
   }
 
   /// Whether others see that an expected member has read the message: by their position, or because they acknowledged it (R9).

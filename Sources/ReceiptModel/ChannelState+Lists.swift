@@ -81,9 +81,9 @@ extension ChannelState {
     return true
   }
 
-  /// Rows rise by when they joined: those from the first that joined after the message on have no part in it.
+  /// Rows rise by when they joined: those from the first that joined after the message on have no part in it, but for a thread's, who may have read it.
   private func rowToLookAt(_ scan: borrowing MemberListScan) -> MemberOrdinal? {
-    guard Int(scan.row) < rows.rowCount, rows.joined[Int(scan.row)] < scan.message.rawValue else {
+    guard Int(scan.row) < rows.rowCount, isThread || rows.joined[Int(scan.row)] < scan.message.rawValue else {
       return nil
     }
     return MemberOrdinal(scan.row)
@@ -94,7 +94,7 @@ extension ChannelState {
     _ scan: borrowing MemberListScan,
     _ options: ChannelTypeOptions
   ) -> Bool {
-    guard isExpected(row, scan.message) else { return false }
+    guard isExpected(row, scan.message, options) else { return false }
     let hasRead = hasRead(row, scan.message, options)
     switch scan.list {
     case .readers: return hasRead

@@ -49,18 +49,22 @@ extension ShardState {
         if isUnread { $0.isUnread = true } else { $0.isRead = true }
       }
     case .rowAssigned(_, let row, let record):
+      // Who has only read a thread, and takes part in it from now on, keeps their row.
+      if let place, Int(row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(row) { return }
       if thread == .zero { notes.add(.memberAdded(row, at: time), at: time) }
-      // Who joins a thread by marking it read has read it; nobody else is told of a row before it moves.
-      let isRead = thread != .zero && record.read > .zero
       let hides = settings.find(record.user).map { settings.hides($0).read } ?? false
       let isUnseen = record.joinedByReading && hides
+      // Nobody else is told of a thread's row before it moves.
       notes.touch(
         row,
         inThread: thread,
         at: time,
         for: isUnseen ? .own : [.own, .others],
         before: { nil }
-      ) { $0.isRead = $0.isRead || isRead }
+      ) { _ in }
+      // What they read counts for replies of before, too, for which they did not count.
+      guard thread != .zero, !isUnseen else { return }
+      notes.changeStatuses(inThread: thread, newest: newest, at: time) { $0.before[row] = RowEnds.none }
     case .rowLeft(_, let row, let time), .rowErased(_, let row, let time):
       // Who was in a thread unseen leaves it unseen.
       guard let place, self[place].rows.isActive(row), !self[place].rows.isUnseen(row) else { return }
@@ -71,9 +75,9 @@ extension ShardState {
           Set(self[place].receiptsAcknowledged.filter { self[place].receiptProgress($0).isDone })
         }
       }
-      let joined = self[place].rows.joined[Int(row.rawValue)]
+      let start = self[place].rows.firstCounted(row)
       notes.changeStatuses(inThread: thread, newest: newest, at: time) {
-        $0.anew.include(StatusSpan(after: joined))
+        $0.anew.include(StatusSpan(after: start))
       }
     case .messageAssigned(_, let sequence, _):
       notes.add(.messageNew(thread: thread, sequence, moves: ChannelEvent.SenderMoves()), at: time)
@@ -249,9 +253,9 @@ extension ShardState {
   ) {
     guard let row = self[place].row(of: user) else { return }
     notes.touch(row, inThread: thread, at: time, for: .others, before: { nil }) { $0.isShownAnew = true }
-    let joined = self[place].rows.joined[Int(row.rawValue)]
+    let start = self[place].rows.firstCounted(row)
     notes.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
-      $0.anew.include(StatusSpan(after: joined))
+      $0.anew.include(StatusSpan(after: start))
     }
   }
 
@@ -437,8 +441,7 @@ extension ChannelState {
   fileprivate func joinedRow(_ row: MemberOrdinal) -> RowAnswer {
     let position = Int(row.rawValue)
     let joinedAt = Timestamp(milliseconds: rows.joinedAt[position])
-    // In a thread nobody is told of a row before it stands somewhere.
-    let read = isThread ? .zero : positionOfJoining(row)
+    let read = positionOfJoining(row)
     return RowAnswer(
       row: row,
       lastRead: joinedAt,

@@ -85,9 +85,11 @@ extension ShardState {
     let isOwn = row == viewer.row
     let options = options(slot)
     guard isOwn || self[slot].showsCounts(of: sequence, to: viewer, options) else { throw .countsNotVisible }
-    guard self[slot].rows.joined[Int(row.rawValue)] < sequence.rawValue,
-      isOwn || !self[slot].rows.isUnseen(row)
-    else { throw .notExpected }
+    // Their own eyes see their reading, whatever they hide.
+    let end = isOwn ? self[slot].rows.read[Int(row.rawValue)] : self[slot].rows.countedThrough(row, options)
+    guard self[slot].rows.counts(row, sequence, through: end), isOwn || !self[slot].rows.isUnseen(row) else {
+      throw .notExpected
+    }
     return self[slot].memberStatus(
       row,
       sequence,

@@ -47,6 +47,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unsubscribe = 0x31
   case subscribeUser = 0x32
   case announceRow = 0x33
+  case threadReadState = 0x37
   case acknowledgePush = 0x40
   case redeemTicket = 0x41
   case noteWebhook = 0x42
@@ -86,6 +87,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unsubscribeReply = 0xB1
   case subscribeUserReply = 0xB2
   case announceRowReply = 0xB3
+  case threadReadStateReply = 0xB7
   case acknowledgePushReply = 0xC0
   case redeemTicketReply = 0xC1
   case noteWebhookReply = 0xC2

@@ -15,7 +15,8 @@ extension NaiveModel {
         number: number,
         membership: membership,
         at: positions(membership),
-        settings: settings(of: membership.user)
+        settings: settings(of: membership.user),
+        countedAfter: countedAfter(spot, membership.user)
       )
     }
     return Answers(
@@ -25,6 +26,13 @@ extension NaiveModel {
       settings: settings(spot.cid),
       members: members
     )
+  }
+
+  /// Of a thread: so many replies were registered before the member joined the channel (R6).
+  private func countedAfter(_ spot: Spot, _ user: String) -> Int {
+    guard spot.thread != nil, let row = membership(spot.cid, user) else { return 0 }
+    let joinedAt = channels[spot.cid]!.main.memberships[row].joinedAt
+    return self[spot].messages.filter { $0.registeredAt < joinedAt }.count
   }
 
   struct Answers {
@@ -44,6 +52,7 @@ extension NaiveModel {
       let membership: Membership
       let at: Positions
       let settings: UserView
+      let countedAfter: Int
 
       var user: String { membership.user }
     }
@@ -169,6 +178,8 @@ extension NaiveModel {
           let message = room.messages[place]
           return place + 1 > member.at.own
             && !(member.membership.hidesHistory && place < member.membership.joinedAfter)
+            // What was there before they took part is unread only where they have said so.
+            && !(member.membership.isInThread && member.at.marker == nil && place < member.membership.unreadAfter ?? member.membership.joinedAfter)
             && message.sender != member.user && !message.isSilent && !message.isDeleted && !isClosed
         }
         own = RowView.OwnView(
@@ -207,7 +218,13 @@ extension NaiveModel {
     // MARK: Statuses (R1, R9, R10, R19)
 
     private func isExpected(_ member: Member, _ n: Int) -> Bool {
-      member.membership.joinedAfter < n && member.user != room.messages[n - 1].sender && !isUnseen(member)
+      member.user != room.messages[n - 1].sender && !isUnseen(member)
+        && (member.membership.joinedAfter < n || showsRead(member) && hasReadBefore(member, n))
+    }
+
+    /// R15: a reply from before they took part, of their time in the channel.
+    private func hasReadBefore(_ member: Member, _ n: Int) -> Bool {
+      member.membership.isInThread && member.at.watermark >= n && n > member.countedAfter
     }
 
     /// R7: whoever is in a thread by reading it alone, and hides that they read.
@@ -347,8 +364,9 @@ extension NaiveModel {
     /// Of a member of the channel; they may not be in the thread.
     private func memberStatus(_ n: Int, _ viewer: Viewer, _ user: String) -> MemberStatusResult {
       if user != viewer.user, !seesCounts(viewer, n) { return .refused("counts_not_visible") }
-      guard let member = member(user), member.membership.joinedAfter < n,
-        user == viewer.user || !isUnseen(member)
+      guard let member = member(user), user == viewer.user || !isUnseen(member),
+        member.membership.joinedAfter < n
+          || (user == viewer.user || showsRead(member)) && hasReadBefore(member, n)
       else { return .refused("not_expected") }
       return .status(user == viewer.user ? ownStatus(member, n) : shownStatus(member, n))
     }

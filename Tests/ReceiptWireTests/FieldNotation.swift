@@ -118,6 +118,13 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.string()
     _ = try reader.varint()
     _ = try reader.optional32()
+  case .threadReadState:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
   case .statuses:
     _ = try reader.string()
     _ = try reader.varint()
@@ -220,9 +227,14 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.byte()
     _ = try reader.byte()
   case .deleteMessageReply: _ = try reader.sequence()
-  case .markReadReply, .markUnreadReply, .markDeliveredReply: _ = try RowFields(&reader)
+  case .markReadReply, .markUnreadReply, .markDeliveredReply:
+    _ = try RowFields(&reader)
+    if reader.remaining > 0 { _ = try reader.byte() }
   case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
     _ = try reader.channelTypeRecord()
+  case .threadReadStateReply:
+    for _ in 0..<(try reader.count()) { _ = try RowFields(&reader) }
+    _ = try reader.string()
   case .readStateReply:
     for _ in 0..<(try reader.count()) { _ = try RowFields(&reader) }
     _ = try reader.optional32()

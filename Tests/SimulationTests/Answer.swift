@@ -35,6 +35,8 @@ struct RowView: Hashable {
   var deliveredID: String
   var delivered: Int
   var own: Own?
+  /// Behind the row in a mark's reply: why it counts nowhere; 0: it counts.
+  var uncounted: UInt8 = 0
 
   struct Own: Hashable {
     var unread: Int
@@ -108,7 +110,9 @@ extension Answer {
       self = .refused(try ErrorFrame(payload).rawCode)
       return
     case .markReadReply, .markUnreadReply, .markDeliveredReply:
-      self = .row(try RowView(&reader))
+      var row = try RowView(&reader)
+      if reader.remaining > 0 { row.uncounted = try reader.byte() }
+      self = .row(row)
     case .registerMessageReply:
       let isNew = try reader.byte() == 1
       let sequence = Int(try reader.sequence().rawValue)

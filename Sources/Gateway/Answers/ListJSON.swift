@@ -22,6 +22,11 @@ enum ListJSON {
     buffer.writeStaticString("]")
     let next = try reader.string()
     try reader.end()
+    writeNext(next, into: &buffer)
+  }
+
+  /// Ends an object, with the cursor of the next page where there is one.
+  static func writeNext(_ next: RawSpan, into buffer: inout ByteBuffer) {
     if !next.isEmpty {
       buffer.writeStaticString(",\"next\":")
       buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(next.byteCount)) {

@@ -107,8 +107,8 @@ extension GatewayLoop: StoreClientDelegate {
     switch request.shape {
     case .row:
       let row = try RowFields(&reader)
-      try reader.end()
-      connection.respond(request.stream, status: 200) { RowJSON.writeAnswer(row, into: &$0) }
+      let uncounted = try reader.uncounted()
+      connection.respond(request.stream, status: 200) { RowJSON.writeAnswer(row, uncounted, into: &$0) }
     case .registration:
       status = try reader.byte() == 1 ? 201 : 200
       let sequence = try reader.sequence()
@@ -134,8 +134,8 @@ extension GatewayLoop: StoreClientDelegate {
     case .channelType:
       let record = try reader.channelTypeRecord()
       connection.respond(request.stream, status: 200) { ChannelJSON.write(record, into: &$0) }
-    case .readState:
-      let body = try Self.readState(&reader)
+    case .readState, .threadRows:
+      let body = try Self.readState(&reader, isOfThread: request.shape == .threadRows)
       connection.respond(request.stream, status: 200, body: body)
     case .user:
       let settings = try reader.userSettings()
@@ -163,7 +163,7 @@ extension GatewayLoop: StoreClientDelegate {
     counters.answered(request.route.rawValue, status: status)
   }
 
-  private static func readState(_ reader: inout FieldReader) throws(WireError) -> ByteBuffer {
+  private static func readState(_ reader: inout FieldReader, isOfThread: Bool) throws(WireError) -> ByteBuffer {
     var buffer = ByteBuffer()
     let count = try reader.count(elementBytesMin: 8)
     buffer.writeStaticString("{\"read\":[")
@@ -174,7 +174,10 @@ extension GatewayLoop: StoreClientDelegate {
         RowJSON.write(row, into: &$0)
       }
     }
-    if let next = try reader.optional() {
+    if isOfThread {
+      buffer.writeStaticString("]")
+      ListJSON.writeNext(try reader.string(), into: &buffer)
+    } else if let next = try reader.optional() {
       buffer.writeStaticString("],\"next\":\"r")
       buffer.writeString("\(next)\"}")
     } else {

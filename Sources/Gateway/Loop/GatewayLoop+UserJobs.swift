@@ -87,8 +87,7 @@ extension GatewayLoop {
     switch request.shape {
     case .jobMark:
       let row = try RowFields(&reader)
-      try reader.end()
-      RowJSON.writeAnswer(row, into: &job.row)
+      RowJSON.writeAnswer(row, try reader.uncounted(), into: &job.row)
       job.stage = .walking
       return job.walk.begin()
     case .jobList: return try job.walk.listed(entry, &reader)

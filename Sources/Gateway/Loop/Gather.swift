@@ -12,6 +12,8 @@ final class Gather {
     var sequence: UInt32 = 0
     var status = MessageStatus.sent
     var receiptRefusal = ReceiptRefusal.none
+    /// A position that counts nowhere.
+    var uncounted: ShardState.Uncounted?
     /// Where its part of ``places`` is.
     var placeStart = 0
     var placeCount = 0

@@ -17,6 +17,8 @@ enum ReplyShape: UInt8 {
   /// `{"channels": […]}` of a user.
   case channelsOfUser
   case readState
+  /// The same of a thread.
+  case threadRows
   /// One status.
   case status
   /// `{"statuses": […]}`.
