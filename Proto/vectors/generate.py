@@ -128,18 +128,18 @@ def channel(cid, created, own_options, members, newest, newest_message, register
     ]
 
 
-def status(sequence, state, read, delivered, members, flags, created):
+def status(sequence, state, read, delivered, members, flags, created, acknowledged_=None, receipt_=0):
     return [
         number("sequence", sequence),
         byte("status", state),
-        byte("receipt_status", 0),
+        byte("receipt_status", receipt_),
         number("read_count", read),
         number("delivered_count", delivered),
         number("unread_count", members - read),
         number("member_count", members),
         number("flags", flags),
         time("created", created),
-    ]
+    ] + ([] if acknowledged_ is None else [number("acknowledged_count", acknowledged_)])
 
 
 def type_record(name, version, values):
@@ -181,9 +181,10 @@ def entry(user, when=0, exact=0, note=""):
     return [string("user", user), time("time", when), byte("exact", exact), string("note", note)]
 
 
-def member_status(user, state, read=0, delivered=0, exact=1):
+def member_status(user, state, read=0, delivered=0, exact=1, acknowledged_=None):
     return [string("user", user), number("found", 0), byte("status", state), time("read", read),
-            time("delivered", delivered), byte("exact", exact)]
+            time("delivered", delivered), byte("exact", exact)] + (
+                [] if acknowledged_ is None else [time("acknowledged", acknowledged_)])
 
 
 # ---------------------------------------------------------------------------------------------------------- frames
@@ -200,7 +201,7 @@ KINDS = {
     "list_channels": 0x29, "unread_counts": 0x2A, "purge": 0x2B, "rebuild_index": 0x2C,
     "ticket_place": 0x2D, "webhook_known": 0x2E,
     "subscribe": 0x30, "unsubscribe": 0x31, "subscribe_user": 0x32, "announce_row": 0x33,
-    "thread_read_state": 0x37,
+    "thread_read_state": 0x37, "user_receipts": 0x38, "user_threads": 0x39,
     "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
@@ -372,10 +373,11 @@ def status_event(sender, first, last, message_id, state, when, thread=""):
             number("to", last), string("message", message_id), byte("status", state), time("time", when)]
 
 
-def receipt_event(sequence, message_id, sender, state, read, unread_, user, note, when):
+def receipt_event(sequence, message_id, sender, state, read, unread_, user, note, when, acknowledged_=0, acknowledged_at=0):
     return [byte("event", 10), number("sequence", sequence), string("message", message_id), string("sender", sender),
             byte("receipt_status", state), number("read_count", read), number("unread_count", unread_),
-            string("user", user), string("note", note), time("time", when)]
+            string("user", user), string("note", note), time("time", when),
+            number("acknowledged_count", acknowledged_), time("acknowledged_at", acknowledged_at)]
 
 
 def membership_event(fields, when, gone):
@@ -501,7 +503,8 @@ FRAMES = [
         many("messages", [[string("message", "m-1")], [string("message", "gone")]])), correlation=12),
     frame("statuses_reply", [many("statuses", [
         [byte("found", 0)] + status(1, 2, 3, 4, 5, 3, T0), [byte("found", 33)], [byte("found", 34)],
-        [byte("found", 0)] + status(2, 0, 0, 0, 0, 0, T0)])], correlation=12),
+        [byte("found", 0)] + status(2, 0, 0, 0, 0, 0, T0),
+        [byte("found", 0)] + status(3, 1, 0, 2, 5, 6, T0, 2, 1)])], correlation=12),
     frame("get_channel_type", typed("messaging"), shard=4, correlation=13),
     frame("get_channel_type_reply", type_record("messaging", 0, {}), correlation=13),
     frame("list_channel_types", [], correlation=14),
@@ -574,6 +577,10 @@ FRAMES = [
         string("next_cursor", "j7")], correlation=23),
     frame("list_members_reply", [many("entries", []), string("next_cursor", "")], correlation=23,
           name="list_members_reply: nobody"),
+    frame("list_members_reply", [many("entries", []), string("next_cursor", ""), number("total", 0)], correlation=23,
+          name="list_members_reply: the first page, nobody"),
+    frame("list_members_reply", [many("entries", []), string("next_cursor", "j7"), number("total", 2**32 - 1)],
+          correlation=23, name="list_members_reply: the first page, the largest total"),
     frame("member_statuses", viewed("alice", "m-1") + [many("users", [[string("user", "bob")]])], correlation=24),
     frame("member_statuses", viewed("alice", "m-1", 1) + [
         many("users", [[string("user", f"user-{n}")] for n in range(100)])], correlation=24,
@@ -581,7 +588,8 @@ FRAMES = [
     frame("member_statuses_reply", [many("statuses", [
         member_status("bob", 2, T0 + 1, T0), [string("user", "eve"), number("found", 32)],
         [string("user", "fay"), number("found", 43)], [string("user", "gil"), number("found", 39)],
-        member_status("hal", 1, 0, T0, 0), member_status("ivy", 0)])], correlation=24),
+        member_status("hal", 1, 0, T0, 0), member_status("ivy", 0),
+        member_status("jan", 1, 0, T0, 5, T0 + 3), member_status("kim", 0, 0, 0, 4, 2**63 - 1)])], correlation=24),
 
     # When the user's token was issued.
     frame("mark_read", request(CID, 28, string("user", "alice"), string("message", "m-1"), opt("unread_epoch", None)),
@@ -669,6 +677,32 @@ FRAMES = [
                                       string("next_cursor", "k1767225600000-bob")], correlation=36),
     frame("thread_read_state_reply", [many("rows", []), string("next_cursor", "")], correlation=36,
           name="thread_read_state_reply: no replies"),
+
+    # A user's own receipts and threads in a channel.
+    frame("user_receipts", request(CID, None, string("user", "alice"), byte("state", 0), number("limit", 100),
+                                   opt("cursor", None)), shard=11, correlation=37),
+    frame("user_receipts", request(CID, None, string("user", "alice"), byte("state", 1), number("limit", 1),
+                                   opt("cursor", 2**32 - 1)), correlation=37, issued=1,
+          name="user_receipts: acknowledged ones, below a message, for a token"),
+    frame("user_receipts_reply", [many("receipts", [
+        [number("sequence", 42), string("message", "m-42"), string("sender", "bob"), time("created", T0),
+         byte("receipt_status", 1), time("expires", T0 + 1000), time("acknowledged", 0), byte("exact", 1),
+         string("note", "")],
+        [number("sequence", 40), string("message", "m-40"), string("sender", ""), time("created", T0),
+         byte("receipt_status", 2), time("expires", 0), time("acknowledged", T0 + 5), byte("exact", 0),
+         string("note", "on it ✓")]]), opt("next_cursor", 40)], correlation=37),
+    frame("user_receipts_reply", [many("receipts", []), opt("next_cursor", None)], correlation=37,
+          name="user_receipts_reply: none"),
+    frame("user_threads", request(CID, None, string("user", "alice"), byte("threads", 1), number("limit", 100),
+                                  opt("cursor", None)), shard=11, correlation=38),
+    frame("user_threads_reply", [many("threads", [
+        [number("parent_sequence", 42), string("parent", "m-42"), number("unread_messages", 2),
+         string("last_read_message", "r-1"), string("first_unread_message", "r-2"), string("newest_message", "r-3")],
+        [number("parent_sequence", 7), string("parent", "m-7"), number("unread_messages", 0),
+         string("last_read_message", ""), string("first_unread_message", ""), string("newest_message", "x-1")]]),
+        opt("next_cursor", 7)], correlation=38),
+    frame("user_threads_reply", [many("threads", []), opt("next_cursor", None)], correlation=38,
+          name="user_threads_reply: none"),
 
     # Removal, and erasing a user.
     frame("delete_channel", request(CID, 34), shard=5, correlation=28),
@@ -798,10 +832,10 @@ FRAMES = [
             status_event("alice", 1, 42, "m-42", 2, T0 + 7),
             status_event("alice", 43, 43, "m-43", 0, T0 + 8, thread="m-1"),
             status_event("", 1, 2**32 - 1, "m-x", 1, 2**63 - 1),
-            receipt_event(40, "m-40", "alice", 1, 1, 2, "bob", "on it ✓", T0 + 9),
+            receipt_event(40, "m-40", "alice", 1, 1, 2, "bob", "on it ✓", T0 + 9, 2**32 - 1, T0 + 8),
             receipt_event(41, "m-41", "", 3, 0, 2**32 - 1, "", "", T0 + 9),
             channel_deleted_event(T0 + 9)]),
-         ("team:red", [receipt_event(1, "m-1", "alice", 2, 2, 0, "bob", "n" * 1024, T0 + 9)]),
+         ("team:red", [receipt_event(1, "m-1", "alice", 2, 2, 0, "bob", "n" * 1024, T0 + 9, 2, T0 + 9)]),
          ("team:blue", [])],
         [("alice", [membership_event(channel_entry(CID, 0, 1, T0), T0 + 9, 0)]),
          ("bob", [membership_event(channel_entry("team:red", 300, 0, T0), T0 + 9, 0),
@@ -1140,7 +1174,8 @@ BAD_FRAMES = [
     bad("more readers than members", "badValue:count",
         altered("statuses_reply", one_status(read_count=4, unread_count=0))),
     bad("unread is not the rest", "badValue:count", altered("statuses_reply", one_status(unread_count=1))),
-    bad("status flags 4", "badValue:flags", altered("statuses_reply", one_status(flags=4))),
+    bad("status flags 8", "badValue:flags", altered("statuses_reply", one_status(flags=8))),
+    bad("status flags 4 without the count", "truncated", altered("statuses_reply", one_status(flags=4))),
     # Push.
     bad("ticket_place without its message", "truncated", altered("ticket_place", b"\x03a:b\x01u")),
     bad("ticket_place_reply whose check is cut", "truncated", altered("ticket_place_reply", PLACE[:-1])),
@@ -1231,7 +1266,7 @@ BAD_FRAMES = [
     bad_event("a receipt's count above 32 bits", "badVarint",
               receipt_event(1, "m-1", "alice", 1, 2**32, 1, "", "", T0)),
     bad_event("a receipt's note that is no UTF-8", "badValue:text",
-              b"\x0a\x01\x01m\x01a\x01\x00\x00\x00\x02\xc3\x28\x00"),
+              b"\x0a\x01\x01m\x01a\x01\x00\x00\x00\x02\xc3\x28\x00\x00\x00"),
     bad_user_event("kind 0", "badValue:flags", b"\x00\x00"),
     bad_user_event("kind 3", "badValue:flags", b"\x03\x00"),
     bad_user_event("gone 2", "badValue:flags", membership_event(channel_entry(CID, 0, 1, T0), T0, 2)),

@@ -221,7 +221,11 @@ package enum FrameTable {
       0x27,
       "list_members",
       [cid] + viewer + [
-        message, FieldSpec("list", .byte(names: [0: "readers", 1: "delivered", 2: "unread"])),
+        message,
+        FieldSpec(
+          "list",
+          .byte(names: [0: "readers", 1: "delivered", 2: "unread", 3: "acknowledged", 4: "unacknowledged"])
+        ),
         FieldSpec("order", .byte(names: [0: "joined", 1: "time"])),
         FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .string),
       ]
@@ -263,6 +267,22 @@ package enum FrameTable {
       [cid] + viewer + [
         FieldSpec("parent", .string), FieldSpec("limit", .varint(), preset: "100"),
         FieldSpec("cursor", .string),
+      ]
+    ),
+    FrameSpec(
+      0x38,
+      "user_receipts",
+      [
+        cid, user, FieldSpec("state", .byte(names: [0: "pending", 1: "acknowledged"])),
+        FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .optional),
+      ]
+    ),
+    FrameSpec(
+      0x39,
+      "user_threads",
+      [
+        cid, user, FieldSpec("threads", .byte(names: [0: "all", 1: "unread", 2: "read"])),
+        FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .optional),
       ]
     ),
 
@@ -324,7 +344,7 @@ package enum FrameTable {
         FieldSpec(
           "entries",
           .list([user, FieldSpec("time", .varint()), FieldSpec("exact", .byte()), FieldSpec("note", .string)])
-        ), FieldSpec("next_cursor", .string),
+        ), FieldSpec("next_cursor", .string), .tail("total", .varint()),
       ]
     ),
     FrameSpec(0xA8, "member_statuses_reply", [FieldSpec("statuses", .list(memberStatus))]),
@@ -377,6 +397,16 @@ package enum FrameTable {
       "thread_read_state_reply",
       [FieldSpec("rows", .list(row)), FieldSpec("next_cursor", .string)]
     ),
+    FrameSpec(
+      0xB8,
+      "user_receipts_reply",
+      [FieldSpec("receipts", .list(ownReceipt)), FieldSpec("next_cursor", .optional)]
+    ),
+    FrameSpec(
+      0xB9,
+      "user_threads_reply",
+      [FieldSpec("threads", .list(ownThread)), FieldSpec("next_cursor", .optional)]
+    ),
     FrameSpec(0xC0, "acknowledge_push_reply", delivery),
     FrameSpec(0xC1, "redeem_ticket_reply", delivery),
     FrameSpec(0xC2, "note_webhook_reply", [FieldSpec("noted", .byte())]),
@@ -395,7 +425,8 @@ package enum FrameTable {
     FieldSpec("sequence", .varint()), FieldSpec("check", .bytes(8)),
   ]
   private static let delivery = [
-    FieldSpec("moved", .byte(names: [2: "not_in_thread", 4: "registered_before"])), FieldSpec("sent", .varint()), FieldSpec("delivered", .varint()), cid, user,
+    FieldSpec("moved", .byte(names: [2: "not_in_thread", 4: "registered_before"])),
+    FieldSpec("sent", .varint()), FieldSpec("delivered", .varint()), cid, user,
     message,
   ]
   private static let members = FieldType.list([user, FieldSpec("role", .string)])
@@ -424,6 +455,19 @@ package enum FrameTable {
     FieldSpec("unread_epoch", .varint(), if: ("flags", 1)),
   ]
 
+  private static let ownReceipt = [
+    FieldSpec("sequence", .varint()), message, FieldSpec("sender", .string), FieldSpec("created", .varint()),
+    FieldSpec("receipt_status", .byte(names: receiptStatusNames)), FieldSpec("expires", .varint()),
+    FieldSpec("acknowledged", .varint()), FieldSpec("exact", .byte()), FieldSpec("note", .string),
+  ]
+
+  private static let ownThread = [
+    FieldSpec("parent_sequence", .varint()), FieldSpec("parent", .string),
+    FieldSpec("unread_messages", .varint()),
+    FieldSpec("last_read_message", .string), FieldSpec("first_unread_message", .string),
+    FieldSpec("newest_message", .string),
+  ]
+
   private static let uncounted = FieldSpec.tail(
     "uncounted",
     .byte(names: [1: "not_in_thread", 2: "no_replies", 3: "registered_before"])
@@ -438,6 +482,7 @@ package enum FrameTable {
     FieldSpec("unread_count", .varint(), if: ("found", 0)),
     FieldSpec("member_count", .varint(), if: ("found", 0)),
     FieldSpec("flags", .varint(), if: ("found", 0)), FieldSpec("created", .varint(), if: ("found", 0)),
+    FieldSpec("acknowledged_count", .varint(), if: "flags", in: 4...7),
   ]
 
   private static let memberStatus = [
@@ -445,6 +490,7 @@ package enum FrameTable {
     FieldSpec("status", .byte(names: statusNames), if: ("found", 0)),
     FieldSpec("read", .varint(), if: ("found", 0)), FieldSpec("delivered", .varint(), if: ("found", 0)),
     FieldSpec("exact", .byte(), if: ("found", 0)),
+    FieldSpec("acknowledged", .varint(), if: "exact", in: 4...5),
   ]
 
   private static let userSettings = [

@@ -69,6 +69,12 @@ extension ChannelState {
     return hasReached(row, sequence, options, .others) || hasAcknowledged(row, sequence)
   }
 
+  /// Whether others see that an expected member has acknowledged the message (R7, R9): also where the channel does not
+  /// show who has read it.
+  func showsAcknowledgement(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
+    !rows.hidesRead(row) && hasAcknowledged(row, sequence)
+  }
+
   /// Whether others see an expected member's delivered position at or above the message (R3, R7, R8); reading is not looked at.
   func shownDelivered(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool
   {
@@ -128,7 +134,7 @@ extension ChannelState {
     return rows.read[Int(row.rawValue)] >= sequence.rawValue
   }
 
-  private func hasAcknowledged(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
+  func hasAcknowledged(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
     // The flag first: it is asked of every row of a list that has not read the message.
     messages.flags(sequence).contains(.receipt) && receipts.hasAcknowledged(sequence, row)
   }
@@ -170,7 +176,7 @@ extension ChannelState {
     }
   }
 
-  private func acknowledgementTime(
+  func acknowledgementTime(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
     _ eyes: Eyes,

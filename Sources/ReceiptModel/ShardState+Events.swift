@@ -273,7 +273,7 @@ extension ShardState {
       append(note, in: place, to: &told)
     }
     for note in notes.receipts where !self[slot].isGone(note.sequence) {
-      let row = note.row.flatMap { self.isShown(readingOf: $0, in: slot) ? $0 : nil }
+      let row = note.row.flatMap { self[slot].isSeenAcknowledging($0) ? $0 : nil }
       told.append((note.order, .receipt(note.sequence, by: row, at: note.at)))
     }
     told.sort { $0.order < $1.order }
@@ -299,11 +299,6 @@ extension ShardState {
     if parent == .zero { return slot }
     guard let place = self[slot].threads.place(of: parent), !self[slot].isClosed(place) else { return nil }
     return slot.thread(place)
-  }
-
-  /// Whether others may know that the row has acknowledged a message (R7, R8).
-  private func isShown(readingOf row: MemberOrdinal, in slot: ChannelSlot) -> Bool {
-    options(slot).readEvents && self[slot].rows.isActive(row) && !self[slot].rows.hidesRead(row)
   }
 
   /// Adds what is to be told of a row.
@@ -431,6 +426,9 @@ extension ChannelState {
       && rows.user(row) != .nobody && rows.joined[position] < sequence.rawValue
       && !messages.flags(sequence).contains(.leavesPosition)
   }
+
+  /// Whether others may know that the row has acknowledged a message (R7).
+  func isSeenAcknowledging(_ row: MemberOrdinal) -> Bool { rows.isActive(row) && !rows.hidesRead(row) }
 
   /// The messages with receipts that somebody has acknowledged.
   var receiptsAcknowledged: [SequenceNumber] {

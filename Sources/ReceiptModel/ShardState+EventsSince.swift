@@ -351,6 +351,9 @@ extension ShardState {
     }
   }
 
+  /// So many members are named who have acknowledged a message since; of more it is told once how it stands.
+  private static let namedMax = 100
+
   /// Receipts that were acknowledged since, or may be done or not since somebody left or hides, and those that have expired since.
   private func appendReceipts(_ place: ChannelSlot, to events: inout ChangedSince) {
     for sequence in self[place].receiptsAcknowledged {
@@ -364,13 +367,28 @@ extension ShardState {
       // Where nobody may know when, it is not told before its message.
       let earliest = max(events.time, self[place].messages.registeredAt(sequence))
       let at = changedAt == .unknown || events.isPast(changedAt) ? earliest : changedAt
-      events.add(.receipt(sequence, by: nil, at: at), at: at)
+      let made = self[place].acknowledgements(of: sequence, since: events.time)
+      if made.isEmpty || made.count > Self.namedMax {
+        events.add(.receipt(sequence, by: nil, at: at), at: at)
+      } else {
+        for one in made { events.add(.receipt(sequence, by: one.row, at: one.at), at: one.at) }
+      }
     }
     guard events.time <= time else { return }
     for sequence in self[place].expired(in: events.time...time) {
       if events.isFull { return }
       let at = self[place].receipts.expiresAt(sequence)
       events.add(.receipt(sequence, by: nil, at: at), at: at)
+    }
+  }
+}
+
+extension ChannelState {
+  /// The acknowledgements of a message that were made at or after a time, as far as everybody may know them (R7), in
+  /// the order in which they were made.
+  fileprivate func acknowledgements(of sequence: SequenceNumber, since time: Timestamp) -> [Acknowledgement] {
+    receipts.acknowledgements(of: sequence).filter {
+      $0.at >= time && $0.at != .none && !$0.isHidden && isSeenAcknowledging($0.row)
     }
   }
 }

@@ -29,6 +29,9 @@ extension ShardState {
   ) throws(Refusal) -> MemberListScan {
     let sequence = try shownMessage(message, in: slot)
     try checkList(slot, viewer, sequence, query.order)
+    if query.list == .acknowledged || query.list == .unacknowledged {
+      guard self[slot].receipts.isRequested(sequence) else { throw .receiptNotRequested }
+    }
     var scan = MemberListScan(
       message: sequence,
       list: query.list,
@@ -56,6 +59,23 @@ extension ShardState {
     guard !isDeleted(scan.message, in: slot) else { throw .messageDeleted }
     try checkList(slot, viewer, scan.message, scan.order)
     return self[slot].advance(&scan, budget: &budget, options(slot), settings: settings)
+  }
+
+  /// How many entries a list has, as the viewer's status counts them.
+  package func total(
+    _ list: MemberList,
+    _ slot: ChannelSlot,
+    _ sequence: SequenceNumber,
+    viewer: ChannelViewer
+  ) -> UInt32 {
+    let status = status(slot, sequence, viewer: viewer)
+    switch list {
+    case .readers: return status.readCount
+    case .delivered: return status.deliveredCount - status.readCount
+    case .unread: return status.unreadCount
+    case .acknowledged: return status.acknowledgedCount ?? 0
+    case .unacknowledged: return status.memberCount - (status.acknowledgedCount ?? 0)
+    }
   }
 
   private func checkList(

@@ -86,6 +86,11 @@ extension NaiveModel {
       shownRead(member) >= n || showsRead(member) && acknowledgement(member, n) != nil
     }
 
+    /// R9: apart from reading, also where the channel does not show that.
+    private func showsAcknowledgement(_ member: Member, _ n: Int) -> Bool {
+      !member.settings.hidesRead && acknowledgement(member, n) != nil
+    }
+
     private func hasReceived(_ member: Member, _ n: Int) -> Bool {
       hasRead(member, n) || shownDelivered(member) >= n
     }
@@ -97,10 +102,14 @@ extension NaiveModel {
       if shownRead(member) >= n {
         byStep = NaiveModel.reached(n, member.at.readSteps, kept: keptSteps, shownSince: since)
       }
-      let byHand = acknowledgement(member, n).map { made in
-        made.isHidden ? Moment(at: since, isExact: false) : acknowledgementTime(made, n)
-      }
+      let byHand = acknowledgement(member, n).map { shownTime($0, of: member, n) }
       return Moment.earlier(byStep, byHand)!
+    }
+
+    /// An acknowledgement's time as others are told it.
+    private func shownTime(_ made: Acknowledgement, of member: Member, _ n: Int) -> Moment {
+      made.isHidden
+        ? Moment(at: member.settings.readShownSince, isExact: false) : acknowledgementTime(made, n)
     }
 
     /// Of one that was not hidden. Where its own time gave way, nobody knows when.
@@ -179,7 +188,8 @@ extension NaiveModel {
           return place + 1 > member.at.own
             && !(member.membership.hidesHistory && place < member.membership.joinedAfter)
             // What was there before they took part is unread only where they have said so.
-            && !(member.membership.isInThread && member.at.marker == nil && place < member.membership.unreadAfter ?? member.membership.joinedAfter)
+            && !(member.membership.isInThread && member.at.marker == nil
+              && place < member.membership.unreadAfter ?? member.membership.joinedAfter)
             && message.sender != member.user && !message.isSilent && !message.isDeleted && !isClosed
         }
         own = RowView.OwnView(
@@ -281,7 +291,9 @@ extension NaiveModel {
         memberCount: expected.count,
         readEvents: readEvents,
         deliveryEvents: deliveryEvents,
-        createdAt: room.messages[n - 1].createdAt
+        createdAt: room.messages[n - 1].createdAt,
+        acknowledgedCount: room.messages[n - 1].hasReceipt
+          ? expected.filter { showsAcknowledgement($0, n) }.count : nil
       )
     }
 
@@ -322,6 +334,9 @@ extension NaiveModel {
       if order == .time, members.count > 1000 {
         return .failure(NamedRefusal(name: "order_not_available"))
       }
+      if list == .acknowledged || list == .unacknowledged, !room.messages[n - 1].hasReceipt {
+        return .failure(NamedRefusal(name: "receipt_not_requested"))
+      }
       var entries: [EntryView] = []
       /// By when they are listed.
       var places: [String: Int] = [:]
@@ -340,6 +355,14 @@ extension NaiveModel {
           entries.append(EntryView(user: member.user, at: time.at, isExact: time.isExact))
         case .unread:
           if !hasRead(member, n) { entries.append(EntryView(user: member.user)) }
+        case .acknowledged:
+          guard showsAcknowledgement(member, n), let made = acknowledgement(member, n) else { continue }
+          let time = shownTime(made, of: member, n)
+          places[member.user] = time.place
+          let note = made.isForgotten ? "" : made.note
+          entries.append(EntryView(user: member.user, at: time.at, isExact: time.isExact, note: note))
+        case .unacknowledged:
+          if !showsAcknowledgement(member, n) { entries.append(EntryView(user: member.user)) }
         }
       }
       if order == .time {
@@ -373,7 +396,12 @@ extension NaiveModel {
 
     private func shownStatus(_ member: Member, _ n: Int) -> MemberStatusView {
       let read = hasRead(member, n) ? readTime(member, n) : nil
-      return memberStatus(read: read, delivered: deliveredTime(member, n))
+      let made = showsAcknowledgement(member, n) ? acknowledgement(member, n) : nil
+      return memberStatus(
+        read: read,
+        delivered: deliveredTime(member, n),
+        acknowledged: made.map { shownTime($0, of: member, n) }
+      )
     }
 
     /// As they see it themselves: whatever they hide, with all times.
@@ -389,17 +417,19 @@ extension NaiveModel {
       if member.at.delivered >= n {
         delivered = NaiveModel.reached(n, member.at.deliveredSteps, kept: keptSteps, shownSince: nil)
       }
-      return memberStatus(read: read, delivered: delivered)
+      let made = acknowledgement(member, n).map { acknowledgementTime($0, n) }
+      return memberStatus(read: read, delivered: delivered, acknowledged: made)
     }
 
-    private func memberStatus(read: Moment?, delivered: Moment?) -> MemberStatusView {
+    private func memberStatus(read: Moment?, delivered: Moment?, acknowledged: Moment?) -> MemberStatusView {
       // Reading implies delivery (R3).
       let received = Moment.earlier(read, delivered)
       return MemberStatusView(
         word: read != nil ? "read" : received != nil ? "delivered" : "sent",
         readAt: read?.at ?? 0,
         deliveredAt: received?.at ?? 0,
-        isExact: (read?.isExact ?? true) && (received?.isExact ?? true)
+        isExact: (read?.isExact ?? true) && (received?.isExact ?? true),
+        acknowledgedAt: acknowledged?.at ?? 0
       )
     }
   }

@@ -98,7 +98,10 @@ struct ThreadHistoryTests {
       count += 1
       _ = shard.perform(.change(cid: twin, add: [Seat(user: user)], remove: []), clock: 1)
       _ = shard.reply(cid, to: "m1", "r\(count)", by: user, clock: 1)
-      _ = shard.perform(.post(cid: twin, id: "r\(count)", sender: user, created: 0, isSilent: false), clock: 1)
+      _ = shard.perform(
+        .post(cid: twin, id: "r\(count)", sender: user, created: 0, isSilent: false),
+        clock: 1
+      )
     }
     for clock in 2...300 {
       let user = random.pick(Self.users)

@@ -76,6 +76,7 @@ struct StatusView: Hashable {
   var members = 0
   var flags = 0
   var created: Int64 = 0
+  var acknowledged = 0
 }
 
 /// Options in force.
@@ -222,7 +223,8 @@ extension StatusView {
       delivered: Int(answer.deliveredCount),
       members: Int(answer.memberCount),
       flags: (answer.readEvents ? 1 : 0) | (answer.deliveryEvents ? 2 : 0),
-      created: answer.createdAt.milliseconds
+      created: answer.createdAt.milliseconds,
+      acknowledged: Int(answer.acknowledgedCount ?? 0)
     )
   }
 }

@@ -46,7 +46,8 @@ extension NaiveShard {
     if let refusal = refusal(cid, parent) { return .refused(refusal) }
     if let at = thread(cid, parent) { return markInThread(ask, at, user, message, time) }
     if case .unread = ask, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
-    return message.isEmpty ? Outcome(answer: .row(.zeros(user, uncounted: 2))) : .refused(Code.messageNotFound)
+    return message.isEmpty
+      ? Outcome(answer: .row(.zeros(user, uncounted: 2))) : .refused(Code.messageNotFound)
   }
 
   /// Why a message can have no thread.

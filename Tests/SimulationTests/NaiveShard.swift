@@ -545,7 +545,9 @@ struct NaiveShard {
 
   /// Others see watermarks, or own positions where `mark_unread` is public (R4), of the kinds that are shown; one that is
   /// not stands where joining put it (R8).
-  private func shown(_ row: Row, _ options: OptionView, isInThread: Bool = false) -> (read: Int, delivered: Int) {
+  private func shown(_ row: Row, _ options: OptionView, isInThread: Bool = false) -> (
+    read: Int, delivered: Int
+  ) {
     let start = row.hidesHistory || isInThread ? 0 : row.joined
     let hides = settings(row.user)
     let showsRead = options.readEvents && !hides.hidesRead
@@ -576,6 +578,7 @@ struct NaiveShard {
       if hasRead || delivered > place { status.delivered += 1 }
       if !hides { awaited += 1 }
       if !hides, !hasAcknowledged { missing += 1 }
+      if !hides, hasAcknowledged { status.acknowledged += 1 }
     }
     if message.hasReceipt { status.receipt = awaited > 0 && missing == 0 ? 2 : 1 }
     status.status = status.read > 0 ? 2 : status.delivered > 0 ? 1 : 0

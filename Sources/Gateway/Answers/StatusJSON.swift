@@ -33,6 +33,10 @@ package enum StatusJSON {
       out.decimal(UInt64(status.unreadCount))
       out.literal(",\"member_count\":")
       out.decimal(UInt64(status.memberCount))
+      if let acknowledged = status.acknowledgedCount {
+        out.literal(",\"acknowledged_count\":")
+        out.decimal(UInt64(acknowledged))
+      }
       out.literal(",\"read_events\":")
       out.bool(status.readEvents)
       out.literal(",\"delivery_events\":")
@@ -60,7 +64,8 @@ package enum StatusJSON {
     }
   }
 
-  /// Writes `{"cid","id"?,"ok":true}`, with `"counted": false` and the reason where it counts nowhere, or `{"cid","id"?,"ok":false,"code"}`. An empty id is left out, as is
+  /// Writes `{"cid","id"?,"ok":true}`, with `"counted": false` and the reason where it counts nowhere, or
+  /// `{"cid","id"?,"ok":false,"code"}`. An empty id is left out, as is
   /// what the entry did not have as a string.
   package static func writeEntry(
     cid: RawSpan?,

@@ -49,6 +49,8 @@ extension GatewayLoop: StoreClientDelegate {
       jobReplied(request, kind, payload)
     } else if request.shape.isErasure {
       erasureReplied(request, kind, payload)
+    } else if request.shape.isOwnList {
+      userListReplied(request, kind, payload)
     } else if request.shape.isEvent {
       eventReplied(request, kind, payload)
     } else {
@@ -65,6 +67,8 @@ extension GatewayLoop: StoreClientDelegate {
       jobFailed(request, problem)
     } else if request.shape.isErasure {
       erasureFailed(request, problem)
+    } else if request.shape.isOwnList {
+      userListFailed(request, problem)
     } else if request.shape.isEvent {
       eventFailed(request, problem)
     } else {
@@ -152,9 +156,11 @@ extension GatewayLoop: StoreClientDelegate {
       connection.respond(request.stream, status: 200, body: body)
     case .status, .statuses:
       return try replyStatuses(request, &reader, connection)
-    case .entry, .ack, .hookKnown, .hookNoted, .jobMark, .jobList, .jobCount, .jobMarkAll, .jobLocate,
+    case .entry, .ack, .hookKnown, .hookNoted, .jobMark, .jobList, .jobCount, .jobMarkAll, .jobThreads,
+      .jobMarkThread,
+      .jobLocate,
       .jobDetail, .jobAnnounce,
-      .erasureBegun,
+      .ownList, .ownEntries, .ownPlace, .erasureBegun,
       .erasureAssigned, .erasureChecked, .erasureListed, .erasureErased, .erasureForgot, .erasurePurged,
       .unsettled, .assignment, .settlement, .eventUser, .eventList, .eventFrame, .eventUserEnd,
       .eventFrameEnd, .frame, .framePush, .frameTicket, .streamedAck:
@@ -163,7 +169,8 @@ extension GatewayLoop: StoreClientDelegate {
     counters.answered(request.route.rawValue, status: status)
   }
 
-  private static func readState(_ reader: inout FieldReader, isOfThread: Bool) throws(WireError) -> ByteBuffer {
+  private static func readState(_ reader: inout FieldReader, isOfThread: Bool) throws(WireError) -> ByteBuffer
+  {
     var buffer = ByteBuffer()
     let count = try reader.count(elementBytesMin: 8)
     buffer.writeStaticString("{\"read\":[")

@@ -21,6 +21,8 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case listReaders
   case listDelivered
   case listUnread
+  case listAcknowledged
+  case listUnacknowledged
   case chosenMembers
   case putUser
   case getUser
@@ -29,6 +31,8 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case deleteUser
   case unreadOfUser
   case channelsOfUser
+  case receiptsOfUser
+  case threadsOfUser
   case unreadOfUsers
   case events
   case frames
@@ -69,9 +73,13 @@ package enum Route: UInt8, CaseIterable, Sendable {
     case .listReaders: "list_readers"
     case .listDelivered: "list_delivered"
     case .listUnread: "list_unread"
+    case .listAcknowledged: "list_acknowledged"
+    case .listUnacknowledged: "list_unacknowledged"
     case .chosenMembers: "chosen_members"
     case .unreadOfUser: "unread_of_user"
     case .channelsOfUser: "channels_of_user"
+    case .receiptsOfUser: "receipts_of_user"
+    case .threadsOfUser: "threads_of_user"
     case .unreadOfUsers: "unread_of_users"
     case .events: "events"
     case .issueTickets: "issue_tickets"
@@ -89,7 +97,8 @@ package enum Route: UInt8, CaseIterable, Sendable {
   /// Whether it is a question about the members of one message (R11).
   package var listsMembers: Bool {
     switch self {
-    case .listReaders, .listDelivered, .listUnread, .chosenMembers: true
+    case .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers:
+      true
     default: false
     }
   }
@@ -110,8 +119,9 @@ package enum Route: UInt8, CaseIterable, Sendable {
   package var caller: Caller {
     switch self {
     case .markRead, .markUnread, .markDelivered, .markReadMany, .readState, .statuses, .messageStatus,
-      .acknowledgeReceipts, .listReaders, .listDelivered, .listUnread, .chosenMembers, .unreadOfUser,
-      .channelsOfUser, .events, .putUser, .getUser, .notBuilt:
+      .acknowledgeReceipts, .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged,
+      .chosenMembers, .unreadOfUser,
+      .channelsOfUser, .receiptsOfUser, .threadsOfUser, .events, .putUser, .getUser, .notBuilt:
       .user
     case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
       .putChannelType, .getChannelType, .listChannelTypes, .deleteChannel, .truncateChannel, .deleteUser,
