@@ -248,6 +248,11 @@ package enum FrameTable {
     FrameSpec(0x31, "unsubscribe", [channels]),
     FrameSpec(0x32, "subscribe_user", [user, FieldSpec("on", .byte(), preset: "1")]),
     FrameSpec(0x33, "announce_row", [user, channels]),
+    FrameSpec(
+      0x3A,
+      "set_member",
+      [cid, counter, user, FieldSpec("role", .string), FieldSpec("flags", .varint())]
+    ),
 
     // Replies.
     FrameSpec(0x90, "put_channel_reply", [FieldSpec("was_created", .byte())] + channel),
@@ -331,6 +336,7 @@ package enum FrameTable {
             FieldSpec("found", .varint(names: errorNames)),
             FieldSpec("unread_messages", .varint(), if: ("found", 0)),
             FieldSpec("unread_threads", .varint(), if: ("found", 0)),
+            FieldSpec("unread_flags", .byte(), if: ("found", 0)),
           ])
         )
       ]
@@ -355,6 +361,14 @@ package enum FrameTable {
     FrameSpec(0xB1, "unsubscribe_reply", []),
     FrameSpec(0xB2, "subscribe_user_reply", [FieldSpec("through", .varint())]),
     FrameSpec(0xB3, "announce_row_reply", []),
+    FrameSpec(
+      0xBA,
+      "set_member_reply",
+      [
+        FieldSpec("joined", .byte()), FieldSpec("role", .string), FieldSpec("joined_at", .varint()),
+        FieldSpec("muted", .byte()),
+      ]
+    ),
     FrameSpec(0xC0, "acknowledge_push_reply", delivery),
     FrameSpec(0xC1, "redeem_ticket_reply", delivery),
     FrameSpec(0xC2, "note_webhook_reply", [FieldSpec("noted", .byte())]),
@@ -397,9 +411,9 @@ package enum FrameTable {
     user, FieldSpec("last_read", .varint()), FieldSpec("last_read_message", .string),
     FieldSpec("last_read_sequence", .varint()), FieldSpec("last_delivered", .varint()),
     FieldSpec("last_delivered_message", .string), FieldSpec("last_delivered_sequence", .varint()),
-    FieldSpec("flags", .varint()), FieldSpec("unread_messages", .varint(), if: ("flags", 1)),
-    FieldSpec("first_unread_message", .string, if: ("flags", 1)),
-    FieldSpec("unread_epoch", .varint(), if: ("flags", 1)),
+    FieldSpec("flags", .varint()), FieldSpec("unread_messages", .varint(), if: "flags", in: 1...7),
+    FieldSpec("first_unread_message", .string, if: "flags", in: 1...7),
+    FieldSpec("unread_epoch", .varint(), if: "flags", in: 1...7),
   ]
 
   private static let status = [

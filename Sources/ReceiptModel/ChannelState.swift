@@ -108,7 +108,7 @@ package struct ChannelState: ~Copyable, Sendable {
       lastReadSequence: own,
       lastDelivered: delivered >= read ? rows.deliveredShownAt(row) : readTime,
       lastDeliveredSequence: max(delivered, read),
-      own: ownDetails(row)
+      own: ownDetails(row, isOwn: true)
     )
   }
 
@@ -164,7 +164,8 @@ package struct ChannelState: ~Copyable, Sendable {
     Timestamp(milliseconds: rows.readAt[position] == 0 ? rows.joinedAt[position] : rows.readAt[position])
   }
 
-  private func ownDetails(_ row: MemberOrdinal) -> RowAnswer.OwnDetails {
+  /// - Parameter isOwn: for the member's own eyes, not a server's who looks at others' rows.
+  private func ownDetails(_ row: MemberOrdinal, isOwn: Bool = false) -> RowAnswer.OwnDetails {
     let position = Int(row.rawValue)
     let floor = unreadFloor(row)
     let unread = unreadMessages(row, after: floor)
@@ -172,7 +173,9 @@ package struct ChannelState: ~Copyable, Sendable {
     return RowAnswer.OwnDetails(
       unreadMessages: unread,
       firstUnread: first ?? .zero,
-      unreadEpoch: rows.epochs[position]
+      unreadEpoch: rows.epochs[position],
+      isOwn: isOwn,
+      isFlaggedUnread: isOwn && rows.isFlaggedUnread(row)
     )
   }
 
@@ -208,6 +211,7 @@ package struct ChannelState: ~Copyable, Sendable {
       let isHidden = rows.hidesRead(row)
       effects.append(.readMoved(number, row, to: SequenceNumber(read), at: time, isHidden: isHidden))
     }
+    decideUnflag(row, epoch: epoch, at: time, into: &effects)
     let marker = rows.markers[position]
     guard marker != ReadVector.noMarker, !isStale(epoch, row) else { return }
     let moved = max(marker, sequence.rawValue)
@@ -236,6 +240,31 @@ package struct ChannelState: ~Copyable, Sendable {
     // Four billion changes by one member: from there on a stale device is not told from a current one.
     let epoch = rows.epochs[position] == .max ? .max : rows.epochs[position] + 1
     effects.append(.markerAssigned(number, row, marker: marker, epoch: epoch, at: time))
+  }
+
+  /// Flags the channel unread as a whole (R4); nothing where it is already.
+  func decideFlagUnread(
+    _ row: MemberOrdinal,
+    epoch: UInt32?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard !rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
+    let known = rows.epochs[Int(row.rawValue)]
+    let raised = known == .max ? .max : known + 1
+    effects.append(.unreadFlagAssigned(number, row, isSet: true, epoch: raised, at: time))
+  }
+
+  /// The flag goes with a read or a send, also with one that moves nothing (R4).
+  func decideUnflag(
+    _ row: MemberOrdinal,
+    epoch: UInt32?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
+    let known = rows.epochs[Int(row.rawValue)]
+    effects.append(.unreadFlagAssigned(number, row, isSet: false, epoch: known, at: time))
   }
 
   /// A read or unread with an older epoch than the row's comes from a device that has not seen the latest choice (R4).
@@ -329,6 +358,10 @@ package struct ChannelState: ~Copyable, Sendable {
     case .markerAssigned(_, let row, let marker, let epoch, let time):
       rows.assignMarker(row, marker, epoch: epoch, at: time)
       if let marker { messages.trackOwn(rows.user(row), after: marker) }
+    case .muteAssigned(_, let row, let isMuted):
+      rows.assignMuted(row, isMuted)
+    case .unreadFlagAssigned(_, let row, let isSet, let epoch, let time):
+      rows.assignFlag(row, isSet: isSet, epoch: epoch, at: time)
     case .messageAssigned(_, let sequence, let record):
       assignMessage(sequence, record)
       if record.flags.contains(.receipt) {
@@ -456,7 +489,10 @@ package struct ChannelState: ~Copyable, Sendable {
       readSteps: rows.readSteps[position],
       deliveredSteps: rows.deliveredSteps[position],
       acknowledgedThrough: SequenceNumber(rows.acknowledgedThrough[position]),
-      joinedByReading: rows.joinedByReading(row)
+      joinedByReading: rows.joinedByReading(row),
+      isMuted: rows.isMuted(row),
+      isFlaggedUnread: rows.isFlaggedUnread(row),
+      flaggedAt: rows.flaggedAt(row)
     )
   }
 

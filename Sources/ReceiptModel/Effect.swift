@@ -41,6 +41,10 @@ package enum Effect: Hashable, Sendable {
     epoch: UInt32,
     at: Timestamp = .none
   )
+  /// The member keeps the channel out of their totals, or does not any more (R14).
+  case muteAssigned(ChannelNumber, MemberOrdinal, isMuted: Bool)
+  /// The member flags the channel unread as a whole, or the flag goes (R4).
+  case unreadFlagAssigned(ChannelNumber, MemberOrdinal, isSet: Bool, epoch: UInt32, at: Timestamp)
   indirect case messageAssigned(ChannelNumber, SequenceNumber, MessageRecord)
   case messageDeleted(ChannelNumber, SequenceNumber, at: Timestamp)
   /// A member's acknowledgement of a message's receipt (R9).
@@ -110,7 +114,8 @@ package enum Effect: Hashable, Sendable {
     case .channelAssigned(let number, _, _, _), .rowAssigned(let number, _, _), .rowLeft(let number, _, _),
       .roleAssigned(let number, _, _), .readMoved(let number, _, _, _, _),
       .deliveredMoved(let number, _, _, _, _), .deliveredAcked(let number, _, _, _, _, _),
-      .markerAssigned(let number, _, _, _, _),
+      .markerAssigned(let number, _, _, _, _), .muteAssigned(let number, _, _),
+      .unreadFlagAssigned(let number, _, _, _, _),
       .optionsChanged(let number, _), .messageAssigned(let number, _, _),
       .messageDeleted(let number, _, _),
       .acknowledged(let number, _, _), .acknowledgementForgotten(let number, _, _),
@@ -134,7 +139,8 @@ package enum Effect: Hashable, Sendable {
   var takesRoom: Bool {
     switch self {
     // A marker has the channel keep its user's own messages behind it, an acknowledged time its column.
-    case .rowAssigned, .roleAssigned, .markerAssigned, .deliveredAcked, .messageAssigned, .acknowledged,
+    case .rowAssigned, .roleAssigned, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .deliveredAcked,
+      .messageAssigned, .acknowledged,
       .acknowledgementForgotten, .inThread, .truncated, .messageDeleted, .rowErased, .senderErased,
       .channelDeleted, .membershipAssigned, .membershipRemoved:
       true
@@ -178,7 +184,8 @@ package enum Effect: Hashable, Sendable {
     case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
       .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
       .deliveredAcked(_, let row, _, _, _, _),
-      .markerAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _),
+      .markerAssigned(_, let row, _, _, _), .muteAssigned(_, let row, _),
+      .unreadFlagAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _),
       .rowErased(_, let row, _):
       .rows(row.rawValue / PageID.rowsPerPage)
     case .stepTailCut(_, let rowPage, _), .stepsTrimmed(_, let rowPage, _),
@@ -456,6 +463,12 @@ package struct RowRecord: Hashable, Sendable {
   package var acknowledgedThrough: SequenceNumber
   /// Of a thread: they have only marked it read. While they hide that they read, others do not see that they are in it (R7, R15).
   package var joinedByReading: Bool
+  /// The member keeps the channel out of their totals (R14).
+  package var isMuted: Bool
+  /// The member has flagged the channel unread as a whole (R4).
+  package var isFlaggedUnread: Bool
+  /// When the flag was set or taken away last; none: it never was.
+  package var flaggedAt: Timestamp
 
   package init(
     user: String,
@@ -477,7 +490,10 @@ package struct RowRecord: Hashable, Sendable {
     readSteps: UInt32 = 0,
     deliveredSteps: UInt32 = 0,
     acknowledgedThrough: SequenceNumber = .zero,
-    joinedByReading: Bool = false
+    joinedByReading: Bool = false,
+    isMuted: Bool = false,
+    isFlaggedUnread: Bool = false,
+    flaggedAt: Timestamp = .none
   ) {
     self.user = user
     self.role = role
@@ -499,6 +515,9 @@ package struct RowRecord: Hashable, Sendable {
     self.deliveredSteps = deliveredSteps
     self.acknowledgedThrough = acknowledgedThrough
     self.joinedByReading = joinedByReading
+    self.isMuted = isMuted
+    self.isFlaggedUnread = isFlaggedUnread
+    self.flaggedAt = flaggedAt
   }
 }
 

@@ -67,6 +67,19 @@ extension ShardState {
     return row
   }
 
+  /// Flags a channel unread as a whole for one of its members (R4).
+  package func decideFlagUnread(
+    _ slot: ChannelSlot,
+    user: RawSpan,
+    epoch: UInt32?,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> MemberOrdinal {
+    let row = try member(user, in: slot)
+    guard options(slot).markUnread != .off else { throw .markUnreadOff }
+    self[slot].decideFlagUnread(row, epoch: epoch, at: time, into: &effects)
+    return row
+  }
+
   /// The row of a user who is a member now.
   package func member(_ user: RawSpan, in slot: ChannelSlot) throws(Refusal) -> MemberOrdinal {
     guard let row = self[slot].row(of: user) else { throw .notAMember }
@@ -143,6 +156,7 @@ extension ShardState {
         let epoch = self[slot].rows.epochs[Int(row.rawValue)]
         effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch, at: time))
       }
+      self[slot].decideUnflag(row, epoch: nil, at: time, into: &effects)
     } else {
       decideSender(sender, in: slot, into: &effects)
     }
@@ -256,6 +270,34 @@ extension ShardState {
       undoingTo: start,
       into: &effects
     )
+  }
+
+  /// Sets what a channel has of one member: their role, and whether they keep it out of their totals.
+  ///
+  /// - Parameters:
+  ///   - role: empty: stays.
+  ///   - isMuted: nil: stays.
+  ///   - joins: who is no member becomes one; else they are refused.
+  /// - Returns: the member's row, and whether they joined with this.
+  package func decideMember(
+    _ slot: ChannelSlot,
+    user: String,
+    role: String,
+    isMuted: Bool?,
+    joins: Bool,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> (row: MemberOrdinal, isNew: Bool) {
+    let known = self[slot].row(of: user)
+    if known == nil, !joins { throw .notAMember }
+    let seat = NewMember(user: user, role: role)
+    try decideMembers(slot, add: [seat], remove: [], at: time, into: &effects)
+    let row = known ?? MemberOrdinal(UInt32(self[slot].rows.rowCount))
+    let wasMuted = known.map { self[slot].rows.isMuted($0) } ?? false
+    if let isMuted, isMuted != wasMuted {
+      effects.append(.muteAssigned(self[slot].number, row, isMuted: isMuted))
+    }
+    return (row, known == nil)
   }
 
   /// - Parameter start: how many effects there were before this command.

@@ -17,6 +17,10 @@ extension ShardState {
   }
 
   /// A member's role; empty: none.
+  package func joinedAt(_ slot: ChannelSlot, _ row: MemberOrdinal) -> Timestamp {
+    Timestamp(milliseconds: self[slot].rows.joinedAt[Int(row.rawValue)])
+  }
+
   package func role(_ slot: ChannelSlot, _ row: MemberOrdinal) -> String {
     self[slot].rows.roles[row.rawValue] ?? ""
   }

@@ -374,8 +374,13 @@ extension ShardState {
   }
 
   /// What a member has unread: messages of the channel, and threads with unread replies (R14).
-  package func unread(_ slot: ChannelSlot, _ row: MemberOrdinal) -> (messages: UInt32, threads: UInt32) {
-    (self[slot].unreadMessages(row), self[slot].unreadThreads(row))
+  package func unread(_ slot: ChannelSlot, _ row: MemberOrdinal) -> UnreadCounts {
+    UnreadCounts(
+      messages: self[slot].unreadMessages(row),
+      threads: self[slot].unreadThreads(row),
+      isFlagged: self[slot].rows.isFlaggedUnread(row),
+      isMuted: self[slot].rows.isMuted(row)
+    )
   }
 
   /// Messages that the member of a thread's row has not read in its channel.
@@ -386,9 +391,7 @@ extension ShardState {
   }
 
   /// What a user has unread, who is a member now.
-  package func unread(_ slot: ChannelSlot, _ user: RawSpan) throws(Refusal) -> (
-    messages: UInt32, threads: UInt32
-  ) {
+  package func unread(_ slot: ChannelSlot, _ user: RawSpan) throws(Refusal) -> UnreadCounts {
     unread(slot, try member(user, in: slot))
   }
 }

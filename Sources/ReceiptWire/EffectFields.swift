@@ -42,6 +42,8 @@ enum EffectNumber: UInt8 {
   case userSettled = 49
   case userErased = 50
   case segmentsNoted = 58
+  case muteAssigned = 59
+  case unreadFlagAssigned = 60
   case membershipQueued = 64
   case membershipsSent = 65
   case membershipsTaken = 66
@@ -95,6 +97,20 @@ extension ByteBuffer {
         buffer.writeVarint(channel.rawValue)
         buffer.writeVarint(row.rawValue)
         buffer.writeOptional(marker.map { UInt64($0.rawValue) })
+        buffer.writeVarint(epoch)
+        buffer.writeTime(time)
+      }
+    case .muteAssigned(let channel, let row, let isMuted):
+      writeEffect(.muteAssigned) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(row.rawValue)
+        buffer.writeInteger(UInt8(isMuted ? 1 : 0))
+      }
+    case .unreadFlagAssigned(let channel, let row, let isSet, let epoch, let time):
+      writeEffect(.unreadFlagAssigned) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(row.rawValue)
+        buffer.writeInteger(UInt8(isSet ? 1 : 0))
         buffer.writeVarint(epoch)
         buffer.writeTime(time)
       }
@@ -359,13 +375,17 @@ extension ByteBuffer {
     let hasMore =
       record.readIsHidden || record.deliveredIsHidden || record.readSteps != 0 || record.deliveredSteps != 0
       || record.acknowledgedThrough != .zero
-    writeVarint(
-      UInt64(
-        (record.hasLeft ? 1 : 0) | (record.hidesHistory ? 2 : 0) | (hasMore ? 4 : 0)
-          | (record.joinedByReading ? 8 : 0) | (record.markedAt == .none ? 0 : 16)
-          | (record.ackedAt == .none ? 0 : 32)
-      )
-    )
+    var flags: UInt64 = 0
+    if record.hasLeft { flags |= 1 }
+    if record.hidesHistory { flags |= 2 }
+    if hasMore { flags |= 4 }
+    if record.joinedByReading { flags |= 8 }
+    if record.markedAt != .none { flags |= 16 }
+    if record.ackedAt != .none { flags |= 32 }
+    if record.isMuted { flags |= 256 }
+    if record.isFlaggedUnread { flags |= 512 }
+    if record.flaggedAt != .none { flags |= 1_024 }
+    writeVarint(flags)
     writeField(record.user)
     writeField(record.role)
     writeSequence(record.joined)
@@ -378,6 +398,7 @@ extension ByteBuffer {
     writeVarint(record.unreadEpoch)
     if record.markedAt != .none { writeTime(record.markedAt) }
     if record.ackedAt != .none { writeTime(record.ackedAt) }
+    if record.flaggedAt != .none { writeTime(record.flaggedAt) }
     guard hasMore else { return }
     writeVarint(UInt64((record.readIsHidden ? 1 : 0) | (record.deliveredIsHidden ? 2 : 0)))
     writeVarint(record.readSteps)
@@ -477,6 +498,16 @@ extension FieldReader {
       let marker = try optional32().map(SequenceNumber.init)
       let epoch = try varint32()
       return .markerAssigned(channel, row, marker: marker, epoch: epoch, at: try time())
+    case .muteAssigned:
+      let channel = try channel()
+      let row = try row()
+      return .muteAssigned(channel, row, isMuted: try flag())
+    case .unreadFlagAssigned:
+      let channel = try channel()
+      let row = try row()
+      let isSet = try flag()
+      let epoch = try varint32()
+      return .unreadFlagAssigned(channel, row, isSet: isSet, epoch: epoch, at: try time())
     case .messageAssigned:
       let channel = try channel()
       let sequence = try messageSequence()
@@ -625,6 +656,14 @@ extension FieldReader {
     }
   }
 
+  /// A byte that is 0 or 1.
+  @_lifetime(self: copy self)
+  private mutating func flag() throws(WireError) -> Bool {
+    let flag = try byte()
+    guard flag <= 1 else { throw .badValue(.flags) }
+    return flag == 1
+  }
+
   @_lifetime(self: copy self)
   private mutating func shardID() throws(WireError) -> ShardID {
     guard let number = UInt16(exactly: try varint()) else { throw .badValue(.effect) }
@@ -708,10 +747,12 @@ extension FieldReader {
     return sequence
   }
 
+  private static let rowFlagsKnown: UInt64 = 63 | 256 | 512 | 1_024
+
   @_lifetime(self: copy self)
   private mutating func rowRecord() throws(WireError) -> RowRecord {
     let flags = try varint()
-    guard flags <= 63 else { throw .badValue(.flags) }
+    guard flags & ~Self.rowFlagsKnown == 0 else { throw .badValue(.flags) }
     let user = try text()
     let role = try text()
     let joined = try sequence()
@@ -741,6 +782,11 @@ extension FieldReader {
       record.ackedAt = try time()
       guard record.ackedAt > .none, record.ackedAt < deliveredAt else { throw .badValue(.effect) }
     }
+    record.isMuted = flags & 256 != 0
+    record.isFlaggedUnread = flags & 512 != 0
+    if flags & 1_024 != 0 { record.flaggedAt = try time() }
+    // A flag is there since some time.
+    guard record.flaggedAt > .none || !record.isFlaggedUnread else { throw .badValue(.effect) }
     guard flags & 4 != 0 else { return record }
     let hidden = try varint()
     guard hidden <= 3 else { throw .badValue(.flags) }

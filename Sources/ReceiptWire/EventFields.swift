@@ -279,11 +279,22 @@ package struct RowEventRow: Hashable, Sendable {
     /// Empty: there is none.
     package var firstUnreadMessage: String
     package var unreadEpoch: UInt32
+    /// It is the member's own: what follows is for nobody else.
+    package var isOwn: Bool
+    package var isFlaggedUnread: Bool
 
-    package init(unreadMessages: UInt32, firstUnreadMessage: String, unreadEpoch: UInt32) {
+    package init(
+      unreadMessages: UInt32,
+      firstUnreadMessage: String,
+      unreadEpoch: UInt32,
+      isOwn: Bool = true,
+      isFlaggedUnread: Bool = false
+    ) {
       self.unreadMessages = unreadMessages
       self.firstUnreadMessage = firstUnreadMessage
       self.unreadEpoch = unreadEpoch
+      self.isOwn = isOwn
+      self.isFlaggedUnread = isFlaggedUnread
     }
   }
 
@@ -325,14 +336,16 @@ package struct RowEventRow: Hashable, Sendable {
     lastDeliveredMessage = try reader.text()
     lastDeliveredSequence = try reader.sequence()
     let flags = try reader.varint()
-    guard flags <= 1 else { throw .badValue(.flags) }
-    guard flags == 1 else { return }
+    guard RowFlags.areValid(flags) else { throw .badValue(.flags) }
+    guard flags & RowFlags.details != 0 else { return }
     let unread = try reader.varint32()
     let first = try reader.text()
     own = OwnDetails(
       unreadMessages: unread,
       firstUnreadMessage: first,
-      unreadEpoch: try reader.varint32()
+      unreadEpoch: try reader.varint32(),
+      isOwn: flags & RowFlags.own != 0,
+      isFlaggedUnread: flags & RowFlags.flagged != 0
     )
   }
 
@@ -344,8 +357,10 @@ package struct RowEventRow: Hashable, Sendable {
     buffer.writeTime(lastDelivered)
     buffer.writeField(lastDeliveredMessage)
     buffer.writeSequence(lastDeliveredSequence)
-    buffer.writeVarint(UInt64(own == nil ? 0 : 1))
-    guard let own else { return }
+    guard let own else { return buffer.writeVarint(UInt64(0)) }
+    buffer.writeVarint(
+      RowFlags.details | (own.isOwn ? RowFlags.own : 0) | (own.isFlaggedUnread ? RowFlags.flagged : 0)
+    )
     buffer.writeVarint(own.unreadMessages)
     buffer.writeField(own.firstUnreadMessage)
     buffer.writeVarint(own.unreadEpoch)

@@ -47,6 +47,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unsubscribe = 0x31
   case subscribeUser = 0x32
   case announceRow = 0x33
+  case setMember = 0x3A
   case acknowledgePush = 0x40
   case redeemTicket = 0x41
   case noteWebhook = 0x42
@@ -86,17 +87,20 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unsubscribeReply = 0xB1
   case subscribeUserReply = 0xB2
   case announceRowReply = 0xB3
+  case setMemberReply = 0xBA
   case acknowledgePushReply = 0xC0
   case redeemTicketReply = 0xC1
   case noteWebhookReply = 0xC2
   case presentTicketReply = 0xC3
 
-  /// 0x10 to 0x1F and 0x40 to 0x4F: carries the session's counter, may change state.
+  /// 0x10 to 0x1F, 0x3A to 0x3C and 0x40 to 0x4F: carries the session's counter, may change state.
   package var isCommand: Bool { Self.isCommand(rawValue) }
   /// The same of a kind's number.
-  package static func isCommand(_ number: UInt8) -> Bool { number & 0xF0 == 0x10 || number & 0xF0 == 0x40 }
-  /// 0x20 to 0x3F: carries no counter; asked again it comes to the same.
-  package var isQuery: Bool { rawValue & 0xE0 == 0x20 }
+  package static func isCommand(_ number: UInt8) -> Bool {
+    number & 0xF0 == 0x10 || number & 0xF0 == 0x40 || (0x3A...0x3C).contains(number)
+  }
+  /// The others of 0x20 to 0x3F: carries no counter; asked again it comes to the same.
+  package var isQuery: Bool { rawValue & 0xE0 == 0x20 && !isCommand }
   package var isRequest: Bool { isCommand || isQuery }
 
   /// The kind of the reply to this request.

@@ -156,6 +156,9 @@ package struct ScannedRow: ~Escapable {
   /// Messages up to here do not count as unread for this member (R2, R4, R6).
   package let unreadFloor: SequenceNumber
   package let hasMarker: Bool
+  package let isMuted: Bool
+  /// The channel is flagged unread as a whole (R4).
+  package let isFlaggedUnread: Bool
 
   @_lifetime(copy fields)
   fileprivate init(_ fields: inout FieldReader) throws(WireError) {
@@ -163,6 +166,8 @@ package struct ScannedRow: ~Escapable {
     row = try fields.varint32()
     let flags = try fields.varint()
     hasLeft = flags & 1 != 0
+    isMuted = flags & 256 != 0
+    isFlaggedUnread = flags & 512 != 0
     user = try fields.string()
     _ = try fields.string()
     let joined = try fields.sequence()

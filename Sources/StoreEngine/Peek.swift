@@ -39,7 +39,7 @@ package struct PeekRequest: Hashable, Sendable {
 /// What was found of one channel and one user.
 package struct Peeked: Hashable, Sendable {
   package enum Outcome: Hashable, Sendable {
-    case counts(messages: UInt32, threads: UInt32)
+    case counts(UnreadCounts)
     /// There is no channel of that name on storage.
     case absent
     case notAMember
@@ -108,12 +108,14 @@ private struct ChannelPeek {
     switch position {
     case .elsewhere: return .unknown
     case .left: return .notAMember
-    case .at(let floor, let hasMarker):
+    case .at(let floor, let hasMarker, let isFlagged, let isMuted):
       // A head page from before it counted.
       if head.newest == .zero, try hasMessages() { return .unknown }
       guard let messages = try unread(after: floor, hasMarker: hasMarker), let threads = try unreadThreads()
       else { return .unknown }
-      return .counts(messages: messages, threads: threads)
+      return .counts(
+        UnreadCounts(messages: messages, threads: threads, isFlagged: isFlagged, isMuted: isMuted)
+      )
     }
   }
 
@@ -145,7 +147,7 @@ private struct ChannelPeek {
   // MARK: The row
 
   private enum Position {
-    case at(SequenceNumber, hasMarker: Bool)
+    case at(SequenceNumber, hasMarker: Bool, isFlagged: Bool, isMuted: Bool)
     case left
     /// Their row is not on this page, as far as can be seen.
     case elsewhere
@@ -164,7 +166,12 @@ private struct ChannelPeek {
       if row.hasLeft {
         wasTheirs = wasTheirs || row.row == entry.row
       } else {
-        position = .at(row.unreadFloor, hasMarker: row.hasMarker)
+        position = .at(
+          row.unreadFloor,
+          hasMarker: row.hasMarker,
+          isFlagged: row.isFlaggedUnread,
+          isMuted: row.isMuted
+        )
       }
     }
     // Rows are given in rising order: with theirs left, and no newer one up to the last of all, they are gone.

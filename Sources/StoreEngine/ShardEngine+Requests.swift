@@ -93,6 +93,7 @@ extension ShardEngine {
     case .eraseMember: try eraseMember(header, &reader, slot, lane)
     case .putChannel: try putChannel(header, &reader, cid: RawSpan(), slot, lane)
     case .changeMembers: try changeMembers(header, &reader, slot, lane)
+    case .setMember: try setMember(header, &reader, slot, lane)
     case .getChannel:
       try reader.end()
       reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
@@ -139,7 +140,10 @@ extension ShardEngine {
       case .markDelivered:
         row = try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
       default:
-        row = try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
+        row =
+          message.isEmpty
+          ? try state.decideFlagUnread(slot, user: user, epoch: epoch, into: &effects)
+          : try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
       }
     } catch {
       // A reply's id says by itself which thread is meant.
@@ -346,6 +350,65 @@ extension ShardEngine {
     }
     finish(slot, command)
     replyIndexed(header, slot, lane) { $0.writeChannel(slot, in: state) }
+  }
+
+  /// One member's role, and whether they keep the channel out of their totals.
+  private func setMember(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane
+  ) throws(WireError) {
+    let counter = try Self.counter(&reader)
+    let member = ShardState.NewMember(user: try reader.text(), role: try reader.text())
+    let flags = try reader.varint()
+    try reader.end()
+    let command = takeUp(counter, lane)
+    var user = member.user
+    guard user.withUTF8({ admits($0.span.bytes, header, slot, lane, command) }) else { return }
+    guard flags <= 7, flags & 1 != 0 || flags & 2 == 0 else {
+      noteRefused(command)
+      return refuse(
+        header,
+        .invalidField,
+        "flags: 1 (mute given), 2 (mute, with 1), 4 (joins) and their sums",
+        lane
+      )
+    }
+    if let invalid = Self.invalid([member]) {
+      noteRefused(command)
+      return refuse(header, .invalidField, invalid, lane)
+    }
+    guard command.isCovered || !state.outbox.isFull else { return refuseFull(header, command, lane) }
+    guard command.isCovered || !areErased([member], in: slot) else {
+      return refuseErasing(header, command, lane)
+    }
+    let decided: (row: MemberOrdinal, isNew: Bool)
+    do throws(Refusal) {
+      decided = try state.decideMember(
+        slot,
+        user: member.user,
+        role: member.role,
+        isMuted: flags & 1 == 0 ? nil : flags & 2 != 0,
+        joins: flags & 4 != 0,
+        at: state.advance(clock: loop.clock),
+        into: &effects
+      )
+    } catch {
+      return refuse(header, error, slot, lane, command)
+    }
+    // They are not there any more: nothing is left to answer from.
+    guard !command.isCovered || !decided.isNew else { return refuseApplied(header, lane) }
+    finish(slot, command)
+    replyIndexed(header, slot, lane) { buffer in
+      buffer.writeInteger(UInt8(decided.isNew ? 1 : 0))
+      SetMemberFields(
+        role: state.role(slot, decided.row),
+        joinedAt: state.joinedAt(slot, decided.row),
+        isMuted: state[slot].rows.isMuted(decided.row)
+      )
+      .write(into: &buffer)
+    }
   }
 
   /// Whether one of them is being erased in this channel.
@@ -607,7 +670,9 @@ extension ByteBuffer {
       state.withMessage(slot, row.lastDeliveredSequence) { fields.string($0) }
       fields.varint(UInt64(row.lastDeliveredSequence.rawValue))
       guard let own = row.own else { return fields.byte(0) }
-      fields.byte(1)
+      let flags =
+        RowFlags.details | (own.isOwn ? RowFlags.own : 0) | (own.isFlaggedUnread ? RowFlags.flagged : 0)
+      fields.byte(UInt8(truncatingIfNeeded: flags))
       fields.varint(UInt64(own.unreadMessages))
       state.withMessage(slot, own.firstUnread) { fields.string($0) }
       fields.varint(UInt64(own.unreadEpoch))

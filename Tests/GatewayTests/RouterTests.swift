@@ -18,6 +18,7 @@ import Testing
     (.delete, "/v1/channels/messaging:c1", "delete_channel messaging:c1"),
     (.post, "/v1/channels/messaging:c1/truncate", "truncate_channel messaging:c1"),
     (.post, "/v1/channels/messaging:c1/members", "change_members messaging:c1"),
+    (.put, "/v1/channels/messaging:c1/members/bob", "put_member messaging:c1"),
     (.post, "/v1/channels/messaging:c1/messages", "register_message messaging:c1"),
     (.post, "/v1/messages", "register_messages"),
     (.delete, "/v1/channels/messaging:c1/messages/m1", "delete_message messaging:c1 m1"),

@@ -15,6 +15,8 @@ struct EventPicture {
     var read: UInt32
     var at: Int
     var epoch: Int
+    /// The channel is flagged unread as a whole.
+    var isFlagged = false
   }
 
   struct Message {
@@ -189,7 +191,8 @@ struct EventPicture {
     return OwnPosition(
       read: own.lastReadSequence.rawValue,
       at: Int(own.lastRead.milliseconds),
-      epoch: Int(own.own!.unreadEpoch)
+      epoch: Int(own.own!.unreadEpoch),
+      isFlagged: own.own!.isFlaggedUnread
     )
   }
 

@@ -132,7 +132,8 @@ extension NaiveModel {
         readAt: readAt,
         received: max(delivered, read),
         receivedAt: delivered >= read ? member.at.deliveredSteps.last?.at ?? 0 : readAt,
-        hasOwn: true
+        hasOwn: true,
+        isOwn: true
       )
     }
 
@@ -159,7 +160,8 @@ extension NaiveModel {
       readAt: Int,
       received: Int,
       receivedAt: Int,
-      hasOwn: Bool
+      hasOwn: Bool,
+      isOwn: Bool = false
     ) -> RowView {
       func id(_ n: Int) -> String { n == 0 ? "" : room.messages[n - 1].id }
       var own: RowView.OwnView?
@@ -174,7 +176,8 @@ extension NaiveModel {
         own = RowView.OwnView(
           unread: unread.count,
           firstUnreadID: unread.first.map { room.messages[$0].id } ?? "",
-          epoch: member.at.epoch
+          epoch: member.at.epoch,
+          isFlagged: isOwn && member.at.isFlagged
         )
       }
       return RowView(

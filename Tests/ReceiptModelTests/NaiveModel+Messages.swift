@@ -18,7 +18,7 @@ extension NaiveModel {
     case .unread(let cid, let user, let message, let epoch):
       let isOff = channels[cid] != nil && settings(cid)["mark_unread"] == "off"
       return act(cid, thread, user, message, empty: .firstReply, others: .refuse, isOff: isOff) { n, _ in
-        .unread(from: n, epoch: epoch)
+        n == 0 ? .flagged(epoch: epoch) : .unread(from: n, epoch: epoch)
       }
     default: preconditionFailure("not in a thread: \(command)")
     }
@@ -158,8 +158,9 @@ extension NaiveModel {
       sequence = place + 1
     } else if message.isEmpty, empty == .newest {
       sequence = self[spot].messages.count
-    } else if message.isEmpty, spot.thread != nil {
-      sequence = 1
+    } else if message.isEmpty {
+      // Of the channel itself: it as a whole.
+      sequence = spot.thread == nil ? 0 : 1
     } else {
       return .refused("message_not_found")
     }

@@ -11,6 +11,7 @@ struct NaiveModel: Sendable {
     /// `at`: as it is shown, which may be before it was done (R20).
     case delivered(to: Int, at: Int, isHidden: Bool)
     case unread(from: Int, epoch: Int?)
+    case flagged(epoch: Int?)
     case posted(Int, at: Int, hidesRead: Bool, hidesDelivered: Bool)
   }
 
@@ -25,6 +26,7 @@ struct NaiveModel: Sendable {
     let hidesHistory: Bool
     /// Of a thread: by marking it read. While they hide that they read, nobody else knows that they are in it (R7).
     var isByReading = false
+    var isMuted = false
     /// Of a thread: what they brought from the membership before.
     var markerAtJoin: Int?
     var epochAtJoin = 0
@@ -133,6 +135,8 @@ struct NaiveModel: Sendable {
     switch command {
     case .put(let cid, let settings, let members): return put(cid, settings, members)
     case .change(let cid, let add, let remove): return change(cid, add, remove)
+    case .member(let cid, let user, let role, let isMuted, let joins):
+      return member(cid, user, role, isMuted, joins)
     case .post, .read, .delivered, .unread: return performInRoom(command, thread: nil)
     case .inThread(let parent, let command): return performInRoom(command, thread: parent)
     case .delete(let cid, let id): return delete(cid, id)
@@ -198,6 +202,20 @@ struct NaiveModel: Sendable {
     }
     join(cid, add)
     return .channel(isNew: false, members: memberCount(cid), newest: channels[cid]!.main.messages.count)
+  }
+
+  private mutating func member(_ cid: String, _ user: String, _ role: String, _ isMuted: Bool?, _ joins: Bool)
+    -> Outcome
+  {
+    guard channels[cid] != nil else { return .refused("channel_not_found") }
+    let isNew = membership(cid, user) == nil
+    if isNew, !joins { return .refused("not_a_member") }
+    if isErasing(user) { return .refused("user_erased") }
+    join(cid, [Seat(user: user, role: role)])
+    let row = membership(cid, user)!
+    if let isMuted { channels[cid]!.main.memberships[row].isMuted = isMuted }
+    let member = channels[cid]!.main.memberships[row]
+    return .member(role: member.role, joinedAt: member.joinedAt, isMuted: member.isMuted, isNew: isNew)
   }
 
   private mutating func join(_ cid: String, _ seats: [Seat]) {

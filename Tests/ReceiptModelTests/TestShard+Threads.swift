@@ -154,7 +154,12 @@ extension TestShard {
   func unread(_ cid: String, _ user: String) -> UnreadView? {
     let (slot, user) = (slot(cid)!, Array(user.utf8))
     guard let unread = try? state.unread(slot, user.span.bytes) else { return nil }
-    return UnreadView(messages: Int(unread.messages), threads: Int(unread.threads))
+    return UnreadView(
+      messages: Int(unread.messages),
+      threads: Int(unread.threads),
+      isFlagged: unread.isFlagged,
+      isMuted: unread.isMuted
+    )
   }
 
   /// Who is listed for a reply, as the store asks: by the reply's id alone.

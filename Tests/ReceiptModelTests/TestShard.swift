@@ -96,7 +96,7 @@ final class TestShard {
         apply(effects)
         return finish(decided)
       case .inThread, .truncate, .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll, .push,
-        .ticket, .redeem:
+        .ticket, .redeem, .member:
         preconditionFailure("performed above")
       }
     } catch {
@@ -252,6 +252,15 @@ final class TestShard {
       return .row(slot, row)
     case .unread(let cid, let user, let message, let epoch):
       let (slot, user, message) = (try loaded(cid), Array(user.utf8), Array(message.utf8))
+      if message.isEmpty {
+        let row = try state.decideFlagUnread(
+          slot,
+          user: user.span.bytes,
+          epoch: epoch.map(UInt32.init),
+          into: &effects
+        )
+        return .row(slot, row)
+      }
       let row = try state.decideUnread(
         slot,
         user: user.span.bytes,
@@ -261,7 +270,7 @@ final class TestShard {
       )
       return .row(slot, row)
     case .put, .change, .patchType, .assignType, .patchUser, .assignUser, .acknowledge, .inThread, .truncate,
-      .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll, .push, .ticket, .redeem:
+      .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll, .push, .ticket, .redeem, .member:
       preconditionFailure("not a command within a channel")
     }
   }

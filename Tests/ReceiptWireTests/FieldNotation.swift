@@ -80,6 +80,15 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.varint()
     try members(&reader)
     for _ in 0..<(try reader.count()) { _ = try reader.string() }
+  case .setMember:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.string()
+    _ = try reader.varint()
+  case .setMemberReply:
+    _ = try reader.byte()
+    _ = try SetMemberFields(&reader)
   case .registerMessage:
     _ = try reader.string()
     _ = try reader.varint()

@@ -201,15 +201,26 @@ struct FrameVectorTests {
       for expected in fields.list("counts") {
         let count = try UnreadCountFields(&reader)
         switch count {
-        case .found(let messages, let threads):
+        case .found(let counts):
           #expect(expected.number("found") == 0)
-          #expect(UInt64(messages) == expected.number("unread_messages"))
-          #expect(UInt64(threads) == expected.number("unread_threads"))
+          #expect(UInt64(counts.messages) == expected.number("unread_messages"))
+          #expect(UInt64(counts.threads) == expected.number("unread_threads"))
+          #expect((counts.isFlagged ? 1 : 0) | (counts.isMuted ? 2 : 0) == expected.number("unread_flags"))
         case .refused(let code):
           #expect(UInt64(code.rawValue) == expected.number("found"))
         }
         count.write(into: &content)
       }
+    case "set_member_reply":
+      var reader = FieldReader(payload)
+      let hasJoined = try reader.byte()
+      let member = try SetMemberFields(&reader)
+      #expect(UInt64(hasJoined) == fields.number("joined"))
+      #expect(member.role == fields.text("role"))
+      #expect(UInt64(member.joinedAt.milliseconds) == fields.number("joined_at"))
+      #expect(member.isMuted == (fields.number("muted") == 1))
+      content.writeInteger(hasJoined)
+      member.write(into: &content)
     case "rebuild_index_reply":
       var reader = FieldReader(payload)
       let rebuild = try RebuildFields(&reader)

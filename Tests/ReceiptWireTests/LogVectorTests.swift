@@ -20,7 +20,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 43)
+    #expect(known.count == 45)
   }
 
   /// What a thread can have is what the model says, and each of it has a vector in one.
@@ -189,6 +189,9 @@ struct LogVectorTests {
       record.joinedByReading = flags & 8 != 0
       if flags & 16 != 0 { record.markedAt = time(fields, "marked_at") }
       if flags & 32 != 0 { record.ackedAt = time(fields, "acked_at") }
+      record.isMuted = flags & 256 != 0
+      record.isFlaggedUnread = flags & 512 != 0
+      if flags & 1_024 != 0 { record.flaggedAt = time(fields, "flagged_at") }
       if flags & 4 != 0 {
         record.readIsHidden = fields.number("hidden") & 1 != 0
         record.deliveredIsHidden = fields.number("hidden") & 2 != 0
@@ -323,6 +326,15 @@ struct LogVectorTests {
     case "message_counts_assigned":
       let counts = fields.list("counts").map { UInt32($0.number("count")) }
       return .messageCountsAssigned(channel(), newest: sequence("newest"), counts)
+    case "mute_assigned": return .muteAssigned(channel(), row(), isMuted: fields.number("muted") == 1)
+    case "unread_flag_assigned":
+      return .unreadFlagAssigned(
+        channel(),
+        row(),
+        isSet: fields.number("set") == 1,
+        epoch: UInt32(fields.number("unread_epoch")),
+        at: time(fields, "time")
+      )
     case "segments_noted":
       let notes = fields.list("segments").map {
         SegmentNote(segment: UInt32($0.number("segment")), what: UInt8($0.number("what")))!

@@ -375,6 +375,10 @@ final class Gateway {
         return round == 0 ? "purged" : "round \(round)"
       case .changeMembersReply, .getChannelReply, .truncateChannelReply:
         return "channel of \(try ChannelFields(&reader).memberCount)"
+      case .setMemberReply:
+        let hasJoined = try reader.byte() == 1
+        let member = try SetMemberFields(&reader)
+        return "member\(hasJoined ? " joined" : "")\(member.isMuted ? " muted" : "")"
       case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
         let type = try reader.channelTypeRecord()
         return
@@ -407,7 +411,9 @@ final class Gateway {
         var words: [String] = []
         for _ in 0..<(try reader.count()) {
           switch try UnreadCountFields(&reader) {
-          case .found(let messages, let threads): words.append("\(messages)/\(threads)")
+          case .found(let counts):
+            let flags = (counts.isFlagged ? " flagged" : "") + (counts.isMuted ? " muted" : "")
+            words.append("\(counts.messages)/\(counts.threads)\(flags)")
           case .refused(let code): words.append(code.name)
           }
         }

@@ -59,6 +59,9 @@ package enum RowJSON {
       out.literal(",\"unread_epoch\":")
       out.decimal(UInt64(row.unreadEpoch))
     }
+    if row.isOwn {
+      out.literal(row.isFlaggedUnread ? ",\"marked_unread\":true" : ",\"marked_unread\":false")
+    }
     out.literal("}")
   }
 }

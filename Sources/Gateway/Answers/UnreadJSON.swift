@@ -113,6 +113,7 @@ enum UnreadJSON {
       out.jsonString(channel.cid.span.bytes)
       out.literal(",\"unread_messages\":")
       out.decimal(UInt64(channel.unread))
+      if channel.isFlagged { out.literal(",\"marked_unread\":true") }
       if !channel.lastReadMessage.isEmpty {
         out.literal(",\"last_read_message_id\":")
         out.jsonString(channel.lastReadMessage.span.bytes)

@@ -12,6 +12,7 @@ extension KnownFields {
   private static let member: KnownFields = ["user_id", "role"]
   static let putChannel: KnownFields = [.objects("members", member), .object("options", options)]
   static let changeMembers: KnownFields = [.objects("add", member), .objects("remove", member)]
+  static let putMember: KnownFields = ["role", "muted"]
   static let truncateChannel: KnownFields = ["before", "all"]
   static let registerMessage: KnownFields = [
     "id", "user_id", "created_at", "silent", "receipt", "parent_id", .notBuilt("mentions"),

@@ -10,7 +10,7 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try mark(.markRead, messageRequired: false, match, context, request)
+    try mark(.markRead, match, context, request)
   }
 
   func markUnread(
@@ -18,12 +18,11 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try mark(.markUnread, messageRequired: true, match, context, request)
+    try mark(.markUnread, match, context, request)
   }
 
   private func mark(
     _ kind: FrameKind,
-    messageRequired: Bool,
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
@@ -52,9 +51,9 @@ extension GatewayLoop {
     }
     let acting = try Self.actingUser(user, context)
     if message.isEmpty {
-      // A whole thread may be marked unread, a whole channel may not.
-      if messageRequired && thread.isEmpty {
-        throw Problem(.invalidField, "field \"message_id\" is required")
+      // Without a message, mark-unread flags the whole channel: a body has to say so, if only by being one.
+      if kind == .markUnread && thread.isEmpty && request.body.isEmpty {
+        throw Problem(.invalidField, "field \"message_id\" is required; {} flags the whole channel unread")
       }
     } else if !Identifier.isMessage(message) {
       throw Problem(.invalidMessageID)

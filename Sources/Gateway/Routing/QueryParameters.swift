@@ -11,7 +11,8 @@ extension Route {
     case .unreadOfUser, .channelsOfUser: Self.pageParameters
     case .events: Self.eventParameters
     case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
-      .putChannelType, .getChannelType, .listChannelTypes, .apiDocument, .putUser, .getUser, .deleteChannel,
+      .putChannelType, .getChannelType, .listChannelTypes, .apiDocument, .putUser, .getUser, .putMember,
+      .deleteChannel,
       .truncateChannel, .deleteUser, .unreadOfUsers, .frames, .issueTickets, .acknowledgePushes:
       Self.noParameters
     case .receiveHook, .notBuilt, .notBuiltForBrowsers: nil

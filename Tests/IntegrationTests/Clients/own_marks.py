@@ -146,7 +146,8 @@ def totals(user):
 def a_message_leaves_its_senders_position_alone():
     room = Channel(["alice", "bob"])
     room.write("m1", "alice")
-    room.unread("bob", message_id="m1") if room.read("bob", "m1") else None
+    room.read("bob", "m1")
+    room.unread("bob", message_id="m1")
     before = room.own("bob")
     room.write("m2", "bob", moves_position=False)
     after = room.own("bob")
@@ -207,10 +208,75 @@ def counts_visible_to_the_sender_hide_positions():
     equal(moves(server.message("m2")), {"read": True, "delivered": True}, "a server")
 
 
+def a_muted_channel_is_in_no_total():
+    room = Channel(["fay", "gus"])
+    room.write("m1", "gus")
+    room.write("r0", "fay", parent_id="m1")
+    room.write("r1", "gus", parent_id="m1")
+    before, listed = totals("fay")
+    equal((before, [entry["cid"] for entry in listed]), ((1, 1, 1), [room.cid]), "before")
+    stream = Stream("fay", "?totals=true")
+    equal(room.mute("fay")["muted"], True, "muted")
+    stream.find("notification.totals", total_unread_count=0, unread_channels=0, unread_threads=0)
+    equal(totals("fay"), ((0, 0, 0), []), "muted")
+    equal(room.own("fay")["unread_messages"], 1, "the own row")
+    room.unread("fay")
+    equal(totals("fay")[0], (0, 0, 0), "the flag is in no total either")
+    # Nobody else, nothing else, and nobody joins.
+    call("PUT", room.path + "/members/gus", "fay", {"muted": True}, 403)
+    call("PUT", room.path + "/members/fay", "fay", {"role": "admin"}, 403)
+    answer = client.put(room.path + "/members/hal", headers=headers("hal"), json={"muted": True})
+    assert answer.status_code in (403, 404), answer.text
+    assert "hal" not in str(call("GET", room.path + "/read-state", None)), "hal has joined"
+    call("PUT", room.path + "/members/fay", "fay", {"muted": "yes"}, 400)
+    equal(call("PUT", room.path + "/members/fay", None, {"role": "admin"})["member"]["muted"], True, "a role leaves it")
+    joined = call("PUT", room.path + "/members/hal", None, {"muted": True, "role": "guest"}, 201)["member"]
+    equal((joined["role"], joined["muted"]), ("guest", True), "a server adds")
+    room.read("fay")
+    room.mute("fay", False)
+    room.write("m2", "gus")
+    equal(totals("fay")[0], (1, 1, 1), "not muted any more")
+
+
+def a_channel_is_flagged_unread_as_a_whole():
+    room = Channel(["ida", "jon"])
+    room.write("m1", "jon")
+    read = room.read("ida", "m1")
+    equal(read["marked_unread"], False, "read")
+    ida, jon = Stream("ida"), Stream("jon")
+    flagged = room.unread("ida")
+    equal((flagged["marked_unread"], flagged["last_read_seq"], flagged["unread_messages"]), (True, 1, 0), "flagged")
+    equal(flagged["unread_epoch"], read["unread_epoch"] + 1, "the epoch")
+    ida.find("notification.mark_unread", cid=room.cid, marked_unread=True)
+    answer, listed = totals("ida")
+    equal((answer, [entry["marked_unread"] for entry in listed]), ((0, 1, 0), [True]), "totals")
+    # Nobody else's.
+    for viewer in ("jon", None):
+        assert "marked_unread" not in room.row("ida", viewer), viewer
+    equal(room.read("ida", "m1", unread_epoch=read["unread_epoch"])["marked_unread"], True, "a stale device")
+    equal(room.read("ida", "m1", unread_epoch=flagged["unread_epoch"])["marked_unread"], False, "a read that moves nothing")
+    ida.find("notification.mark_read", cid=room.cid, marked_unread=False)
+    room.unread("ida")
+    room.write("m2", "ida", moves_position=False)
+    equal(room.own("ida")["marked_unread"], True, "left alone")
+    room.write("m3", "ida")
+    equal(room.own("ida")["marked_unread"], False, "gone with a send")
+    room.unread("ida")
+    call("POST", "/v1/channels/read", "ida", {"read_by_channel": {room.cid: ""}})
+    equal(room.own("ida")["marked_unread"], False, "gone with a read of many")
+    call("PUT", room.path, None, {"options": {"mark_unread": "off"}})
+    equal(room.unread("ida", 403)["code"], "mark_unread_off", "off")
+    jon.message("m3")
+    equal(jon.of("ida", "notification.mark_read", "notification.mark_unread", "read_state.changed"), [], "jon is told nothing")
+    call("POST", room.path + "/unread", "ida", None, 400)
+
+
 POINTS = [
     a_message_leaves_its_senders_position_alone,
     a_send_is_one_event,
     counts_visible_to_the_sender_hide_positions,
+    a_muted_channel_is_in_no_total,
+    a_channel_is_flagged_unread_as_a_whole,
 ]
 failures = 0
 for point in POINTS:
