@@ -96,7 +96,7 @@ def options(name, values):
     return many(name, [[number("option", n), blob("value", v)] for n, v in sorted(values.items())])
 
 
-def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None, flags=1):
+def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None, flags=1, mentions=0):
     """`flags`: of a row with own details: 1, or 3 and 7 of the viewer's own."""
     fields = [
         string("user", user),
@@ -114,6 +114,8 @@ def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None, flags=1):
             string("first_unread_message", own[1]),
             number("unread_epoch", own[2]),
         ]
+        if flags & 2:
+            fields.append(number("unread_mentions", mentions))
     return fields
 
 
@@ -305,10 +307,10 @@ def unread_of(*entries):
     return [many("channels", [[string("cid", cid), string("user", user), number("row", n)] for cid, user, n in entries])]
 
 
-def unread(messages_, threads, flags=0):
+def unread(messages_, threads, flags=0, mentions=0):
     return [
         number("found", 0), number("unread_messages", messages_), number("unread_threads", threads),
-        byte("unread_flags", flags)]
+        number("unread_mentions", mentions), byte("unread_flags", flags)]
 
 
 def list_channels_of(user, flags, limit, cursor, since=None):
@@ -462,6 +464,13 @@ FRAMES = [
     frame("register_message", request(
         CID, 18, string("message", "m-3"), string("user", "alice"), time("created", 0), number("flags", 4)),
         correlation=3, name="register_message: moves no position"),
+    frame("register_message", request(
+        CID, 19, string("message", "m-4"), string("user", "alice"), time("created", 0), number("flags", 8)),
+        correlation=3, name="register_message: mentions all"),
+    frame("register_message", request(
+        CID, 20, string("message", "m-5"), string("user", "alice"), time("created", 0), number("flags", 16),
+        many("mentions", [[string("user", "bob")], [string("user", "carol")]])),
+        correlation=3, name="register_message: mentions two"),
     frame("register_message_reply", [
         byte("was_created", 1), number("sequence", 1), byte("status", 0), byte("receipt_refusal", 0)], correlation=3),
     frame("register_message_reply", [
@@ -710,7 +719,7 @@ FRAMES = [
         (CID, "alice", 16777215), ("team:red", "bob", 300), ("t" * 64 + ":" + "c" * 128, "a" * 128, 0)),
         correlation=30, name="unread_counts: several"),
     frame("unread_counts_reply", [many("counts", [unread(3, 1)])], shard=11, correlation=30),
-    frame("unread_counts_reply", [many("counts", [unread(0, 0, 1), unread(5, 2, 2), unread(1, 0, 3)])], correlation=30,
+    frame("unread_counts_reply", [many("counts", [unread(0, 0, 1), unread(5, 2, 2), unread(1, 0, 3, 1)])], correlation=30,
           name="unread_counts_reply: flagged, muted, and both"),
     frame("set_member", request(CID, 45, string("user", "alice"), string("role", ""), number("flags", 3)), shard=11,
           correlation=46),
@@ -724,7 +733,7 @@ FRAMES = [
           correlation=6, name="mark_unread: the whole channel"),
     frame("mark_unread_reply", row("alice", (T0, "m-9", 9), own=(0, "", 4), flags=7), correlation=6,
           name="mark_unread_reply: flagged as a whole"),
-    frame("mark_read_reply", row("alice", (T0, "m-9", 9), own=(0, "", 4), flags=3), correlation=5,
+    frame("mark_read_reply", row("alice", (T0, "m-9", 9), own=(9, "m-10", 4), flags=3, mentions=2), correlation=5,
           name="mark_read_reply: the own row"),
     frame("unread_counts_reply", [many("counts", [
         unread(0, 0), [number("found", 31)], [number("found", 32)], [number("found", 22)],
@@ -1134,7 +1143,7 @@ BAD_FRAMES = [
     bad("unread_counts_reply with a code that there is not", "badValue:flags",
         altered("unread_counts_reply", b"\x01\x63")),
     bad("unread_counts_reply of messages above 32 bits", "badVarint",
-        altered("unread_counts_reply", b"\x01\x00" + varint(2**32) + b"\x00\x00")),
+        altered("unread_counts_reply", b"\x01\x00" + varint(2**32) + b"\x00\x00\x00")),
     bad("rebuild_index without its epoch", "truncated", altered("rebuild_index", b"\x01")),
     bad("rebuild_index with more behind it", "trailingBytes", altered("rebuild_index", b"\x01\x01\x00")),
     bad("rebuild_index_reply: phase 3", "badValue:flags", altered("rebuild_index_reply", b"\x03" + REBUILD[1:])),
@@ -1387,6 +1396,11 @@ EFFECT_VECTORS = [
            name="message_assigned: no receipt, by role"),
     effect("message_assigned", *message(1, 6, 64, "m-6", "alice", T0, 0),
            name="message_assigned: its sender's position was left alone"),
+    effect("message_assigned", *message(1, 7, 128, "m-7", "alice", T0, 0), byte("all", 1),
+           name="message_assigned: mentions all"),
+    effect("message_assigned", *message(1, 8, 136, "m-8", "alice", T0, 0, T0 + 1_000), byte("all", 0),
+           many("mentions", [[number("row", n)] for n in (0, 7, 16777215)]),
+           name="message_assigned: mentions three, with a receipt"),
     effect("read_moved_hidden", *at(1, 2), number("sequence", 5), time("time", T0)),
     effect("delivered_moved_hidden", *at(2**64 - 1, 16777215), number("sequence", 2**32 - 1), time("time", 2**63 - 1)),
     effect("type_settled", string("type", "messaging"), number("version", 3)),
@@ -1456,7 +1470,7 @@ EFFECT_VECTORS = [
         name="row_assigned: flagged unread once"),
     effect("segments_noted", *at(1), many("segments", [[number("segment", 0), byte("what", 1)]])),
     effect("segments_noted", *at(2**64 - 1), many(
-        "segments", [[number("segment", n), byte("what", 1)] for n in (1, 300, 2**24 - 1)]),
+        "segments", [[number("segment", n), byte("what", what)] for n, what in ((1, 1), (300, 2), (2**24 - 1, 3))]),
         name="segments_noted: three segments"),
 
     # The index of users' channels.
@@ -1625,8 +1639,8 @@ BAD_BATCHES = [
         "row_assigned", whole_row(1, 0, 4, "a", "", 0, T0, 0, 0, 0, 0, None, 0, (4, 0, 0, 0))))),
     bad_batch("row with steps above 32 bits", "badVarint", batch_of(effect_bytes(
         "row_assigned", whole_row(1, 0, 4, "a", "", 0, T0, 0, 0, 0, 0, None, 0, (0, 2**32, 0, 0))))),
-    bad_batch("message flags 64", "badValue:flags",
-              batch_of(effect_bytes("message_assigned", message(1, 1, 128, "m", "a", T0, 0)))),
+    bad_batch("message flags 512", "badValue:flags",
+              batch_of(effect_bytes("message_assigned", message(1, 1, 512, "m", "a", T0, 0)))),
     bad_batch("message flags 256", "badValue:flags",
               batch_of(effect_bytes("message_assigned", message(1, 1, 256, "m", "a", T0, 0)))),
     bad_batch("a receipt without its expiry, at the end", "truncated",
@@ -1694,6 +1708,11 @@ BAD_BATCHES = [
         "message_counts_assigned", at(1) + [number("newest", 256), many("counts", [[number("count", 257)]])]))),
     bad_batch("a row flagged unread without a time", "badValue:effect", batch_of(effect_bytes(
         "row_assigned", whole_row(1, 5, 512, "erin", "", 0, T0, 1, T0, 0, 0, None, 2)))),
+    bad_batch("mentions of nobody", "badValue:count", batch_of(effect_bytes(
+        "message_assigned", message(1, 1, 128, "m", "a", T0, 0) + [byte("all", 0), many("mentions", [])]))),
+    bad_batch("mentions of a row twice", "badValue:effect", batch_of(effect_bytes(
+        "message_assigned", message(1, 1, 128, "m", "a", T0, 0) + [
+            byte("all", 0), many("mentions", [[number("row", 3)]] * 2)]))),
     bad_batch("mute 2", "badValue:flags", batch_of(effect_bytes("mute_assigned", at(1, 0) + [byte("muted", 2)]))),
     bad_batch("a segment without a note", "badValue:flags", batch_of(effect_bytes(
         "segments_noted", at(1) + [many("segments", [[number("segment", 0), byte("what", 0)]])]))),

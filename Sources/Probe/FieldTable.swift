@@ -142,7 +142,10 @@ package enum FrameTable {
     FrameSpec(
       0x12,
       "register_message",
-      [cid, counter, message, user, FieldSpec("created", .varint()), FieldSpec("flags", .varint())]
+      [
+        cid, counter, message, user, FieldSpec("created", .varint()), FieldSpec("flags", .varint()),
+        FieldSpec("mentions", .list([user]), if: "flags", in: 16...23),
+      ]
     ),
     FrameSpec(0x13, "delete_message", [cid, counter, message]),
     FrameSpec(0x14, "mark_read", [cid, counter, user, message, FieldSpec("unread_epoch", .optional)]),
@@ -336,6 +339,7 @@ package enum FrameTable {
             FieldSpec("found", .varint(names: errorNames)),
             FieldSpec("unread_messages", .varint(), if: ("found", 0)),
             FieldSpec("unread_threads", .varint(), if: ("found", 0)),
+            FieldSpec("unread_mentions", .varint(), if: ("found", 0)),
             FieldSpec("unread_flags", .byte(), if: ("found", 0)),
           ])
         )
@@ -414,6 +418,7 @@ package enum FrameTable {
     FieldSpec("flags", .varint()), FieldSpec("unread_messages", .varint(), if: "flags", in: 1...7),
     FieldSpec("first_unread_message", .string, if: "flags", in: 1...7),
     FieldSpec("unread_epoch", .varint(), if: "flags", in: 1...7),
+    FieldSpec("unread_mentions", .varint(), if: "flags", in: 2...7),
   ]
 
   private static let status = [

@@ -170,14 +170,23 @@ package struct UnreadCounts: Hashable, Sendable {
   package var messages: UInt32
   /// Threads with unread replies.
   package var threads: UInt32
+  /// Unread messages and replies that mention the member.
+  package var mentions: UInt32
   /// The channel is flagged unread as a whole (R4).
   package var isFlagged: Bool
   /// The member keeps it out of their totals.
   package var isMuted: Bool
 
-  package init(messages: UInt32 = 0, threads: UInt32 = 0, isFlagged: Bool = false, isMuted: Bool = false) {
+  package init(
+    messages: UInt32 = 0,
+    threads: UInt32 = 0,
+    mentions: UInt32 = 0,
+    isFlagged: Bool = false,
+    isMuted: Bool = false
+  ) {
     self.messages = messages
     self.threads = threads
+    self.mentions = mentions
     self.isFlagged = isFlagged
     self.isMuted = isMuted
   }
@@ -204,19 +213,23 @@ package struct RowAnswer: Hashable, Sendable {
     package var isOwn: Bool
     /// The channel is flagged unread as a whole (R4).
     package var isFlaggedUnread: Bool
+    /// Unread messages and replies that mention the member (R14).
+    package var unreadMentions: UInt32
 
     package init(
       unreadMessages: UInt32,
       firstUnread: SequenceNumber,
       unreadEpoch: UInt32,
       isOwn: Bool = false,
-      isFlaggedUnread: Bool = false
+      isFlaggedUnread: Bool = false,
+      unreadMentions: UInt32 = 0
     ) {
       self.unreadMessages = unreadMessages
       self.firstUnread = firstUnread
       self.unreadEpoch = unreadEpoch
       self.isOwn = isOwn
       self.isFlaggedUnread = isFlaggedUnread
+      self.unreadMentions = unreadMentions
     }
   }
 

@@ -175,12 +175,24 @@ package struct ChannelState: ~Copyable, Sendable {
       firstUnread: first ?? .zero,
       unreadEpoch: rows.epochs[position],
       isOwn: isOwn,
-      isFlaggedUnread: isOwn && rows.isFlaggedUnread(row)
+      isFlaggedUnread: isOwn && rows.isFlaggedUnread(row),
+      unreadMentions: isOwn ? unreadMentions(row) : 0
     )
   }
 
   /// How many messages the member has not read (R14).
   func unreadMessages(_ row: MemberOrdinal) -> UInt32 { unreadMessages(row, after: unreadFloor(row)) }
+
+  /// How many messages mention the member that they have not read, those of the channel's threads among them (R14).
+  func unreadMentions(_ row: MemberOrdinal) -> UInt32 {
+    let own = messages.mentions(
+      of: row,
+      rows.user(row),
+      joined: SequenceNumber(rows.joined[Int(row.rawValue)]),
+      after: unreadFloor(row)
+    )
+    return threads.isEmpty ? own : own + unreadMentionsInThreads(row)
+  }
 
   @inline(__always)
   private func unreadMessages(_ row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
@@ -193,6 +205,17 @@ package struct ChannelState: ~Copyable, Sendable {
   private func unreadFloor(_ row: MemberOrdinal) -> SequenceNumber {
     let own = rows.ownPosition(row)
     return rows.hidesHistory(row) ? max(own, SequenceNumber(rows.joined[Int(row.rawValue)])) : own
+  }
+
+  /// The rows of those whom a message mentions, as far as they are members.
+  func resolve(_ mentions: ShardState.NewMentions, sender: String) -> MessageMentions {
+    switch mentions {
+    case .nobody: return .nobody
+    case .all: return .all
+    case .users(let users):
+      let rows = Set(users.filter { $0 != sender }.compactMap { row(of: $0)?.rawValue })
+      return rows.isEmpty ? .nobody : .rows(rows.sorted())
+    }
   }
 
   // MARK: Moving a row
@@ -505,7 +528,8 @@ package struct ChannelState: ~Copyable, Sendable {
       flags: messages.flags(sequence),
       registeredAt: registered,
       createdAt: created == registered ? .none : created,
-      receiptExpiresAt: receipts.expiresAt(sequence)
+      receiptExpiresAt: receipts.expiresAt(sequence),
+      mentions: messages.mentions.mentions(sequence)
     )
   }
 }

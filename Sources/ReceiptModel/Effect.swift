@@ -541,8 +541,10 @@ package struct MessageRecord: Hashable, Sendable {
     package static let receiptNotAllowed = Flags(rawValue: 32)
     /// Registered with `moves_position: false`: its sender's positions stayed where they were (R5).
     package static let leavesPosition = Flags(rawValue: 64)
+    /// It mentions somebody (R14): ``MessageRecord/mentions`` says whom.
+    package static let mentions = Flags(rawValue: 128)
 
-    package static let known: UInt8 = 127
+    package static let known: UInt8 = 255
 
     /// Whether the message counts as unread for those who have not read it (R14).
     package var isCountable: Bool { isDisjoint(with: .uncountable) }
@@ -558,6 +560,10 @@ package struct MessageRecord: Hashable, Sendable {
   package var createdAt: Timestamp
   /// When its receipt expires (R9); none: never, or it has none.
   package var receiptExpiresAt: Timestamp
+  /// Whom it mentions (R14); nobody, where it counts as unread for nobody.
+  package var mentions: MessageMentions {
+    didSet { flags = flags.setting(.mentions, mentions != .nobody) }
+  }
 
   package init(
     id: String,
@@ -565,11 +571,13 @@ package struct MessageRecord: Hashable, Sendable {
     flags: Flags,
     registeredAt: Timestamp,
     createdAt: Timestamp = .none,
-    receiptExpiresAt: Timestamp = .none
+    receiptExpiresAt: Timestamp = .none,
+    mentions: MessageMentions = .nobody
   ) {
     self.id = id
     self.sender = sender
-    self.flags = flags
+    self.flags = flags.setting(.mentions, mentions != .nobody)
+    self.mentions = mentions
     self.registeredAt = registeredAt
     self.createdAt = createdAt
     self.receiptExpiresAt = receiptExpiresAt

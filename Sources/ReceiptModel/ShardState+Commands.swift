@@ -94,6 +94,14 @@ extension ShardState {
 
   // MARK: Messages
 
+  /// Whom a message to be registered mentions (R14).
+  package enum NewMentions: Hashable, Sendable {
+    case nobody
+    case all
+    /// Those of them who are members then; never its sender.
+    case users([String])
+  }
+
   /// What registering a message came to.
   package enum Registration: Hashable, Sendable {
     case created(SequenceNumber)
@@ -120,6 +128,7 @@ extension ShardState {
     isSilent: Bool,
     wantsReceipt: Bool = false,
     movesPosition: Bool = true,
+    mentions: NewMentions = .nobody,
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> Registration {
@@ -144,6 +153,9 @@ extension ShardState {
       let grant = receiptGrant(slot, sender: sender, at: time)
       record.flags.formUnion(grant.flags)
       record.receiptExpiresAt = grant.expiresAt
+    }
+    if mentions != .nobody, record.flags.isCountable {
+      record.mentions = self[slot].resolve(mentions, sender: record.sender)
     }
     effects.append(.messageAssigned(number, sequence, record))
     if !sender.isEmpty, let row = self[slot].row(of: sender) {

@@ -126,17 +126,19 @@ extension ShardState {
   /// A new row of a thread, read up to its newest reply (R6).
   ///
   /// - Parameters:
+  ///   - added: rows that this command has added to the thread so far.
   ///   - byReading: they have marked it read; whoever replies is in it for all to see.
   ///   - known: the row that gives way to the new one, and whose unread marker goes over to it; nil: there is none, or
   ///     replying clears it.
   private func joining(
     _ thread: ChannelSlot,
+    after added: Int = 0,
     user: String,
     byReading: Bool,
     keeping known: MemberOrdinal? = nil,
     at time: Timestamp
   ) throws(Refusal) -> Effect {
-    let next = self[thread].rows.rowCount
+    let next = self[thread].rows.rowCount + added
     guard next < ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
     let newest = self[thread].messages.newest
     var record = RowRecord(
@@ -170,6 +172,7 @@ extension ShardState {
   /// - Parameters:
   ///   - wantsReceipt: it asks for a receipt, which no reply gets.
   ///   - movesPosition: false: the sender is in the thread, and their positions stay as they are (R5).
+  ///   - mentions: members of the channel whom it names are in the thread from this reply on.
   /// - Returns: with the reply's number in its thread.
   package func decideReply(
     _ slot: ChannelSlot,
@@ -180,6 +183,7 @@ extension ShardState {
     isSilent: Bool,
     wantsReceipt: Bool = false,
     movesPosition: Bool = true,
+    mentions: NewMentions = .nobody,
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> Registration {
@@ -203,21 +207,60 @@ extension ShardState {
     let sequence: SequenceNumber
     let thread = self[slot].threads.place(of: parent).map { slot.thread($0) }
     if let thread {
-      sequence = try decideFurther(thread, record, sender: sender, into: &effects)
+      let mentioned = try decideMentioned(mentions, in: thread, &record, sender: sender, into: &effects)
+      sequence = try decideFurther(thread, record, sender: sender, after: mentioned, into: &effects)
     } else {
       guard self[slot].threads.hasRoom else { throw .limitReached(.threadsPerChannel) }
-      sequence = decideFirst(slot, parent, record, sender: sender, into: &effects)
+      sequence = decideFirst(slot, parent, record, sender: sender, mentions: mentions, into: &effects)
     }
     effects.putInThread(parent, from: start)
     decideSender(sender, in: thread ?? slot, into: &effects)
     return .created(sequence)
   }
 
+  /// Resolves whom a reply that is not a thread's first mentions. Members of the channel who are not in the thread are in it from this
+  /// reply on.
+  ///
+  /// - Returns: how many rows are added for them.
+  private func decideMentioned(
+    _ mentions: NewMentions,
+    in thread: ChannelSlot,
+    _ record: inout MessageRecord,
+    sender: RawSpan,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> Int {
+    guard case .users(let users) = mentions else {
+      if mentions == .all, record.flags.isCountable { record.mentions = .all }
+      return 0
+    }
+    guard self[thread].messages.hasRoom else { throw .limitReached(.messagesPerChannel) }
+    var rows: Set<UInt32> = []
+    var added: Set<String> = []
+    for user in users
+    where user != record.sender && self[thread.channel].row(of: user) != nil && !isErasing(user) {
+      if let row = self[thread].row(of: user) {
+        rows.insert(row.rawValue)
+      } else if added.insert(user).inserted {
+        let next = UInt32(self[thread].rows.rowCount + added.count - 1)
+        guard next < ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
+        let newest = self[thread].messages.newest
+        let joined = RowRecord(user: user, joined: newest, joinedAt: record.registeredAt, read: newest)
+        effects.append(.rowAssigned(self[thread].number, MemberOrdinal(next), joined))
+        rows.insert(next)
+      }
+    }
+    if !rows.isEmpty, record.flags.isCountable { record.mentions = .rows(rows.sorted()) }
+    return added.count
+  }
+
   /// A reply that is not a thread's first.
+  ///
+  /// - Parameter added: rows that this command has added to the thread so far.
   private func decideFurther(
     _ thread: ChannelSlot,
     _ record: MessageRecord,
     sender: RawSpan,
+    after added: Int,
     into effects: inout [Effect]
   ) throws(Refusal) -> SequenceNumber {
     guard self[thread].messages.hasRoom else { throw .limitReached(.messagesPerChannel) }
@@ -235,9 +278,10 @@ extension ShardState {
       decideSeal(thread, row, .read, to: sequence, into: &effects)
       decideSent(thread, row, of: member, sequence, at: record.registeredAt, into: &effects)
     } else {
-      let row = MemberOrdinal(UInt32(self[thread].rows.rowCount))
+      let row = MemberOrdinal(UInt32(self[thread].rows.rowCount + added))
       let joining = try joining(
         thread,
+        after: added,
         user: record.sender,
         byReading: false,
         keeping: movesPosition ? nil : known,
@@ -260,8 +304,10 @@ extension ShardState {
     _ parent: SequenceNumber,
     _ record: MessageRecord,
     sender: RawSpan,
+    mentions: NewMentions,
     into effects: inout [Effect]
   ) -> SequenceNumber {
+    var record = record
     let number = self[slot].number
     let sequence = SequenceNumber(1)
     let author = self[slot].rows.row(of: self[slot].messages.sender(parent))
@@ -277,11 +323,41 @@ extension ShardState {
       let joined = RowRecord(user: record.sender, joined: .zero, joinedAt: record.registeredAt)
       effects.append(.rowAssigned(number, row, joined))
     }
+    decideFirstMentioned(mentions, slot, &record, &effects)
     effects.append(.messageAssigned(number, sequence, record))
     if let replier, !record.flags.contains(.leavesPosition) {
       decideSent(slot, row, of: replier, sequence, at: record.registeredAt, into: &effects)
     }
     return sequence
+  }
+
+  /// Resolves whom a thread's first reply mentions. The effects so far are those of the thread's first rows.
+  private func decideFirstMentioned(
+    _ mentions: NewMentions,
+    _ slot: ChannelSlot,
+    _ record: inout MessageRecord,
+    _ effects: inout [Effect]
+  ) {
+    guard case .users(let users) = mentions else {
+      if mentions == .all, record.flags.isCountable { record.mentions = .all }
+      return
+    }
+    var rowOf: [String: UInt32] = [:]
+    for effect in effects {
+      if case .rowAssigned(_, let row, let joined) = effect { rowOf[joined.user] = row.rawValue }
+    }
+    var rows: Set<UInt32> = []
+    for user in users
+    where user != record.sender && self[slot].row(of: user) != nil && !isErasing(user) {
+      if rowOf[user] == nil {
+        let next = UInt32(rowOf.count)
+        rowOf[user] = next
+        let joined = RowRecord(user: user, joined: .zero, joinedAt: record.registeredAt)
+        effects.append(.rowAssigned(self[slot].number, MemberOrdinal(next), joined))
+      }
+      rows.insert(rowOf[user]!)
+    }
+    if !rows.isEmpty, record.flags.isCountable { record.mentions = .rows(rows.sorted()) }
   }
 
   /// Sending's part for the sender's row in a thread (R5).
@@ -378,6 +454,7 @@ extension ShardState {
     UnreadCounts(
       messages: self[slot].unreadMessages(row),
       threads: self[slot].unreadThreads(row),
+      mentions: self[slot].unreadMentions(row),
       isFlagged: self[slot].rows.isFlaggedUnread(row),
       isMuted: self[slot].rows.isMuted(row)
     )

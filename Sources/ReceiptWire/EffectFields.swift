@@ -124,6 +124,7 @@ extension ByteBuffer {
         buffer.writeTime(record.registeredAt)
         buffer.writeTime(record.createdAt)
         if record.flags.contains(.receipt) { buffer.writeTime(record.receiptExpiresAt) }
+        buffer.writeMentions(record.mentions)
       }
     case .messageDeleted(let channel, let sequence, let time):
       writeEffect(.messageDeleted) { buffer in
@@ -369,6 +370,18 @@ extension ByteBuffer {
     writeBytes(bytes)
   }
 
+  /// What a message with the flag has behind its other fields.
+  private mutating func writeMentions(_ mentions: MessageMentions) {
+    switch mentions {
+    case .nobody: break
+    case .all: writeInteger(UInt8(1))
+    case .rows(let rows):
+      writeInteger(UInt8(0))
+      writeVarint(rows.count)
+      for row in rows { writeVarint(row) }
+    }
+  }
+
   private mutating func writeRow(_ channel: ChannelNumber, _ row: MemberOrdinal, _ record: RowRecord) {
     writeVarint(channel.rawValue)
     writeVarint(row.rawValue)
@@ -525,6 +538,7 @@ extension FieldReader {
         createdAt: try time()
       )
       if record.flags.contains(.receipt) { record.receiptExpiresAt = try time() }
+      if flags & MessageRecord.Flags.mentions.rawValue != 0 { record.mentions = try mentions() }
       return .messageAssigned(channel, sequence, record)
     case .messageDeleted:
       let channel = try channel()
@@ -654,6 +668,20 @@ extension FieldReader {
       let key = try hash()
       return .webhookNoted(key, until: try time())
     }
+  }
+
+  /// What a message with the flag has behind its other fields.
+  @_lifetime(self: copy self)
+  mutating func mentions() throws(WireError) -> MessageMentions {
+    if try flag() { return .all }
+    var rows: [UInt32] = []
+    for _ in 0..<(try count(elementBytesMin: 1)) {
+      let row = try row().rawValue
+      guard rows.last.map({ $0 < row }) ?? true else { throw .badValue(.effect) }
+      rows.append(row)
+    }
+    guard !rows.isEmpty else { throw .badValue(.count) }
+    return .rows(rows)
   }
 
   /// A byte that is 0 or 1.

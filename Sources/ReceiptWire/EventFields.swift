@@ -282,19 +282,22 @@ package struct RowEventRow: Hashable, Sendable {
     /// It is the member's own: what follows is for nobody else.
     package var isOwn: Bool
     package var isFlaggedUnread: Bool
+    package var unreadMentions: UInt32
 
     package init(
       unreadMessages: UInt32,
       firstUnreadMessage: String,
       unreadEpoch: UInt32,
       isOwn: Bool = true,
-      isFlaggedUnread: Bool = false
+      isFlaggedUnread: Bool = false,
+      unreadMentions: UInt32 = 0
     ) {
       self.unreadMessages = unreadMessages
       self.firstUnreadMessage = firstUnreadMessage
       self.unreadEpoch = unreadEpoch
       self.isOwn = isOwn
       self.isFlaggedUnread = isFlaggedUnread
+      self.unreadMentions = unreadMentions
     }
   }
 
@@ -347,6 +350,7 @@ package struct RowEventRow: Hashable, Sendable {
       isOwn: flags & RowFlags.own != 0,
       isFlaggedUnread: flags & RowFlags.flagged != 0
     )
+    if flags & RowFlags.own != 0 { own?.unreadMentions = try reader.varint32() }
   }
 
   package func write(into buffer: inout ByteBuffer) {
@@ -364,6 +368,7 @@ package struct RowEventRow: Hashable, Sendable {
     buffer.writeVarint(own.unreadMessages)
     buffer.writeField(own.firstUnreadMessage)
     buffer.writeVarint(own.unreadEpoch)
+    if own.isOwn { buffer.writeVarint(own.unreadMentions) }
   }
 }
 

@@ -59,6 +59,7 @@ package enum UnreadCountFields: Hashable, Sendable {
       var counts = UnreadCounts()
       counts.messages = try reader.varint32()
       counts.threads = try reader.varint32()
+      counts.mentions = try reader.varint32()
       let flags = try reader.byte()
       guard flags <= 3 else { throw .badValue(.flags) }
       counts.isFlagged = flags & 1 != 0
@@ -76,6 +77,7 @@ package enum UnreadCountFields: Hashable, Sendable {
       buffer.writeVarint(UInt64(0))
       buffer.writeVarint(counts.messages)
       buffer.writeVarint(counts.threads)
+      buffer.writeVarint(counts.mentions)
       buffer.writeInteger(UInt8((counts.isFlagged ? 1 : 0) | (counts.isMuted ? 2 : 0)))
     case .refused(let code):
       buffer.writeVarint(UInt64(code.rawValue))

@@ -159,6 +159,7 @@ package struct ScannedRow: ~Escapable {
   package let isMuted: Bool
   /// The channel is flagged unread as a whole (R4).
   package let isFlaggedUnread: Bool
+  package let joined: SequenceNumber
 
   @_lifetime(copy fields)
   fileprivate init(_ fields: inout FieldReader) throws(WireError) {
@@ -170,7 +171,7 @@ package struct ScannedRow: ~Escapable {
     isFlaggedUnread = flags & 512 != 0
     user = try fields.string()
     _ = try fields.string()
-    let joined = try fields.sequence()
+    joined = try fields.sequence()
     _ = try fields.time()
     let read = try fields.sequence()
     _ = try fields.time()
@@ -183,13 +184,29 @@ package struct ScannedRow: ~Escapable {
   }
 }
 
-/// *message_assigned*, as far as its sender.
+/// *message_assigned*, as far as unread counts go by it.
 package struct ScannedMessage: ~Escapable {
   package let channel: ChannelNumber
   package let sequence: SequenceNumber
   package let flags: MessageRecord.Flags
   /// Empty: the system.
   package let sender: RawSpan
+  /// The fields behind the sender.
+  private let rest: FieldReader
+
+  /// Whether it mentions a row that had joined then (R14); its sender is not asked about here.
+  package func mentions(_ row: UInt32, joined: SequenceNumber) throws(WireError) -> Bool {
+    guard flags.contains(.mentions) else { return false }
+    var fields = rest
+    _ = try fields.time()
+    _ = try fields.time()
+    if flags.contains(.receipt) { _ = try fields.time() }
+    switch try fields.mentions() {
+    case .nobody: return false
+    case .all: return joined < sequence
+    case .rows(let rows): return rows.contains(row)
+    }
+  }
 
   @_lifetime(copy fields)
   fileprivate init(_ fields: inout FieldReader) throws(WireError) {
@@ -201,6 +218,7 @@ package struct ScannedMessage: ~Escapable {
     flags = MessageRecord.Flags(rawValue: raw)
     _ = try fields.string()
     sender = try fields.string()
+    rest = fields
   }
 }
 

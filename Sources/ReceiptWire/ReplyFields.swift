@@ -3,9 +3,9 @@ package import ReceiptModel
 
 /// *row* of Proto/frames.md as it stands in a payload: its strings are read where they are.
 package struct RowFields: ~Escapable {
-  /// One user id and three message ids with their lengths, and at most 9 integers of at most 10 bytes.
+  /// One user id and three message ids with their lengths, and at most 10 integers of at most 10 bytes.
   package static let byteCountMax =
-    (Identifier.userLengthMax + 2) + 3 * (Identifier.messageLengthMax + 2) + 9 * 10
+    (Identifier.userLengthMax + 2) + 3 * (Identifier.messageLengthMax + 2) + 10 * 10
 
   package let user: RawSpan
   package let lastRead: Timestamp
@@ -22,6 +22,8 @@ package struct RowFields: ~Escapable {
   /// It is the viewer's own row: what follows is for nobody else.
   package let isOwn: Bool
   package let isFlaggedUnread: Bool
+  /// Unread messages and replies that mention the member (R14).
+  package let unreadMentions: UInt32
 
   @_lifetime(copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
@@ -46,6 +48,7 @@ package struct RowFields: ~Escapable {
       firstUnreadMessage = try reader.raw(0)
       unreadEpoch = 0
     }
+    unreadMentions = isOwn ? try reader.varint32() : 0
   }
 }
 

@@ -173,6 +173,7 @@ extension ShardEngine {
     let sender = try reader.string()
     let created = try reader.time()
     let flags = try reader.varint()
+    let mentions = try Self.mentions(flags, &reader)
     let thread = try Self.thread(header, &reader)
     try reader.end()
     let command = takeUp(counter, lane)
@@ -189,10 +190,24 @@ extension ShardEngine {
       noteRefused(command)
       return refuse(header, .invalidField, "user: 1 to 128 of A-Z a-z 0-9 @ _ . -", lane)
     }
-    guard flags <= 7 else {
+    guard flags <= 23 else {
       noteRefused(command)
-      let range = "flags: 1 (silent), 2 (receipt), 4 (moves no position) and their sums only"
+      let range =
+        "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
       return refuse(header, .notImplemented, range, lane)
+    }
+    if case .users(let users) = mentions {
+      guard (1...Self.mentionsMax).contains(users.count),
+        users.allSatisfy({ Self.isValid($0, Identifier.isUser) })
+      else {
+        noteRefused(command)
+        return refuse(header, .invalidField, "mentions: 1 to \(Self.mentionsMax) users", lane)
+      }
+    }
+    if case .users(let users) = mentions, !command.isCovered, !slicedQueries.isEmpty,
+      users.contains(where: { isBeingErased($0, in: slot) })
+    {
+      return refuseErasing(header, command, lane)
     }
     let registration: ShardState.Registration
     guard
@@ -212,6 +227,7 @@ extension ShardEngine {
           isSilent: flags & 1 != 0,
           wantsReceipt: flags & 2 != 0,
           movesPosition: flags & 4 == 0,
+          mentions: mentions,
           at: time,
           into: &effects
         )
@@ -225,6 +241,7 @@ extension ShardEngine {
           isSilent: flags & 1 != 0,
           wantsReceipt: flags & 2 != 0,
           movesPosition: flags & 4 == 0,
+          mentions: mentions,
           at: time,
           into: &effects
         )
@@ -247,6 +264,21 @@ extension ShardEngine {
       buffer.writeInteger(status.rawValue)
       buffer.writeInteger(state.receiptRefusal(place, registration.sequence).rawValue)
     }
+  }
+
+  /// Users that one message may mention by name.
+  static let mentionsMax = 100
+
+  /// Whom a message mentions, behind the flags that say so.
+  private static func mentions(
+    _ flags: UInt64,
+    _ reader: inout FieldReader
+  ) throws(WireError) -> ShardState.NewMentions {
+    if flags & 8 != 0 { return .all }
+    guard flags & 16 != 0 else { return .nobody }
+    var users: [String] = []
+    for _ in 0..<(try reader.count()) { users.append(try reader.text()) }
+    return .users(users)
   }
 
   private func deleteMessage(
@@ -676,6 +708,7 @@ extension ByteBuffer {
       fields.varint(UInt64(own.unreadMessages))
       state.withMessage(slot, own.firstUnread) { fields.string($0) }
       fields.varint(UInt64(own.unreadEpoch))
+      if own.isOwn { fields.varint(UInt64(own.unreadMentions)) }
     }
   }
 

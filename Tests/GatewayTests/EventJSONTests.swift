@@ -29,7 +29,8 @@ import Testing
         unreadMessages: 4,
         firstUnreadMessage: "m6",
         unreadEpoch: 2,
-        isFlaggedUnread: true
+        isFlaggedUnread: true,
+        unreadMentions: 3
       )
     )
     let ownRow = mine
@@ -171,7 +172,7 @@ import Testing
           "last_read_message_id": "m5",
           "last_read_seq": 5, "last_delivered_at": Self.text, "last_delivered_message_id": "m9",
           "last_delivered_seq": 9, "unread_messages": 4, "first_unread_message_id": "m6", "unread_epoch": 2,
-          "marked_unread": true,
+          "marked_unread": true, "unread_mentions": 3,
         ]
       ),
       (

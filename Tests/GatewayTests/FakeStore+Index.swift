@@ -97,6 +97,7 @@ extension FakeModel {
       UnreadCounts(
         messages: UInt32(channel.messages.count) - position,
         threads: UInt32(threads),
+        mentions: member.mentions,
         isFlagged: member.isFlagged,
         isMuted: member.isMuted
       )
@@ -190,6 +191,7 @@ extension FakeModel {
     fields.writeVarint(3)
     fields.writeVarint(replies.count - read)
     fields.writeField(read < replies.count ? replies[read] : "")
+    fields.writeVarint(0)
     fields.writeVarint(0)
   }
 }

@@ -102,6 +102,8 @@ final class FakeModel {
     var epoch: UInt32 = 0
     var isFlagged = false
     var isMuted = false
+    /// Unread messages that mention them; reading takes them away.
+    var mentions: UInt32 = 0
     var role = ""
     /// How many messages there were when they joined.
     var joined = 0
@@ -302,6 +304,18 @@ final class FakeModel {
       let (id, user) = (try reader.text(), try reader.text())
       _ = try reader.time()
       let flags = try reader.varint()
+      if flags & 8 != 0 {
+        for place in channel.members.indices where channel.members[place].user != user {
+          channel.members[place].row.mentions += 1
+        }
+      } else if flags & 16 != 0 {
+        for _ in 0..<(try reader.count()) {
+          let mentioned = try reader.text()
+          if let place = channel.members.firstIndex(where: { $0.user == mentioned }) {
+            channel.members[place].row.mentions += 1
+          }
+        }
+      }
       try checkErasing(user, in: revocation.shard)
       if let parent = try thread(&reader) {
         return try reply(id, user, to: parent, &channel, fields: &fields)
@@ -394,6 +408,7 @@ final class FakeModel {
     case .markRead:
       channel.members[place].row.read = max(channel.members[place].row.read, sequence)
       channel.members[place].row.isFlagged = false
+      channel.members[place].row.mentions = 0
     case .markDelivered:
       channel.members[place].row.delivered = max(channel.members[place].row.delivered, sequence)
     default:
@@ -515,6 +530,7 @@ final class FakeModel {
     buffer.writeVarint(UInt32(channel.messages.count) - position)
     buffer.writeField(position < channel.messages.count ? channel.messages[Int(position)] : "")
     buffer.writeVarint(member.epoch)
+    if !isServers { buffer.writeVarint(member.mentions) }
   }
 }
 

@@ -49,7 +49,6 @@ import Testing
     // Those that are not built yet.
     (.get, "/v1/channels/messaging:c1/messages", "not_built messaging:c1"),
     (.get, "/v1/channels/messaging:c1/members", "not_built messaging:c1"),
-    (.put, "/v1/channels/messaging:c1/members/bob", "not_built bob"),
     (.get, "/v1/channels/messaging:c1/messages/m1/acknowledged", "not_built messaging:c1 m1"),
     (.get, "/v1/channels/messaging:c1/messages/m1/unacknowledged", "not_built messaging:c1 m1"),
     (.post, "/v1/channels", "not_built"), (.post, "/v1/users", "not_built"),

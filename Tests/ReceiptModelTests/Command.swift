@@ -12,6 +12,9 @@ struct Seat: Hashable, Sendable, CustomStringConvertible {
   var description: String { role.isEmpty ? user : "\(user)(\(role))" }
 }
 
+/// In a list of those whom a message mentions: everybody.
+let everybody = "*"
+
 enum Command: Hashable, Sendable {
   case put(cid: String, settings: Settings, members: [Seat])
   case change(cid: String, add: [Seat], remove: [String])
@@ -22,7 +25,8 @@ enum Command: Hashable, Sendable {
     created: Int,
     isSilent: Bool,
     wantsReceipt: Bool = false,
-    movesPosition: Bool = true
+    movesPosition: Bool = true,
+    mentions: [String] = []
   )
   /// A member's role (empty: stays) and whether they mute the channel (nil: stays); `joins`: who is none becomes one.
   case member(cid: String, user: String, role: String, isMuted: Bool?, joins: Bool)
@@ -115,6 +119,7 @@ struct MembershipView: Hashable, Sendable {
 struct UnreadView: Hashable, Sendable {
   var messages = 0
   var threads = 0
+  var mentions = 0
   /// The channel is flagged unread as a whole (R4).
   var isFlagged = false
   /// It is in none of the member's totals.
@@ -126,6 +131,7 @@ struct TotalsView: Hashable, Sendable {
   var messages = 0
   var channels = 0
   var threads = 0
+  var mentions = 0
 }
 
 /// A read-state row. Positions are sequence numbers with the ids that they name; 0 and the empty id are "none".
@@ -145,6 +151,7 @@ struct RowView: Hashable, Sendable {
     var epoch: Int
     /// For nobody else's eyes (R4).
     var isFlagged = false
+    var mentions = 0
   }
 }
 

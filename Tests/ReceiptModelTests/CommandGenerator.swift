@@ -168,8 +168,16 @@ struct CommandGenerator: Sendable {
       created: random.oneIn(4) ? 1 + random.below(clock) : 0,
       isSilent: random.oneIn(10),
       wantsReceipt: random.oneIn(2),
-      movesPosition: !terms.oneIn(5)
+      movesPosition: !terms.oneIn(5),
+      mentions: mentions()
     )
+  }
+
+  /// Nobody as often as not, everybody, or some, members or not, and twice.
+  private mutating func mentions() -> [String] {
+    if terms.oneIn(2) { return [] }
+    if terms.oneIn(3) { return [everybody] }
+    return (0...terms.below(4)).map { _ in terms.oneIn(20) ? "nobody" : terms.pick(users) }
   }
 
   // MARK: Pushes
@@ -235,7 +243,8 @@ struct CommandGenerator: Sendable {
         created: 0,
         isSilent: random.oneIn(10),
         wantsReceipt: random.oneIn(8),
-        movesPosition: !terms.oneIn(5)
+        movesPosition: !terms.oneIn(5),
+        mentions: mentions()
       )
     )
   }

@@ -155,19 +155,21 @@ struct EventPicture {
       rooms[room, default: Room()].own[user] = OwnPosition(read: sequence.rawValue, at: at, epoch: epoch)
     }
     guard moves.contains(.readShown) || moves.contains(.deliveredShown) else { return }
+    // No event says when somebody came into a thread.
+    let row = state[place].rows.row(of: state[place].messages.sender(sequence))
     let none = RowView(
       user: user,
-      lastReadAt: 0,
+      lastReadAt: row.map { Int(state[place].rows.joinedAt[Int($0.rawValue)]) } ?? 0,
       lastRead: 0,
       lastReadID: "",
       lastDeliveredAt: 0,
       lastDelivered: 0,
       lastDeliveredID: ""
     )
-    var row = rooms[room]?.shown[user] ?? none
-    if moves.contains(.readShown) { (row.lastRead, row.lastReadID, row.lastReadAt) = (number, id, at) }
-    (row.lastDelivered, row.lastDeliveredID, row.lastDeliveredAt) = (number, id, at)
-    rooms[room, default: Room()].shown[user] = row
+    var shown = rooms[room]?.shown[user] ?? none
+    if moves.contains(.readShown) { (shown.lastRead, shown.lastReadID, shown.lastReadAt) = (number, id, at) }
+    (shown.lastDelivered, shown.lastDeliveredID, shown.lastDeliveredAt) = (number, id, at)
+    rooms[room, default: Room()].shown[user] = shown
   }
 
   private static func place(

@@ -111,6 +111,41 @@ struct MarkerStoryTests {
     )
   }
 
+  @Test(
+    "R14: mentions are counted where they are unread, never for the sender, nor in what is silent or deleted"
+  )
+  func mentions() {
+    story(
+      """
+      join alice bob carol
+      post m1 by alice mentioning bob,alice,zoe
+      post m2 by alice mentioning *
+      post m3 by alice silent mentioning bob
+      post m4 by bob mentioning *
+      row alice                            -> row unread 1 mentions 1
+      row carol                            -> row unread 3 mentions 2
+      row bob                              -> row unread 0 mentions 0
+      unread bob m1                        -> moved unread 2 mentions 2
+      totals bob                           -> totals messages 2 mentions 2
+      read bob m1                          -> moved mentions 1
+      evict
+      row bob                              -> row mentions 1
+      delete m2
+      row bob                              -> row mentions 0 unread 0
+      # Who joins later was not meant.
+      join dave
+      unread dave m1                       -> moved unread 2 mentions 0
+      post m5 by alice leaving mentioning *
+      row alice                            -> row mentions 1
+      row dave                             -> row mentions 1
+      mute dave
+      totals dave                          -> totals mentions 0
+      recover
+      row dave                             -> row mentions 1
+      """
+    )
+  }
+
   @Test("R5: a message that leaves its sender's position alone is unread for nobody but the others")
   func leaving() {
     story(

@@ -177,7 +177,10 @@ extension NaiveModel {
           unread: unread.count,
           firstUnreadID: unread.first.map { room.messages[$0].id } ?? "",
           epoch: member.at.epoch,
-          isFlagged: isOwn && member.at.isFlagged
+          isFlagged: isOwn && member.at.isFlagged,
+          mentions: isOwn
+            ? unread.count { room.messages[$0].mentioned.contains(member.number) } + mentionsInThreads(member)
+            : 0
         )
       }
       return RowView(
@@ -190,6 +193,11 @@ extension NaiveModel {
         lastDeliveredID: id(received),
         own: own
       )
+    }
+
+    /// Of a channel's member: unread replies that mention them, in its threads.
+    private func mentionsInThreads(_ member: Member) -> Int {
+      threads.reduce(0) { $0 + ($1.ownRow(member.user)?.own?.mentions ?? 0) }
     }
 
     /// All rows, in the order of R12, or the refusal's name.

@@ -3,8 +3,17 @@ extension NaiveModel {
   /// - Parameter thread: the parent message that the caller named; nil: none.
   mutating func performInRoom(_ command: Command, thread: String?) -> Outcome {
     switch command {
-    case .post(let cid, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
-      return post(cid, thread, id, sender, created, isSilent, wantsReceipt, moves: moves)
+    case .post(
+      let cid,
+      let id,
+      let sender,
+      let created,
+      let isSilent,
+      let wantsReceipt,
+      let moves,
+      let mentions
+    ):
+      return post(cid, thread, id, sender, created, isSilent, wantsReceipt, moves: moves, mentions)
     case .read(let cid, let user, let message, let epoch):
       let isHidden = hidesRead(user)
       return act(cid, thread, user, message, empty: .newest, others: .join) {
@@ -32,7 +41,8 @@ extension NaiveModel {
     _ created: Int,
     _ isSilent: Bool,
     _ wantsReceipt: Bool,
-    moves: Bool
+    moves: Bool,
+    _ mentions: [String]
   ) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
     if let known = find(cid, id) {
@@ -46,7 +56,11 @@ extension NaiveModel {
       guard let parent = find(cid, thread) else { return .refused("message_not_found") }
       if parent.spot.thread != nil { return .refused("invalid_field") }
       if isGone(parent.spot, parent.place) { return .refused("message_deleted") }
-      spot = openThread(cid, parent.place)
+      spot = openThread(cid, parent.place, repliedBy: sender)
+      // Who is mentioned is in it from here on; everybody's mention is one of those who are.
+      for user in mentions where user != sender && membership(cid, user) != nil && !isErasing(user) {
+        if self[spot].membership(user) == nil { join(spot, user, after: self[spot].messages.count) }
+      }
       // Who has only read it so far is in it anew.
       var before: Positions?
       if let row = self[spot].membership(sender), self[spot].memberships[row].isByReading {
@@ -77,6 +91,13 @@ extension NaiveModel {
       message.hasReceipt = message.receiptRefusal.isEmpty
       if message.hasReceipt, let ttl = number("receipt_ttl", cid) { message.expiresAt = now + ttl * 1000 }
     }
+    if mentions == [everybody] {
+      message.mentioned = Set(self[spot].memberships.indices.filter { !self[spot].memberships[$0].hasLeft })
+    } else {
+      let named = mentions.filter { thread == nil || !isErasing($0) }
+      message.mentioned = Set(named.compactMap { self[spot].membership($0) })
+    }
+    if let own = self[spot].membership(sender) { message.mentioned.remove(own) }
     self[spot].places[id] = self[spot].messages.count
     self[spot].messages.append(message)
     let sequence = self[spot].messages.count
@@ -94,12 +115,13 @@ extension NaiveModel {
   }
 
   /// The thread of a parent message; the first reply begins it, with the parent's sender, who has read nothing of it (R15).
-  private mutating func openThread(_ cid: String, _ parent: Int) -> Spot {
+  private mutating func openThread(_ cid: String, _ parent: Int, repliedBy replier: String) -> Spot {
     if let thread = thread(cid, of: parent) { return thread }
     channels[cid]!.threads.append(Room(parent: parent))
     let spot = Spot(cid: cid, thread: channels[cid]!.threads.count - 1)
     let sender = channels[cid]!.main.messages[parent].sender
     if membership(cid, sender) != nil { join(spot, sender, after: 0) }
+    if membership(cid, replier) != nil, replier != sender { join(spot, replier, after: 0) }
     return spot
   }
 
@@ -180,7 +202,7 @@ extension NaiveModel {
         _ = acknowledge(cid, row, message.id, "")
       }
     }
-    return .row(answers(spot).ownRow(user)!)
+    return .row((spot.thread == nil ? answers(cid) : answers(spot)).ownRow(user)!)
   }
 
   /// Every channel that they are a member of, up to its newest (R13).

@@ -16,8 +16,8 @@ extension NaiveModel {
 
   /// What counts as unread for a member of one channel; nil: they are none.
   func unread(_ cid: String, _ user: String) -> UnreadView? {
-    guard let own = answers(Spot(cid: cid)).ownRow(user)?.own else { return nil }
-    var unread = UnreadView(messages: own.unread, isFlagged: own.isFlagged)
+    guard let own = answers(cid).ownRow(user)?.own else { return nil }
+    var unread = UnreadView(messages: own.unread, mentions: own.mentions, isFlagged: own.isFlagged)
     if let row = membership(cid, user) { unread.isMuted = channels[cid]!.main.memberships[row].isMuted }
     for spot in spots(cid) where spot.thread != nil && !isClosed(spot) {
       if let own = answers(spot).ownRow(user)?.own, own.unread > 0 { unread.threads += 1 }
@@ -32,6 +32,7 @@ extension NaiveModel {
       totals.messages += unread.messages
       totals.channels += unread.messages > 0 || unread.isFlagged ? 1 : 0
       totals.threads += unread.threads
+      totals.mentions += unread.mentions
     }
     return totals
   }

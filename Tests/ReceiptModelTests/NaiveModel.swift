@@ -59,6 +59,8 @@ struct NaiveModel: Sendable {
     var receiptRefusal = ""
     var expiresAt: Int?
     var isDeleted = false
+    /// The memberships of those whom it mentions (R14).
+    var mentioned: Set<Int> = []
     /// In the order in which they were made.
     var acknowledgements: [Acknowledgement] = []
   }

@@ -158,7 +158,7 @@ extension Command {
   /// What decides its shard: a cid, a user, a type's name.
   var home: String {
     switch self {
-    case .put(let cid, _, _), .change(let cid, _, _), .post(let cid, _, _, _, _, _, _),
+    case .put(let cid, _, _), .change(let cid, _, _), .post(let cid, _, _, _, _, _, _, _),
       .member(let cid, _, _, _, _),
       .delete(let cid, _),
       .read(let cid, _, _, _), .delivered(let cid, _, _), .unread(let cid, _, _, _),

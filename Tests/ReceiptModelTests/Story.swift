@@ -12,7 +12,7 @@ import Testing
 /// | `clock 5000` | sets the clock, in milliseconds; it starts at 1000 and stands still |
 /// | `channel dm:x [history=hidden …]` | puts a channel, and goes on in it |
 /// | `join alice bob [as admin]`, `leave bob`, `swap bob` | `members`; swap removes and adds in one command |
-/// | `post m1 by alice [silent] [created 77]` | `created` or `known`, `seq`; sender `-`: the system |
+/// | `post m1 by alice [leaving] [silent] [created 77] [mentioning bob,carol]` | `created` or `known`, `seq`; sender `-`: the system |
 /// | `delete m1` | `seq` |
 /// | `read bob [m1] [epoch 2]`, `delivered bob [m1]`, `unread bob m1 [epoch 2]`, `row bob` | `moved` or `same`, and the own row |
 /// | `push bob m1 [acked 900]` | `moved` or `same`; `sent`, `delivered` |
@@ -126,7 +126,7 @@ struct Story {
         word: "totals",
         facts: [
           "messages": "\(counts.messages)", "channels": "\(counts.channels)", "threads": "\(counts.threads)",
-          "muted": "\(unread.isMuted)", "flagged": "\(unread.isFlagged)",
+          "mentions": "\(counts.mentions)", "muted": "\(unread.isMuted)", "flagged": "\(unread.isFlagged)",
         ]
       )
     case "evict":
@@ -153,6 +153,7 @@ struct Story {
     case "post":
       let sender = Self.take("by", from: &words)!
       let created = Self.take("created", from: &words).map { Int($0)! } ?? 0
+      let mentions = Self.take("mentioning", from: &words)?.split(separator: ",").map(String.init) ?? []
       let isSilent = words.last == "silent"
       if isSilent { words.removeLast() }
       let leaves = words.last == "leaving"
@@ -164,7 +165,8 @@ struct Story {
           sender: sender == "-" ? "" : sender,
           created: created,
           isSilent: isSilent,
-          movesPosition: !leaves
+          movesPosition: !leaves,
+          mentions: mentions
         )
       }
     case "delete": return try each(words) { .delete(cid: $0, id: $1) }
@@ -312,6 +314,7 @@ struct Story {
       facts["first"] = own.firstUnreadID.isEmpty ? "-" : own.firstUnreadID
       facts["epoch"] = "\(own.epoch)"
       facts["flagged"] = "\(own.isFlagged)"
+      facts["mentions"] = "\(own.mentions)"
       let slot = shard.slot(cid)!
       let user = Array(row.user.utf8)
       let marker = (try? shard.state.member(user.span.bytes, in: slot)).flatMap {

@@ -71,6 +71,7 @@ extension Subject {
       totals.messages += unread.messages
       totals.channels += unread.messages > 0 || unread.isFlagged ? 1 : 0
       totals.threads += unread.threads
+      totals.mentions += unread.mentions
     }
     return totals
   }

@@ -367,7 +367,8 @@ extension ShardState {
           unread: Int($0.unreadMessages),
           firstUnreadID: id($0.firstUnread),
           epoch: Int($0.unreadEpoch),
-          isFlagged: $0.isFlaggedUnread
+          isFlagged: $0.isFlaggedUnread,
+          mentions: Int($0.unreadMentions)
         )
       }
     )

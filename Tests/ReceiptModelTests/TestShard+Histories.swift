@@ -7,7 +7,7 @@ extension TestShard {
     switch command {
     case .inThread(
       let parent,
-      .post(let cid, let id, let sender, _, let isSilent, let wantsReceipt, let movesPosition)
+      .post(let cid, let id, let sender, _, let isSilent, let wantsReceipt, let movesPosition, let mentions)
     ):
       return reply(
         cid,
@@ -17,6 +17,7 @@ extension TestShard {
         isSilent: isSilent,
         wantsReceipt: wantsReceipt,
         movesPosition: movesPosition,
+        mentions: mentions,
         clock: clock
       )
     case .inThread(let parent, .read(let cid, let user, let message, let epoch)):

@@ -15,6 +15,7 @@ extension TestShard {
     isSilent: Bool = false,
     wantsReceipt: Bool = false,
     movesPosition: Bool = true,
+    mentions: [String] = [],
     clock: Int
   ) -> Outcome {
     deciding(cid, clock) { slot, time, effects throws(Refusal) in
@@ -28,6 +29,7 @@ extension TestShard {
         isSilent: isSilent,
         wantsReceipt: wantsReceipt,
         movesPosition: movesPosition,
+        mentions: .init(mentions),
         at: time,
         into: &effects
       )
@@ -157,6 +159,7 @@ extension TestShard {
     return UnreadView(
       messages: Int(unread.messages),
       threads: Int(unread.threads),
+      mentions: Int(unread.mentions),
       isFlagged: unread.isFlagged,
       isMuted: unread.isMuted
     )
@@ -242,5 +245,11 @@ extension ShardState {
   /// What the pages of a channel's threads are made of.
   func threadContents(_ slot: ChannelSlot) -> [[Effect]] {
     threadPages(slot).map { effects(of: $0, in: slot) }
+  }
+}
+
+extension ShardState.NewMentions {
+  init(_ users: [String]) {
+    self = users.isEmpty ? .nobody : users == [everybody] ? .all : .users(users)
   }
 }

@@ -205,7 +205,16 @@ final class TestShard {
     _ effects: inout [Effect]
   ) throws(Refusal) -> Decided {
     switch command {
-    case .post(let cid, let id, let sender, let created, let isSilent, let wantsReceipt, let movesPosition):
+    case .post(
+      let cid,
+      let id,
+      let sender,
+      let created,
+      let isSilent,
+      let wantsReceipt,
+      let moves,
+      let mentions
+    ):
       let (id, sender) = (Array(id.utf8), Array(sender.utf8))
       let slot = try loaded(cid)
       let registration = try state.decideRegister(
@@ -215,7 +224,8 @@ final class TestShard {
         created: Timestamp(milliseconds: Int64(created)),
         isSilent: isSilent,
         wantsReceipt: wantsReceipt,
-        movesPosition: movesPosition,
+        movesPosition: moves,
+        mentions: .init(mentions),
         at: time,
         into: &effects
       )

@@ -95,7 +95,9 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.string()
     _ = try reader.string()
     _ = try reader.time()
-    _ = try reader.varint()
+    if try reader.varint() & 24 == 16 {
+      for _ in 0..<(try reader.count()) { _ = try reader.string() }
+    }
   case .deleteMessage:
     _ = try reader.string()
     _ = try reader.varint()

@@ -205,6 +205,7 @@ struct FrameVectorTests {
           #expect(expected.number("found") == 0)
           #expect(UInt64(counts.messages) == expected.number("unread_messages"))
           #expect(UInt64(counts.threads) == expected.number("unread_threads"))
+          #expect(UInt64(counts.mentions) == expected.number("unread_mentions"))
           #expect((counts.isFlagged ? 1 : 0) | (counts.isMuted ? 2 : 0) == expected.number("unread_flags"))
         case .refused(let code):
           #expect(UInt64(code.rawValue) == expected.number("found"))

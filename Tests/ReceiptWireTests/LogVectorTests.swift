@@ -242,6 +242,11 @@ struct LogVectorTests {
         createdAt: time(fields, "created")
       )
       if fields.number("flags") & 8 != 0 { record.receiptExpiresAt = time(fields, "receipt_expires") }
+      if fields.number("flags") & 128 != 0 {
+        let isAll = fields.number("all") == 1
+        record.mentions =
+          isAll ? .all : .rows(fields.list("mentions").map { UInt32($0.number("row")) })
+      }
       return .messageAssigned(channel(), sequence(), record)
     case "message_deleted": return .messageDeleted(channel(), sequence(), at: time(fields, "time"))
     case "channel_type_assigned":

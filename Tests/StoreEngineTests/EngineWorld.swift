@@ -413,7 +413,8 @@ final class Gateway {
           switch try UnreadCountFields(&reader) {
           case .found(let counts):
             let flags = (counts.isFlagged ? " flagged" : "") + (counts.isMuted ? " muted" : "")
-            words.append("\(counts.messages)/\(counts.threads)\(flags)")
+            let mentions = counts.mentions == 0 ? "" : " mentions \(counts.mentions)"
+            words.append("\(counts.messages)/\(counts.threads)\(mentions)\(flags)")
           case .refused(let code): words.append(code.name)
           }
         }
@@ -595,6 +596,7 @@ final class Gateway {
     _ id: String,
     by sender: String = "",
     flags: UInt64 = 0,
+    mentions: [String] = [],
     counter: UInt64? = nil,
     shard: UInt16 = 0
   ) {
@@ -603,6 +605,9 @@ final class Gateway {
       payload.writeField(sender)
       payload.writeTime(.none)
       payload.writeVarint(flags)
+      guard flags & 24 == 16 else { return }
+      payload.writeVarint(mentions.count)
+      for user in mentions { payload.writeField(user) }
     }
   }
 

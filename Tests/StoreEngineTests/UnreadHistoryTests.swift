@@ -36,7 +36,14 @@ struct UnreadHistoryTests {
             let sender = random.below(3) == 0 ? "" : user
             // Silent, and leaving the sender's position alone.
             let flags: UInt64 = [0, 0, 0, 0, 1, 4, 5][random.below(7)]
-            gateway.post(cid, "m\(posted[place])", by: sender, flags: flags)
+            let mentions = random.below(4) == 0 ? users.filter { _ in random.below(2) == 0 } : []
+            gateway.post(
+              cid,
+              "m\(posted[place])",
+              by: sender,
+              flags: flags | (random.below(6) == 0 ? 8 : mentions.isEmpty ? 0 : 16),
+              mentions: mentions
+            )
           }
         case 4, 5: gateway.read(cid, user, random.below(2) == 0 ? "" : known)
         case 6, 7: gateway.unread(cid, user, random.below(4) == 0 ? "" : known)
@@ -91,7 +98,8 @@ struct UnreadHistoryTests {
       var reader = FieldReader(payload.readableBytesSpan)
       _ = try reader.count()
       let row = try RowFields(&reader)
-      expected.append("\(row.unreadMessages)/0\(row.isFlaggedUnread ? " flagged" : "")")
+      let mentions = row.unreadMentions == 0 ? "" : " mentions \(row.unreadMentions)"
+      expected.append("\(row.unreadMessages)/0\(mentions)\(row.isFlaggedUnread ? " flagged" : "")")
     }
     #expect(answer.replacing(" muted", with: "") == "unread \(expected.joined(separator: " "))")
     // With the channels in memory, the same.

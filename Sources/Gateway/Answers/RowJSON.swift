@@ -61,6 +61,8 @@ package enum RowJSON {
     }
     if row.isOwn {
       out.literal(row.isFlaggedUnread ? ",\"marked_unread\":true" : ",\"marked_unread\":false")
+      out.literal(",\"unread_mentions\":")
+      out.decimal(UInt64(row.unreadMentions))
     }
     out.literal("}")
   }

@@ -54,6 +54,7 @@ enum EventJSON {
     buffer.member("total_unread_count", totals.messages)
     buffer.member("unread_channels", totals.channels)
     buffer.member("unread_threads", totals.threads)
+    buffer.member("unread_mentions", totals.mentions)
     end(&buffer)
     return buffer
   }
@@ -243,7 +244,10 @@ extension ByteBuffer {
     if let own = row.own {
       memberIfAny("first_unread_message_id", own.firstUnreadMessage)
       member("unread_epoch", UInt64(own.unreadEpoch))
-      if own.isOwn { member("marked_unread", own.isFlaggedUnread) }
+      if own.isOwn {
+        member("marked_unread", own.isFlaggedUnread)
+        member("unread_mentions", UInt64(own.unreadMentions))
+      }
     }
   }
 }

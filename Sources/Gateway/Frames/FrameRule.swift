@@ -205,10 +205,16 @@ private struct FieldCheck {
     case .acked: hold(try reader.time().milliseconds <= FrameRule.timeMax, FrameRule.ackedRange)
     case .unreadEpoch, .rowCursor: _ = try reader.optional32()
     case .registrationFlags:
+      let flags = try reader.varint()
       hold(
-        try reader.varint() <= 7,
-        "flags: 1 (silent), 2 (receipt), 4 (moves no position) and their sums only"
+        flags <= 23,
+        "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
       )
+      if flags & 24 == 16 {
+        let count = try reader.count()
+        hold((1...100).contains(count), "mentions: 1 to 100 users")
+        for _ in 0..<count { hold(Identifier.isUser(try reader.string()), Self.user) }
+      }
     case .namesFlag: hold(try reader.varint() <= 1, FrameRule.namesRange)
     case .viewer:
       hold(try reader.varint() <= 1, "viewer flags: 0 or 1")

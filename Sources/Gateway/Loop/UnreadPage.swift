@@ -37,6 +37,7 @@ struct UnreadPage {
   struct Detail {
     let cid: [UInt8]
     let unread: UInt32
+    let mentions: UInt32
     /// The channel is flagged unread as a whole (R4).
     let isFlagged: Bool
     let lastRead: Timestamp
@@ -150,6 +151,7 @@ struct UnreadPage {
       details[index] = Detail(
         cid: channels[index].cid,
         unread: row.unreadMessages,
+        mentions: row.unreadMentions,
         isFlagged: row.isFlaggedUnread,
         lastRead: row.lastRead,
         lastReadMessage: row.lastReadMessage.withUnsafeBytes { Array($0) },

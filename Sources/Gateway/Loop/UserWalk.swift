@@ -403,6 +403,8 @@ struct UnreadTotals: Equatable {
   /// Channels with unread messages, or flagged unread as a whole.
   var channels: UInt64 = 0
   var threads: UInt64 = 0
+  /// Unread messages and replies that mention the user.
+  var mentions: UInt64 = 0
 
   /// Muted channels, with their threads and the flag, are in no total.
   mutating func add(_ counts: UnreadCounts) {
@@ -410,6 +412,7 @@ struct UnreadTotals: Equatable {
     messages += UInt64(counts.messages)
     channels += counts.isUnreadChannel ? 1 : 0
     threads += UInt64(counts.threads)
+    mentions += UInt64(counts.mentions)
   }
 }
 

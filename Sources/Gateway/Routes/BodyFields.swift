@@ -15,7 +15,7 @@ extension KnownFields {
   static let putMember: KnownFields = ["role", "muted"]
   static let truncateChannel: KnownFields = ["before", "all"]
   static let registerMessage: KnownFields = [
-    "id", "user_id", "created_at", "silent", "receipt", "parent_id", .notBuilt("mentions"),
+    "id", "user_id", "created_at", "silent", "receipt", "parent_id", "mentions",
     "moves_position", .notBuilt("reminders"),
   ]
   static let registerMessages: KnownFields = [.objects("messages", ["cid"] + registerMessage)]

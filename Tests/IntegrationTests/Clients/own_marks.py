@@ -138,9 +138,9 @@ def moves(event):
 def totals(user):
     answer = call("GET", f"/v1/users/{user}/unread", user)
     badge = call("POST", "/v1/unread", None, {"user_ids": [user]})["users"][0]
-    names = ["total_unread_count", "unread_channels", "unread_threads"]
+    names = ["total_unread_count", "unread_channels", "unread_threads", "unread_mentions"]
     equal([answer[name] for name in names], [badge[name] for name in names], "totals and badge")
-    return tuple(answer[name] for name in names), answer["channels"]
+    return tuple(answer[name] for name in names[:3]), answer["channels"]
 
 
 def a_message_leaves_its_senders_position_alone():
@@ -271,12 +271,48 @@ def a_channel_is_flagged_unread_as_a_whole():
     call("POST", room.path + "/unread", "ida", None, 400)
 
 
+def mentions_are_counted():
+    room = Channel(["kim", "leo", "mia"])
+    room.write("m1", "leo", mentions=["kim", "leo", "nobody-here"])
+    room.write("m2", "leo", mentions="all")
+    room.write("m3", "leo", mentions="all", silent=True)
+    row = room.own("kim")
+    equal((row["unread_messages"], row["unread_mentions"]), (2, 2), "kim's row")
+    equal(room.own("mia")["unread_mentions"], 1, "mia was named with all only")
+    equal(room.own("leo")["unread_mentions"], 0, "never the sender")
+    assert "unread_mentions" not in room.row("kim", None), "a server's view of another's row"
+    room.write("r1", "leo", parent_id="m1", mentions=["mia"])
+
+    def mentions(user):
+        answer = call("GET", f"/v1/users/{user}/unread", user)
+        badge = call("POST", "/v1/unread", None, {"user_ids": [user]})["users"][0]
+        equal(badge["unread_mentions"], answer["unread_mentions"], "the badge")
+        return answer["unread_mentions"], sum(entry["unread_mentions"] for entry in answer["channels"])
+
+    equal(mentions("kim"), (2, 2), "kim")
+    equal(mentions("mia"), (2, 2), "mia is in the thread")
+    equal(room.own("mia")["unread_mentions"], 2, "with the thread's")
+    stream = Stream("kim", "?totals=true")
+    equal(room.read("kim", "m1")["unread_mentions"], 1, "read one")
+    stream.find("notification.totals", unread_mentions=1)
+    read = call("POST", room.path + "/read?totals=true", "kim", {})
+    equal((read["unread_mentions"], read["read"]["unread_mentions"]), (0, 0), "read all, with totals")
+    room.mute("mia")
+    equal(mentions("mia"), (0, 0), "muted")
+    equal(room.own("mia")["unread_mentions"], 2, "the own row")
+    call("DELETE", room.path + "/messages/m2", None)
+    equal(room.own("mia")["unread_mentions"], 1, "not in what is deleted")
+    for wrong in ("everyone", ["with space"], [1], 5, ["u"] * 101):
+        room.write("m9", "leo", 400, mentions=wrong)
+
+
 POINTS = [
     a_message_leaves_its_senders_position_alone,
     a_send_is_one_event,
     counts_visible_to_the_sender_hide_positions,
     a_muted_channel_is_in_no_total,
     a_channel_is_flagged_unread_as_a_whole,
+    mentions_are_counted,
 ]
 failures = 0
 for point in POINTS:
