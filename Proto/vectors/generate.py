@@ -204,7 +204,7 @@ KINDS = {
     "ticket_place": 0x2D, "webhook_known": 0x2E,
     "subscribe": 0x30, "unsubscribe": 0x31, "subscribe_user": 0x32, "announce_row": 0x33,
     "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
-    "set_member": 0x3A,
+    "set_member": 0x3A, "mark_unread_since": 0x3B,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
 
@@ -721,6 +721,11 @@ FRAMES = [
     frame("unread_counts_reply", [many("counts", [unread(3, 1)])], shard=11, correlation=30),
     frame("unread_counts_reply", [many("counts", [unread(0, 0, 1), unread(5, 2, 2), unread(1, 0, 3, 1)])], correlation=30,
           name="unread_counts_reply: flagged, muted, and both"),
+    frame("mark_unread_since", request(CID, 47, string("user", "alice"), time("since", T0), opt("unread_epoch", 3)),
+          shard=11, correlation=47),
+    frame("mark_unread_since", request(CID, 48, string("user", "alice"), time("since", 1), opt("unread_epoch", None)),
+          correlation=47, thread="m-1", name="mark_unread_since: in a thread"),
+    frame("mark_unread_since_reply", row("alice", (T0, "m-1", 1), own=(2, "m-2", 4), flags=3), shard=11, correlation=47),
     frame("set_member", request(CID, 45, string("user", "alice"), string("role", ""), number("flags", 3)), shard=11,
           correlation=46),
     frame("set_member", request(CID, 46, string("user", "bob"), string("role", "moderator"), number("flags", 4)),
@@ -1060,6 +1065,8 @@ BAD_FRAMES = [
         altered("mark_read_reply", encode_all(row("alice", own=(0, "", 1), flags=5)))),
     bad("row with flag 8", "badValue:flags",
         altered("mark_read_reply", encode_all(row("alice", own=(0, "", 1), flags=9)))),
+    bad("mark_unread_since without its epoch", "truncated", altered("mark_unread_since", encode_all(
+        request(CID, 47, string("user", "alice"), time("since", T0))))),
     bad("set_member without its flags", "truncated",
         altered("set_member", encode_all(request(CID, 45, string("user", "alice"), string("role", ""))))),
     bad("set_member_reply: muted 2", "badValue:flags", altered(

@@ -252,6 +252,11 @@ package enum FrameTable {
     FrameSpec(0x32, "subscribe_user", [user, FieldSpec("on", .byte(), preset: "1")]),
     FrameSpec(0x33, "announce_row", [user, channels]),
     FrameSpec(
+      0x3B,
+      "mark_unread_since",
+      [cid, counter, user, FieldSpec("since", .varint()), FieldSpec("unread_epoch", .optional)]
+    ),
+    FrameSpec(
       0x3A,
       "set_member",
       [cid, counter, user, FieldSpec("role", .string), FieldSpec("flags", .varint())]
@@ -365,6 +370,7 @@ package enum FrameTable {
     FrameSpec(0xB1, "unsubscribe_reply", []),
     FrameSpec(0xB2, "subscribe_user_reply", [FieldSpec("through", .varint())]),
     FrameSpec(0xB3, "announce_row_reply", []),
+    FrameSpec(0xBB, "mark_unread_since_reply", row),
     FrameSpec(
       0xBA,
       "set_member_reply",

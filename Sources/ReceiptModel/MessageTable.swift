@@ -97,6 +97,17 @@ package struct MessageTable: ~Copyable, Sendable {
     return SequenceNumber(UInt32(low) + 1)
   }
 
+  /// The first message behind one that was created at or after a time and is not deleted; nil where there is none. Times of creation are
+  /// the callers', in no order.
+  func first(createdSince time: Timestamp, after start: SequenceNumber) -> SequenceNumber? {
+    for position in Int(start.rawValue)..<max(Int(start.rawValue), senders.count)
+    where flags[position] & MessageRecord.Flags.deleted.rawValue == 0 {
+      let created = createdAt[position] == 0 ? registeredAt[position] : createdAt[position]
+      if created >= time.milliseconds { return SequenceNumber(UInt32(position) + 1) }
+    }
+    return nil
+  }
+
   /// The last message of the segment of this one, where none of that segment was deleted by itself at or after a time; nil where any was.
   func endOfSegment(_ sequence: SequenceNumber, withoutDeletionSince time: Timestamp) -> SequenceNumber? {
     let segment = Self.position(sequence) / Int(PageID.messagesPerSegment)

@@ -67,6 +67,30 @@ extension ShardState {
     return row
   }
 
+  /// Mark-unread from the first message on that the user sees, of those created at or after a time; nothing where there is none (R4).
+  ///
+  /// - Parameter place: the channel, or one of its threads.
+  package func decideUnread(
+    _ place: ChannelSlot,
+    user: RawSpan,
+    since: Timestamp,
+    epoch: UInt32?,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    let start = effects.count
+    _ = try member(user, in: place.channel)
+    guard options(place).markUnread != .off else { throw .markUnreadOff }
+    if place.isThread, isClosed(place) { throw .messageDeleted }
+    guard let row = self[place].row(of: user) else { throw .notInThread }
+    // What was before their join does not exist for them (R6).
+    let hidden = self[place].rows.hidesHistory(row) ? self[place].rows.joined[Int(row.rawValue)] : 0
+    guard let first = self[place].messages.first(createdSince: since, after: SequenceNumber(hidden)) else {
+      return
+    }
+    self[place].decideUnread(row, from: first, epoch: epoch, at: time, into: &effects)
+    if place.isThread { effects.putInThread(self[place].parent, from: start) }
+  }
+
   /// Flags a channel unread as a whole for one of its members (R4).
   package func decideFlagUnread(
     _ slot: ChannelSlot,

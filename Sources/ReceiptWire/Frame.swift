@@ -48,6 +48,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case subscribeUser = 0x32
   case announceRow = 0x33
   case setMember = 0x3A
+  case markUnreadSince = 0x3B
   case acknowledgePush = 0x40
   case redeemTicket = 0x41
   case noteWebhook = 0x42
@@ -88,6 +89,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case subscribeUserReply = 0xB2
   case announceRowReply = 0xB3
   case setMemberReply = 0xBA
+  case markUnreadSinceReply = 0xBB
   case acknowledgePushReply = 0xC0
   case redeemTicketReply = 0xC1
   case noteWebhookReply = 0xC2

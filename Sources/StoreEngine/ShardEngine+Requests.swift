@@ -83,6 +83,7 @@ extension ShardEngine {
     state.refresh(slot)
     switch header.kind {
     case .markRead, .markUnread, .markDelivered: try mark(header, &reader, slot, lane)
+    case .markUnreadSince: try markUnreadSince(header, &reader, slot, lane)
     case .registerMessage: try register(header, &reader, slot, lane)
     case .acknowledgePush: try acknowledgePush(header, &reader, slot, lane)
     case .ticketPlace: try ticketPlace(header, &reader, slot, lane)

@@ -80,6 +80,12 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.varint()
     try members(&reader)
     for _ in 0..<(try reader.count()) { _ = try reader.string() }
+  case .markUnreadSince:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.time()
+    _ = try reader.optional32()
   case .setMember:
     _ = try reader.string()
     _ = try reader.varint()
@@ -231,7 +237,8 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.byte()
     _ = try reader.byte()
   case .deleteMessageReply: _ = try reader.sequence()
-  case .markReadReply, .markUnreadReply, .markDeliveredReply: _ = try RowFields(&reader)
+  case .markReadReply, .markUnreadReply, .markUnreadSinceReply, .markDeliveredReply:
+    _ = try RowFields(&reader)
   case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
     _ = try reader.channelTypeRecord()
   case .readStateReply:

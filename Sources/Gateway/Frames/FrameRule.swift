@@ -69,6 +69,7 @@ struct FrameRule {
     case .deleteMessage: FrameRule([.message], reply: 5)
     case .markRead: FrameRule([.user, .messageOrNone, .unreadEpoch], reply: row, thread: true)
     case .markUnread: FrameRule([.user, .messageOrNone, .unreadEpoch], reply: row, thread: true)
+    case .markUnreadSince: FrameRule([.user, .created, .unreadEpoch], reply: row, thread: true)
     case .markDelivered: FrameRule([.user, .messageOrNone], reply: row, thread: true)
     case .acknowledge: FrameRule([.user, .note, .messages], reply: 256)
     case .deleteChannel: FrameRule([], reply: 1)

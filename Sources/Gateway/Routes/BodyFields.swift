@@ -32,14 +32,14 @@ extension KnownFields {
 
   static let markRead: KnownFields = ["message_id", "thread_id", "unread_epoch", "user_id"]
   static let markUnread: KnownFields = [
-    "message_id", .notBuilt("message_timestamp"), "thread_id", "unread_epoch", "user_id",
+    "message_id", "message_timestamp", "thread_id", "unread_epoch", "user_id",
   ]
   static let markDelivered: KnownFields = [
     .objects("latest_delivered_messages", ["cid", "id", "parent_id"]), "user_id",
   ]
   /// The names in the two maps are cids.
   static let markReadMany: KnownFields = [
-    "read_by_channel", .notBuilt("unread_epochs"), "all", .notBuilt("threads"), "user_id",
+    "read_by_channel", "unread_epochs", "all", .notBuilt("threads"), "user_id",
   ]
   static let acknowledgeReceipts: KnownFields = ["message_ids", "note", "user_id"]
 

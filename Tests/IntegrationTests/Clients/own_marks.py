@@ -306,6 +306,41 @@ def mentions_are_counted():
         room.write("m9", "leo", 400, mentions=wrong)
 
 
+def unread_from_a_time_on():
+    room = Channel(["ned", "ola"])
+    for minute in range(5):
+        room.write(f"m{minute + 1}", "ola", created_at=f"2026-01-31T12:0{minute}:00.000Z")
+    room.read("ned")
+    row = room.unread("ned", message_timestamp="2026-01-31T12:02:00Z")
+    equal((row["first_unread_message_id"], row["unread_messages"]), ("m3", 3), "at the time")
+    call("DELETE", room.path + "/messages/m4", None)
+    row = room.unread("ned", message_timestamp="2026-01-31T12:02:30Z")
+    equal((row["first_unread_message_id"], row["unread_messages"]), ("m5", 1), "after it, and not deleted")
+    equal(room.unread("ned", message_timestamp="2026-02-01T00:00:00Z"), row, "none: no change")
+    room.unread("ned", 400, message_timestamp="yesterday")
+    room.unread("ned", 400, message_timestamp="2026-01-31T12:00:00Z", message_id="m1")
+    room.write("r1", "ola", parent_id="m1", created_at="2026-01-31T13:00:00Z")
+    call("POST", room.path + "/read", "ned", {"thread_id": "m1"})
+    thread = room.unread("ned", thread_id="m1", message_timestamp="2026-01-31T12:30:00Z")
+    equal(thread["first_unread_message_id"], "r1", "in a thread")
+
+
+def a_read_of_many_knows_epochs():
+    rooms = [Channel(["pia", "quin"]) for _ in range(2)]
+    for room in rooms:
+        room.write("m1", "quin")
+        room.read("pia")
+        room.unread("pia", message_id="m1")
+    stale = {"read_by_channel": {room.cid: "" for room in rooms}, "unread_epochs": {rooms[0].cid: 0}}
+    results = call("POST", "/v1/channels/read", "pia", stale)["results"]
+    equal([result["ok"] for result in results], [True, True], "both succeed")
+    equal([room.own("pia")["unread_messages"] for room in rooms], [1, 0], "a stale epoch leaves the marker")
+    current = stale | {"unread_epochs": {rooms[0].cid: rooms[0].own("pia")["unread_epoch"]}}
+    call("POST", "/v1/channels/read", "pia", current)
+    equal(rooms[0].own("pia")["unread_messages"], 0, "the epoch in force")
+    call("POST", "/v1/channels/read", "pia", stale | {"unread_epochs": {rooms[0].cid: -1}}, 400)
+
+
 POINTS = [
     a_message_leaves_its_senders_position_alone,
     a_send_is_one_event,
@@ -313,6 +348,8 @@ POINTS = [
     a_muted_channel_is_in_no_total,
     a_channel_is_flagged_unread_as_a_whole,
     mentions_are_counted,
+    unread_from_a_time_on,
+    a_read_of_many_knows_epochs,
 ]
 failures = 0
 for point in POINTS:
