@@ -156,10 +156,13 @@ struct EventPicture {
     }
     guard moves.contains(.readShown) || moves.contains(.deliveredShown) else { return }
     // No event says when somebody came into a thread.
-    let row = state[place].rows.row(of: state[place].messages.sender(sequence))
+    var joinedAt: Int64 = 0
+    if let row = state[place].rows.row(of: state[place].messages.sender(sequence)) {
+      joinedAt = state[place].rows.joinedAt[Int(row.rawValue)]
+    }
     let none = RowView(
       user: user,
-      lastReadAt: row.map { Int(state[place].rows.joinedAt[Int($0.rawValue)]) } ?? 0,
+      lastReadAt: Int(joinedAt),
       lastRead: 0,
       lastReadID: "",
       lastDeliveredAt: 0,
