@@ -14,7 +14,8 @@ struct TidemarkGateway: AsyncParsableCommand {
     discussion: """
       Every flag can also be given as an environment variable (--jwt-secret-file is TIDEMARK_JWT_SECRET_FILE) and as a \
       key of the --config file. A flag wins over the environment, that over the file.
-      """
+      """,
+    version: ProductVersion.line(of: "tidemark-gateway")
   )
 
   @Option(help: ArgumentHelp("Where to serve HTTP/2.", valueName: "host:port")) var listen: String?

@@ -19,7 +19,8 @@ struct TidemarkStore: AsyncParsableCommand {
     discussion: """
       Every flag can also be given as an environment variable (--secret-file is TIDEMARK_SECRET_FILE) or as a key of \
       --config FILE (YAML or JSON). A flag wins over the environment, that over the file.
-      """
+      """,
+    version: ProductVersion.line(of: "tidemark-store")
   )
 
   @Option(help: ArgumentHelp("Directory for the data; created if missing. Required.", valueName: "dir"))
