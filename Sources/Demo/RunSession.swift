@@ -1,26 +1,13 @@
 internal import Foundation
 package import LocalStack
-package import Operations
 
 /// `tidemark run`: a store, a gateway with TLS and one with h2c, that stay up until interrupted.
 package struct RunSession: Sendable {
-  /// Where a process listens if nothing else is said.
-  package enum Defaults {
-    package static let store = 7410
-    package static let storeAdmin = 7411
-    package static let tls = 8443
-    package static let tlsAdmin = 8444
-    package static let h2c = 8080
-    package static let h2cAdmin = 8081
-  }
-
   /// Everything is inside it; made if missing, kept afterwards.
   package var directory: String
   package var logLevel: String
-  /// Chosen by the person; nil for the default, or another port where that is taken.
-  package var store: Endpoint?
-  package var tls: Endpoint?
-  package var h2c: Endpoint?
+  /// Where its processes listen.
+  package var ports = RunPorts()
   /// Further flags of both gateways.
   package var gatewayFlags: [String] = []
 
@@ -55,32 +42,27 @@ package struct RunSession: Sendable {
     try outcome.get()
   }
 
-  // MARK: Ports
-
   private func plan() throws(StackError) -> StackPlan {
-    var spare = try LoopbackPorts.free(6)
-    func choose(_ chosen: Endpoint?, _ port: Int, _ what: String) throws(StackError) -> Endpoint {
-      let other = spare.removeLast()
-      if let chosen { return chosen }
-      guard !LoopbackPorts.isFree(port) else { return Endpoint(host: LoopbackPorts.host, port: port) }
-      Terminal.printError("port \(port) is taken: \(what) is on \(other.port)")
-      return other
-    }
-    let store = try choose(store, Defaults.store, "the store")
-    let storeAdmin = try choose(nil, Defaults.storeAdmin, "the store's operations listener")
-    let tls = try choose(tls, Defaults.tls, "HTTP/2 over TLS")
-    let tlsAdmin = try choose(nil, Defaults.tlsAdmin, "its operations listener")
-    let h2c = try choose(h2c, Defaults.h2c, "h2c")
-    let h2cAdmin = try choose(nil, Defaults.h2cAdmin, "its operations listener")
+    let chosen = try ports.choose(
+      spare: try LoopbackPorts.free(RunPorts.count),
+      isFree: LoopbackPorts.isFree,
+      note: Terminal.printError
+    )
     return StackPlan(
-      store: store,
-      storeAdmin: storeAdmin,
+      store: chosen.store,
+      storeAdmin: chosen.storeAdmin,
       gateways: [
-        .init(name: "tidemark-gateway-tls", listen: tls, admin: tlsAdmin, usesTLS: true, flags: gatewayFlags),
+        .init(
+          name: "tidemark-gateway-tls",
+          listen: chosen.tls,
+          admin: chosen.tlsAdmin,
+          usesTLS: true,
+          flags: gatewayFlags
+        ),
         .init(
           name: "tidemark-gateway-h2c",
-          listen: h2c,
-          admin: h2cAdmin,
+          listen: chosen.h2c,
+          admin: chosen.h2cAdmin,
           usesTLS: false,
           flags: gatewayFlags
         ),

@@ -160,6 +160,8 @@ private final class RebuildRun: StoreClientDelegate {
     tell()
   }
 
+  func storeSecretMismatched() { end(.failure(RebuildFailure.wrongSecret)) }
+
   func storeReadinessChanged(_ isReady: Bool) {
     guard isReady, let client else { return machine.connectionLost() }
     perform(machine.connected(shardCount: client.shardCount, now: now))

@@ -59,6 +59,8 @@ package struct RebuildProgress: Hashable, Sendable, CustomStringConvertible {
 package enum RebuildFailure: Error, Hashable, Sendable, CustomStringConvertible {
   /// No store was reached in that time.
   case unreachable(Duration)
+  /// The store has another secret than the one that was given, or one where none was given, or none.
+  case wrongSecret
   /// A shard gave no answer for that time, or only this one.
   case silent(ShardID, ErrorCode?, Duration)
   case refused(ShardID, ErrorCode, detail: String)
@@ -75,7 +77,9 @@ package enum RebuildFailure: Error, Hashable, Sendable, CustomStringConvertible 
   package var description: String {
     switch self {
     case .unreachable(let time):
-      "no store was reached in \(time): check --store and --secret-file, and whether the store is ready (its /ready)"
+      "no store was reached in \(time): check --store, and whether the store is ready (its /ready)"
+    case .wrongSecret:
+      "the store does not have the same secret: --secret-file has to be the file that it was started with, or a copy"
     case .silent(let shard, nil, let time):
       "shard \(shard.rawValue): no answer in \(time): look at the store's log and load, then run this again"
     case .silent(let shard, let code?, let time):

@@ -158,7 +158,7 @@ private final class ConnectionErrorHandler: ChannelInboundHandler {
   init(loop: LoadLoop) { self.loop = loop }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    loop.connectionFailed("the connection failed: \(error)")
+    loop.connectionFailed("the connection failed: \(ErrorText.of(error))")
     context.close(promise: nil)
   }
 }

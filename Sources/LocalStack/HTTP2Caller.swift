@@ -104,10 +104,7 @@ package final class HTTP2Caller: Sendable {
   }
 
   /// Why a connection did not come about, in the words of the system where it has some.
-  package static func reason(_ error: any Error) -> String {
-    let cause = (error as? NIOConnectionError)?.connectionErrors.first?.error ?? error
-    return (cause as? IOError).map { String(cString: strerror($0.errnoCode)) } ?? "\(cause)"
-  }
+  package static func reason(_ error: any Error) -> String { ErrorText.of(error) }
 
   /// Makes one call. Calls may overlap; each goes out at once.
   ///

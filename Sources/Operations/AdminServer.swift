@@ -51,7 +51,7 @@ package final class AdminServer: Service {
     } catch {
       throw SettingsError(
         "admin",
-        "\(endpoint): cannot listen there (\(error)); is another process using it?"
+        "\(endpoint): cannot listen there (\(ErrorText.of(error))); is another process using it?"
       )
     }
   }

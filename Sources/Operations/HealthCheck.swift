@@ -27,7 +27,7 @@ package enum HealthCheck {
     case .success(let answer) where (200..<300).contains(answer.status):
       return (0, "\(url): \(answer.status)")
     case .success(let answer): return (1, "\(url): \(answer.status)")
-    case .failure(let error): return (1, "\(url): \(error)")
+    case .failure(let error): return (1, "\(url): \(ErrorText.of(error))")
     }
   }
 

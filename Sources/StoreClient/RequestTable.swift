@@ -119,6 +119,12 @@ struct RequestTable: ~Copyable {
     count + abandonedCount < limit && retainedBytes + open.writerIndex < StoreClientLimits.retainedBytesMax
   }
 
+  /// Whether there is room for so many requests more by their number, and for one by its bytes; or there are none at all.
+  func hasRoom(for count: Int) -> Bool {
+    let taken = self.count + abandonedCount
+    return hasRoom && (taken + count <= limit || taken == 0)
+  }
+
   /// Encodes one request. False: the window is full, nothing was done.
   ///
   /// - Parameters:

@@ -172,6 +172,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// Whether the window has room for one request more.
   package var hasRoom: Bool { table.hasRoom }
 
+  /// Whether the window has room for so many requests more, or is empty, if it never has so much.
+  package func hasRoom(for count: Int) -> Bool { table.hasRoom(for: count) }
+
   /// Bytes that wait for a flush.
   package var queuedBytes: Int { table.queuedBytes }
 
@@ -442,6 +445,7 @@ extension StoreClient {
       hasDelivered = false
       delegate?.storeReadComplete()
     }
+    if failure.isSecretMismatch { delegate?.storeSecretMismatched() }
   }
 
   private func waited() {

@@ -16,11 +16,17 @@ package protocol StoreClientDelegate: AnyObject, SendableMetatype {
   func storeReadComplete()
   /// Whether requests reach a store at once. Those made while they do not wait, until their deadline.
   func storeReadinessChanged(_ isReady: Bool)
+  /// The store and this client do not have the same secret. The client goes on trying: the store may be started again
+  /// with another one.
+  func storeSecretMismatched()
 }
 
 extension StoreClientDelegate {
   /// Nothing, for those who subscribe to nothing.
   package func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {}
+
+  /// Nothing, for those who go on trying too.
+  package func storeSecretMismatched() {}
 }
 
 /// Why a request has no reply.

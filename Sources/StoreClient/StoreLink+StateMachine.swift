@@ -367,6 +367,18 @@ enum LinkFailure: Error, Equatable {
     }
   }
 
+  /// The two sides do not have the same secret, as this side or the store has found.
+  var isSecretMismatch: Bool {
+    switch self {
+    case .unproven: true
+    case .refused(let error): error.code == .authenticationFailed
+    case .connectFailed, .connectionLost, .openingTimeout, .silent, .drained, .version, .limits, .otherStore,
+      .malformed,
+      .unexpected, .strayReply:
+      false
+    }
+  }
+
   /// The store itself said or showed that this connection will not do.
   var isFromStore: Bool {
     switch self {

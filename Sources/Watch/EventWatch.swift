@@ -301,7 +301,11 @@ private final class LossHandler: ChannelInboundHandler {
   init(delegate: WatchConnection) { self.delegate = delegate }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    delegate.end(.lost(HTTP2Caller.reason(error)))
+    if let error = error as? TLSError, case .certificate(let reason) = error {
+      delegate.end(.untrusted(reason))
+    } else {
+      delegate.end(.lost(HTTP2Caller.reason(error)))
+    }
     context.close(promise: nil)
   }
 

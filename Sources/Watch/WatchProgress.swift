@@ -6,6 +6,8 @@ package enum WatchEnd: Hashable, Sendable {
   case finished
   /// Any other answer than 200.
   case refused(status: Int, code: String, detail: String, retryAfterSeconds: Int?)
+  /// The gateway's certificate is not accepted: no other try mends that.
+  case untrusted(String)
   /// No connection, or none any more.
   case lost(String)
   /// Not even a comment came for a while.
@@ -45,6 +47,10 @@ package struct WatchProgress: Sendable {
     case .lost(let reason): return .again(afterMilliseconds: delay, because: reason)
     case .silent: return .again(afterMilliseconds: delay, because: "nothing came, not even a comment")
     case .unreadable(let reason): return .fail(reason)
+    case .untrusted(let reason):
+      return .fail(
+        "the gateway's certificate is not accepted (\(reason)): give the certificate of its authority with --ca FILE"
+      )
     case .refused(let status, let code, let detail, let retryAfter):
       let words = ["\(status)", code, detail].filter { !$0.isEmpty }.joined(separator: " ")
       guard status == 429 || status == 502 || status == 503 || status == 504 || status == 408 else {

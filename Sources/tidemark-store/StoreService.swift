@@ -28,7 +28,7 @@ struct StoreService: Service {
     } catch let error as StorageError {
       throw SettingsError(error.description)
     } catch {
-      throw SettingsError("listen", "\(listen): \(error)")
+      throw SettingsError("listen", "\(listen): cannot listen there (\(ErrorText.of(error)))")
     }
     let statistics = NIOLockedValueBox(StoreServer.Statistics())
     metrics.register(on: MultiThreadedEventLoopGroup.singleton.next()) { samples in

@@ -176,6 +176,7 @@ struct LoadCommand: AsyncParsableCommand {
     let report = try await load(plan, progress)
     progress.show("checking")
     let problems = try await bench.verify(report)
+    progress.clear()
     return try show(report, "\(row.title) (\(row.rawValue)) through \(store ?? gateway ?? "")", problems)
   }
 

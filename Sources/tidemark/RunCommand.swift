@@ -10,7 +10,8 @@ struct RunCommand: AsyncParsableCommand {
     abstract: "Starts a store and gateways with generated secrets and certificate, and says how to try them.",
     discussion: """
       Stays up until interrupted. A default port that is taken gives way to a free one, with a message; one that was \
-      given on the command line does not.
+      given on the command line does not. Port 0 is a free one, and --free-ports has all of them be so: several can run \
+      side by side, each with its own --directory.
       """
   )
 
@@ -22,6 +23,16 @@ struct RunCommand: AsyncParsableCommand {
   var tls: String?
   @Option(help: ArgumentHelp("The gateway with h2c. Default 127.0.0.1:8080.", valueName: "host:port"))
   var h2c: String?
+  @Option(
+    help: ArgumentHelp("The store's operations listener. Default 127.0.0.1:7411.", valueName: "host:port")
+  )
+  var storeAdmin: String?
+  @Option(help: ArgumentHelp("That of the gateway with TLS. Default 127.0.0.1:8444.", valueName: "host:port"))
+  var tlsAdmin: String?
+  @Option(help: ArgumentHelp("That of the gateway with h2c. Default 127.0.0.1:8081.", valueName: "host:port"))
+  var h2cAdmin: String?
+  @Flag(help: "Free ports of this machine for everything that is not given.")
+  var freePorts = false
   @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON, for both gateways.", valueName: "file"))
   var hooksFile: String?
   @Option(
@@ -35,9 +46,13 @@ struct RunCommand: AsyncParsableCommand {
   func run() async throws {
     try await reportingErrors("tidemark run") {
       var session = RunSession(directory: directory, logLevel: logLevel)
-      session.store = try endpoint("store", store)
-      session.tls = try endpoint("tls", tls)
-      session.h2c = try endpoint("h2c", h2c)
+      session.ports.store = try endpoint("store", store)
+      session.ports.storeAdmin = try endpoint("store-admin", storeAdmin)
+      session.ports.tls = try endpoint("tls", tls)
+      session.ports.tlsAdmin = try endpoint("tls-admin", tlsAdmin)
+      session.ports.h2c = try endpoint("h2c", h2c)
+      session.ports.h2cAdmin = try endpoint("h2c-admin", h2cAdmin)
+      session.ports.usesDefaults = !freePorts
       if let hooksFile { session.gatewayFlags += ["--hooks-file", hooksFile] }
       if !corsOrigin.isEmpty { session.gatewayFlags += ["--cors-origin"] + corsOrigin }
       let executables = try Executables.besideThisOne()
@@ -52,8 +67,8 @@ struct RunCommand: AsyncParsableCommand {
 
   private func endpoint(_ key: String, _ text: String?) throws -> Endpoint? {
     guard let text else { return nil }
-    guard let endpoint = Endpoint(text), endpoint.port > 0 else {
-      throw SettingsError(key, "\"\(text)\": give HOST:PORT")
+    guard let endpoint = Endpoint(text) else {
+      throw SettingsError(key, "\"\(text)\": give HOST:PORT, with port 0 for a free one")
     }
     return endpoint
   }

@@ -15,6 +15,12 @@ import Testing
     (.silent, .again(afterMilliseconds: 1_000, because: "nothing came, not even a comment")),
     (.unreadable("why"), .fail("why")),
     (
+      .untrusted("why"),
+      .fail(
+        "the gateway's certificate is not accepted (why): give the certificate of its authority with --ca FILE"
+      )
+    ),
+    (
       .refused(status: 403, code: "not_a_member", detail: "", retryAfterSeconds: nil),
       .fail("the gateway answered 403 not_a_member")
     ),

@@ -175,7 +175,7 @@ package final class GatewayServer: Service {
     } catch {
       throw SettingsError(
         "listen",
-        "\(configuration.listen): cannot listen there (\(error)); is another process using it?"
+        "\(configuration.listen): cannot listen there (\(ErrorText.of(error))); is another process using it?"
       )
     }
   }

@@ -1,0 +1,94 @@
+import Foundation
+import LocalStack
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// What the program for the terminal says where something does not fit: one line, at once.
+  @Suite struct TerminalProgram {
+    private func tidemark(_ arguments: [String]) async throws -> Command.Output {
+      try await Command.run(Pair.binaries + "/tidemark", arguments, limit: .seconds(60))
+    }
+
+    /// What no second try would mend is not tried again.
+    @Test func whatCannotBeMendedEndsAtOnce() async throws {
+      try await Pair.with { pair in
+        let watch = try await tidemark([
+          "watch", "--gateway", "https://localhost:\(pair.stack.plan.gateways[0].listen.port)", "--user",
+          "alice", "--jwt-secret-file",
+          pair.stack.files.jwtSecret,
+        ])
+        #expect(watch.status == 1 && watch.out.isEmpty, "\(watch)")
+        #expect(
+          watch.error.hasPrefix(
+            "tidemark watch: the gateway's certificate is not accepted (self-signed certificate"
+          ),
+          "\(watch)"
+        )
+        #expect(watch.error.hasSuffix("with --ca FILE\n") && !watch.error.contains("again"), "\(watch)")
+
+        let wrong = pair.directory + "/wrong-secret"
+        try pair.stack.files.write("a-secret-that-the-store-does-not-have\n", to: wrong)
+        let store = "\(pair.stack.plan.store)"
+        for arguments in [["--secret-file", wrong], []] {
+          let rebuild = try await tidemark(["rebuild-index", "--store", store] + arguments)
+          #expect(rebuild.status == 1 && rebuild.out.isEmpty, "\(rebuild)")
+          let last = rebuild.error.split(separator: "\n").last ?? ""
+          #expect(
+            last
+              == "tidemark rebuild-index: the store does not have the same secret: --secret-file has to be the "
+              + "file that it was started with, or a copy",
+            "\(rebuild)"
+          )
+        }
+
+        // A port that is taken, in words.
+        let gateway = try await Command.run(
+          Pair.binaries + "/tidemark-gateway",
+          [
+            "--h2c", "--listen", "127.0.0.1:\(pair.h2cPort)", "--store", store, "--jwt-secret-file",
+            pair.stack.files.jwtSecret,
+          ],
+          limit: .seconds(60)
+        )
+        #expect(gateway.status != 0 && gateway.error.contains("(Address already in use)"), "\(gateway)")
+        #expect(!gateway.error.contains("errno"), "\(gateway)")
+      }
+    }
+
+    /// Two sessions side by side, on ports that each has chosen.
+    @Test func runOnFreePorts() async throws {
+      let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
+      try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+      defer { try? FileManager.default.removeItem(atPath: directory) }
+      var sessions: [ChildProcess] = []
+      do {
+        for number in 1...2 {
+          sessions.append(
+            try ChildProcess(
+              name: "run-\(number)",
+              executable: Pair.binaries + "/tidemark",
+              arguments: ["run", "--free-ports", "--directory", "\(directory)/\(number)"],
+              logFile: "\(directory)/run-\(number).log"
+            )
+          )
+        }
+        for number in 1...2 {
+          try await eventually("session \(number) is up") {
+            guard sessions[number - 1].isRunning else { throw Unexpected("session \(number) ended") }
+            let log = try String(contentsOfFile: "\(directory)/run-\(number).log", encoding: .utf8)
+            return log.contains("Tidemark is up.")
+          }
+          let log = try String(contentsOfFile: "\(directory)/run-\(number).log", encoding: .utf8)
+          #expect(!log.contains("is taken"), "\(log)")
+        }
+      } catch {
+        for session in sessions { await session.stop(grace: .seconds(30)) }
+        throw error
+      }
+      for session in sessions { await session.stop(grace: .seconds(30)) }
+    }
+  }
+}

@@ -1,0 +1,36 @@
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import Operations
+
+struct ErrorTextTests {
+  /// The system's words, without names of calls and numbers.
+  @Test func socketsThatFail() async throws {
+    let group = MultiThreadedEventLoopGroup.singleton
+    let listener = try await ServerBootstrap(group: group).bind(host: "127.0.0.1", port: 0).get()
+    let port = try #require(listener.localAddress?.port)
+    var errors: [String] = []
+    do {
+      try await ServerBootstrap(group: group).bind(host: "127.0.0.1", port: port).get().close()
+    } catch {
+      errors.append(ErrorText.of(error))
+    }
+    try await listener.close()
+    do {
+      try await ClientBootstrap(group: group).connect(host: "127.0.0.1", port: port).get().close()
+    } catch {
+      errors.append(ErrorText.of(error))
+    }
+    #expect(errors == ["Address already in use", "Connection refused"])
+  }
+
+  @Test func otherErrors() {
+    #expect(
+      ErrorText.of(SocketAddressError.unknown(host: "nowhere", port: 1))
+        == #"no address is known for "nowhere""#
+    )
+    #expect(ErrorText.of(ChannelError.connectTimeout(.seconds(2))) == "no answer within 2 s")
+    #expect(ErrorText.of(SettingsError("listen", "is wrong")) == "\(SettingsError("listen", "is wrong"))")
+  }
+}
