@@ -26,12 +26,13 @@ package struct HTTP2Limits: Sendable {
   /// a failure and forgets the answer, so a body of ordinary size is let come.
   package var maxDroppedBodyBytes: Int = 16 * 1024 * 1024
 
-  /// Bytes of request bodies that a connection holds until their streams close, 0 to 2^31-1; streamed ones do
-  /// not count. Where bodies under way pass it, one stream goes on, and others are reset with
-  /// ENHANCE_YOUR_CALM at their next DATA, unless they are within ``maxKeptBufferBytes``. Where complete ones
-  /// pass it, the connection's window is not given back until they are answered. So a connection holds at most
-  /// this, one ``maxBodyBytes``, one ``connectionWindowSize``, and ``maxKeptBufferBytes`` for each stream; in
-  /// buffers that may be twice as large.
+  /// Bytes of request bodies that a connection holds until their streams close, beside the first
+  /// ``initialWindowSize`` of each, 0 to 2^31-1; streamed ones do not count. Where bodies under way would pass it, one
+  /// stream goes on, and the windows of others are not extended until there is room. Where complete ones pass it, the
+  /// connection's window is not given back until they are answered. So a client that sends more is slowed down, and a
+  /// connection holds at most this, one ``maxBodyBytes``, one ``connectionWindowSize``, and ``initialWindowSize`` for
+  /// each stream; in buffers that may be twice as large. A stream that sends past its window is reset with
+  /// FLOW_CONTROL_ERROR, or, before it has acknowledged SETTINGS, with ENHANCE_YOUR_CALM.
   package var maxBufferedBodyBytes: Int = 4 * 1024 * 1024
 
   /// Bytes that may wait in one streaming response before ``HTTP2ServerConnection/write(_:_:)`` refuses more.
@@ -43,8 +44,13 @@ package struct HTTP2Limits: Sendable {
 
   // MARK: Windows and frames
 
-  /// Window of each stream in bytes, 0 to 2^31-1 (SETTINGS_INITIAL_WINDOW_SIZE, RFC 9113 section 6.9.2).
-  package var initialWindowSize: UInt32 = 256 * 1024
+  /// Window of each stream in bytes at first, 1 to 2^31-1 (SETTINGS_INITIAL_WINDOW_SIZE, RFC 9113 section 6.9.2). It is
+  /// what every stream may send whatever others do (``maxBufferedBodyBytes``). A body that is longer has its window
+  /// extended as half of it has come, twofold each time, which is how TCP begins too.
+  package var initialWindowSize: UInt32 = 16 * 1024
+
+  /// Window of a stream whose body the application takes as it comes, in bytes, 1 to 2^31-1.
+  package var streamedWindowSize: Int32 = 256 * 1024
 
   /// Window of the connection in bytes, 65,535 to 2^31-1 (RFC 9113 section 6.9).
   package var connectionWindowSize: Int32 = 4 * 1024 * 1024
@@ -117,6 +123,8 @@ package struct HTTP2Limits: Sendable {
     precondition(maxHeaderListBytes >= 1 && maxHeaderListBytes <= 65_535)
     precondition(maxBodyBytes >= 0 && maxBodyBytes <= Int(Int32.max))
     precondition(maxBufferedBodyBytes >= 0 && maxBufferedBodyBytes <= Int(Int32.max))
+    precondition(streamedWindowSize >= 1)
+    precondition(initialWindowSize >= 1)
     precondition(initialWindowSize <= UInt32(Int32.max) && connectionWindowSize >= 65_535)
     precondition(maxFrameSize >= 16_384 && maxFrameSize < 1 << 24)
     precondition(maxWriteBytes >= 1 && maxStreamQueueBytes >= 1 && maxKeptBufferBytes >= 0)

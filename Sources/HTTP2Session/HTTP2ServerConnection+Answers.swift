@@ -158,7 +158,7 @@ extension HTTP2ServerConnection {
 
   /// Takes bytes of a streamed request's body. The closure gets all that has come and has not been taken,
   /// whether the body ends with it, and returns how many bytes it takes. Their windows are given back to the
-  /// client (RFC 9113 section 6.9); the rest stays, at most ``HTTP2Limits/initialWindowSize`` bytes of it,
+  /// client (RFC 9113 section 6.9); the rest stays, at most ``HTTP2Limits/streamedWindowSize`` bytes of it,
   /// and is offered again with what comes next, or when this is called again. False if the handle is stale or
   /// the request not a streamed one.
   @discardableResult

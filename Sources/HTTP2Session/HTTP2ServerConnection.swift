@@ -50,6 +50,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         pool: resources.pool,
         maxHeaderListBytes: resources.limits.maxHeaderListBytes,
         maxBodyBytes: resources.limits.maxBodyBytes,
+        streamedWindowSize: resources.limits.streamedWindowSize,
         streamedContentTypes: resources.streamedContentTypes,
         now: now,
         bodies: BodyBudget(limits: resources.limits),
@@ -411,6 +412,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   private func resetStalled(_ now: NIODeadline) {
     guard let session = core.pointee.session else { return }
     let limits = resources.limits
+    core.pointee.now = now
     if core.pointee.answerBytes != movedBytes {
       movedBytes = core.pointee.answerBytes
       movedAt = now
@@ -421,7 +423,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       let slot = core.pointee.pool.pointee.pointer(index)
       let isStalled =
         switch slot.pointee.phase {
-        case .receiving: now - slot.pointee.openedAt >= limits.requestTimeout
+        case .receiving:
+          !slot.pointee.flags.contains(.awaitsRoom) && now - slot.pointee.openedAt >= limits.requestTimeout
         case .answered where slot.pointee.flags.contains(.localEnded):
           // What is left is the rest of a body that nobody needs.
           now - slot.pointee.openedAt >= limits.requestTimeout

@@ -131,6 +131,8 @@ package struct HTTP2Counters: Sendable, Equatable {
   package var protocolErrors: UInt64 = 0
   /// Streams reset, and connections ended, because a limit of ``HTTP2Limits`` was passed.
   package var limitsHit: UInt64 = 0
+  /// Request bodies that had to wait for others to be answered (``HTTP2Limits/maxBufferedBodyBytes``).
+  package var bodiesDelayed: UInt64 = 0
   /// Bytes read.
   package var bytesIn: UInt64 = 0
   /// Bytes written.

@@ -182,6 +182,7 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
   slot.pointee.droppedBodyBytes += length
   if isReceiving {
     slot.pointee.flags.insert(.bodyTooLarge)
+    core.pointee.bodyPassedOver(slot)
     core.pointee.deliver(slot)
   }
   return 0
@@ -236,6 +237,13 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
       core.pointee.decoding = nil
       if header.pointee.flags & 1 == 0 && core.pointee.streamsBody(decoded) {
         decoded.pointee.flags.insert(.bodyStreams)
+        // Fails only for lack of memory.
+        _ = nghttp2_session_set_local_window_size(
+          core.pointee.session,
+          0,
+          header.pointee.stream_id,
+          core.pointee.streamedWindowSize
+        )
         core.pointee.deliver(decoded)
       } else if decoded.pointee.declaredBodyBytes > core.pointee.maxBodyBytes {
         decoded.pointee.flags.insert(.bodyTooLarge)

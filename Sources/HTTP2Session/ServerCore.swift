@@ -10,6 +10,7 @@ struct ServerCore {
   let pool: UnsafeMutablePointer<SlotPool>
   let maxHeaderListBytes: Int
   let maxBodyBytes: Int
+  let streamedWindowSize: Int32
   let streamedContentTypes: [HTTP2ContentType]
 
   /// The loop's time at the start of the current read.
@@ -109,6 +110,7 @@ struct ServerCore {
     slot.pointee.headerListBytes = 0
     slot.pointee.declaredBodyBytes = 0
     slot.pointee.heldBodyBytes = 0
+    slot.pointee.grantedBodyBytes = 0
     slot.pointee.droppedBodyBytes = 0
     slot.pointee.unsentBytes = -1
     slot.pointee.fields = StreamSlot.Fields()

@@ -36,6 +36,8 @@ struct StreamSlot {
     static let bodyEndSeen = Flags(rawValue: 512)
     /// There was an authorization header, be it empty.
     static let hasAuthorization = Flags(rawValue: 1024)
+    /// Its body may not go on until others are answered (``BodyBudget``).
+    static let awaitsRoom = Flags(rawValue: 2048)
   }
 
   /// "No slot" in the lists below.
@@ -69,6 +71,8 @@ struct StreamSlot {
   var declaredBodyBytes: Int = 0
   /// What ``BodyBudget`` counts for it.
   var heldBodyBytes: Int = 0
+  /// What ``BodyBudget`` let it send beyond its first window.
+  var grantedBodyBytes: Int = 0
   /// Of the body, after the request was delivered.
   var droppedBodyBytes: Int = 0
   var fields = Fields()

@@ -298,7 +298,7 @@ struct StreamedBodyTests {
   )
   func fed() throws {
     var limits = HTTP2Limits()
-    limits.initialWindowSize = 100_000
+    limits.streamedWindowSize = 100_000
     var clientLimits = HTTP2ClientLimits()
     clientLimits.initialWindowSize = 65_535
     clientLimits.connectionWindowSize = 65_535
@@ -349,7 +349,7 @@ struct StreamedBodyTests {
   @Test("what is not read holds the client back, and goes on when it is")
   func backPressure() throws {
     var limits = HTTP2Limits()
-    limits.initialWindowSize = 100_000
+    limits.streamedWindowSize = 100_000
     limits.maxBodyBytes = 10
     let (pair, template) = try pair(limits)
     var stream: HTTP2StreamHandle?

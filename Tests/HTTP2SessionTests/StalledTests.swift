@@ -20,69 +20,172 @@ struct StalledTests {
     server.frames(.windowUpdate, stream: stream).reduce(0) { $0 + Int(read32($1.payload, 0)) }
   }
 
-  @Test("maxBufferedBodyBytes: 300 bodies of 1 MiB that never end", arguments: [true, false])
-  func endlessBodies(_ interleaved: Bool) throws {
+  /// Sends bodies as the windows of their streams allow, and never more.
+  private final class Uploads {
+    let server: TestServer
+    var windows: [Int32: Int] = [:]
+    var left: [Int32: Int] = [:]
+    var connectionWindow: Int
+    var resets: [Int32] = []
+    /// The most bytes of bodies that the server has held.
+    var most = 0
+
+    init(_ server: TestServer, _ limits: HTTP2Limits, streams: [Int32], bytes: Int) {
+      self.server = server
+      connectionWindow = Int(limits.connectionWindowSize)
+      for stream in streams {
+        windows[stream] = Int(limits.initialWindowSize)
+        left[stream] = bytes
+        server.send(post(stream))
+      }
+    }
+
+    /// Sends a piece of a body; false: a window is closed, or nothing is left.
+    func send(_ stream: Int32, ends: Bool) -> Bool {
+      let count = min(windows[stream]!, connectionWindow, left[stream]!, StalledTests.piece)
+      guard count > 0, !resets.contains(stream) else { return false }
+      windows[stream]! -= count
+      connectionWindow -= count
+      left[stream]! -= count
+      let isEnd = ends && left[stream]! == 0
+      server.send(
+        Frame(
+          .data,
+          flags: isEnd ? Frame.endStream : 0,
+          stream: stream,
+          Array(repeating: 7, count: count)
+        )
+      )
+      most = max(most, server.connection.bufferedBodyBytes)
+      look()
+      return true
+    }
+
+    func look() {
+      for update in server.frames(.windowUpdate) {
+        let increment = Int(read32(update.payload, 0))
+        if update.stream == 0 { connectionWindow += increment } else { windows[update.stream]! += increment }
+      }
+      resets += server.frames(.rstStream).map(\.stream)
+      answered += server.frames(.headers).map(\.stream)
+      _ = server.takeFrames()
+    }
+
+    var answered: [Int32] = []
+
+    /// Goes on, in turn or stream by stream, until every window that matters is closed.
+    func run(interleaved: Bool = true, ends: Bool = true) {
+      var hasSent = true
+      while hasSent {
+        hasSent = false
+        for stream in left.keys.sorted() {
+          while send(stream, ends: ends) {
+            hasSent = true
+            if interleaved { break }
+          }
+        }
+      }
+    }
+  }
+
+  private func bound(_ limits: HTTP2Limits, streams: Int) -> Int {
+    limits.maxBufferedBodyBytes + limits.maxBodyBytes + streams * Int(limits.initialWindowSize)
+  }
+
+  @Test(
+    "maxBufferedBodyBytes: 300 bodies of 1 MiB are slowed down, and none is refused",
+    arguments: [true, false]
+  )
+  func manyBodies(_ interleaved: Bool) throws {
+    let limits = HTTP2Limits()
+    let server = try TestServer(limits: limits)
+    let streams = (0..<Int32(300)).map { $0 * 2 + 1 }
+    let uploads = Uploads(server, limits, streams: streams, bytes: limits.maxBodyBytes)
+    uploads.run(interleaved: interleaved)
+    #expect(uploads.resets.isEmpty && Set(uploads.answered) == Set(streams))
+    #expect(uploads.most <= bound(limits, streams: 300))
+    // Side by side there is no room for all of them; one after the other there is.
+    #expect(server.connection.counters.bodiesDelayed > 0 == interleaved)
+    #expect(server.connection.counters.limitsHit == 0)
+    #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
+    // The windows are as they were: the same again.
+    let again = streams.map { $0 + 1_000 }
+    let repeated = Uploads(server, limits, streams: again, bytes: 100_000)
+    repeated.connectionWindow = uploads.connectionWindow
+    repeated.run()
+    #expect(repeated.resets.isEmpty && Set(repeated.answered) == Set(again))
+  }
+
+  @Test("maxBufferedBodyBytes: bodies that do not end hold up the others only until their time is over")
+  func endlessBodies() throws {
     let limits = HTTP2Limits()
     let resources = HTTP2ServerResources(limits: limits)
     let server = try TestServer(resources: resources)
     let neighbour = try TestServer(resources: resources)
     let streams = (0..<Int32(300)).map { $0 * 2 + 1 }
-    let bound = limits.maxBufferedBodyBytes + limits.maxBodyBytes + 300 * limits.maxKeptBufferBytes
-    var most = 0
-    var reset: Set<Int32> = []
-    func sendPiece(_ stream: Int32) {
-      if reset.contains(stream) { return }
-      server.send(piece(stream))
-      most = max(most, server.connection.bufferedBodyBytes)
-      // It keeps its windows in mind, as those are given back.
-      for frame in server.frames(.rstStream) {
-        #expect(frame.errorCode == HTTP2ErrorCode.enhanceYourCalm.rawValue)
-        reset.insert(frame.stream)
-      }
-      _ = server.takeFrames()
-    }
-    for stream in streams { server.send(post(stream)) }
-    if interleaved {
-      for _ in 0..<64 { for stream in streams { sendPiece(stream) } }
-    } else {
-      for stream in streams { for _ in 0..<64 { sendPiece(stream) } }
-    }
-    #expect(most <= bound && most >= limits.maxBufferedBodyBytes)
-    // As many are left as the limit has room for, and the one that went on past it.
-    #expect(reset.count == (interleaved ? 296 : 295))
-    #expect(server.connection.counters.limitsHit == UInt64(reset.count))
+    let uploads = Uploads(server, limits, streams: streams, bytes: limits.maxBodyBytes)
+    uploads.run(ends: false)
+    #expect(uploads.resets.isEmpty && uploads.answered.isEmpty)
+    #expect(uploads.most <= bound(limits, streams: 300) && uploads.most >= limits.maxBufferedBodyBytes)
+    // Small requests of this connection, and of others, are served all the while.
     server.send(get(1_001), post(1_003), data(1_003))
     #expect(server.status(1_001) == 200 && server.status(1_003) == 200)
     neighbour.send(post(1), piece(1), data(1))
     #expect(neighbour.status(1) == 200)
-    // Those that are left are complete as ever.
-    for stream in streams where !reset.contains(stream) {
-      server.send(Frame(.data, flags: Frame.endStream, stream: stream))
-      #expect(server.status(stream) == 200)
+    _ = server.takeFrames()
+    // Those that could have gone on and did not are reset; the time of the others begins when they can.
+    for _ in 0..<200 where uploads.resets.count < 300 {
+      server.advance(.seconds(31))
+      uploads.look()
+      #expect(uploads.most <= bound(limits, streams: 300))
     }
+    #expect(Set(uploads.resets) == Set(streams))
     #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
     #expect(!server.isClosed)
   }
 
-  @Test("maxBufferedBodyBytes: past it in one read, and by one body that is larger")
-  func bodiesInOneRead() throws {
+  @Test("maxBufferedBodyBytes: a client that does not keep to the windows is reset, stream by stream")
+  func bodiesPastTheirWindows() throws {
     var limits = HTTP2Limits()
     limits.maxBufferedBodyBytes = 3 * StalledTests.piece
     let server = try TestServer(limits: limits)
-    var frames: [Frame] = []
-    for stream in (0..<Int32(10)).map({ $0 * 2 + 1 }) { frames += [post(stream), piece(stream)] }
-    server.send(frames.flatMap(\.bytes))
-    // 1, 3 and 5 fill it, 7 goes on past it.
-    #expect(server.frames(.rstStream).map(\.stream) == [9, 11, 13, 15, 17, 19])
-    #expect(server.connection.bufferedBodyBytes == 4 * StalledTests.piece)
-    for _ in 0..<20 { server.send(piece(7)) }
-    server.send(data(7))
-    #expect(server.status(7) == 200)
-    // What was reset is read and dropped, and the next may go on where that one has ended.
-    server.send(piece(9), piece(1, end: true), piece(3, end: true))
-    #expect(server.status(1) == 200 && server.status(3) == 200)
-    server.send(rst(5))
-    #expect(server.connection.bufferedBodyBytes == 0 && server.connection.openStreams == 0)
+    for stream in (0..<Int32(10)).map({ $0 * 2 + 1 }) {
+      server.send(post(stream), piece(stream), piece(stream), piece(stream))
+    }
+    let resets = server.frames(.rstStream)
+    #expect(!resets.isEmpty)
+    #expect(resets.allSatisfy { $0.errorCode == HTTP2ErrorCode.flowControlError.rawValue })
+    #expect(server.connection.bufferedBodyBytes <= bound(limits, streams: 10))
+    #expect(!server.isClosed)
+    let reset = Set(resets.map(\.stream))
+    for stream in (0..<Int32(10)).map({ $0 * 2 + 1 }) where !reset.contains(stream) {
+      server.send(data(stream))
+      #expect(server.status(stream) == 200)
+    }
+    #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
+  }
+
+  @Test(
+    "maxBufferedBodyBytes: a client that has not acknowledged the settings may send 65,535 bytes, if there is room"
+  )
+  func bodiesBeforeTheSettings() throws {
+    var limits = HTTP2Limits()
+    limits.maxBufferedBodyBytes = 10 * StalledTests.piece
+    limits.maxBodyBytes = 10 * StalledTests.piece
+    let server = try TestServer(limits: limits, preface: false)
+    server.send(TestServer.preface + settings().bytes)
+    let streams = (0..<Int32(10)).map { $0 * 2 + 1 }
+    for stream in streams { server.send(post(stream), piece(stream), piece(stream), piece(stream)) }
+    let resets = server.frames(.rstStream)
+    #expect(!resets.isEmpty && resets.count < 10)
+    #expect(resets.allSatisfy { $0.errorCode == HTTP2ErrorCode.enhanceYourCalm.rawValue })
+    #expect(server.connection.bufferedBodyBytes <= bound(limits, streams: 10))
+    let reset = Set(resets.map(\.stream))
+    for stream in streams where !reset.contains(stream) {
+      server.send(data(stream))
+      #expect(server.status(stream) == 200)
+    }
+    #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
   }
 
   @Test("maxBufferedBodyBytes: complete bodies hold the connection's window until they are answered")

@@ -157,6 +157,45 @@ extension RealProcesses {
       }
     }
 
+    /// 64 batches of 1,000 messages side by side on one connection are slowed down by HTTP/2's windows and by the room among
+    /// the requests to the store: no stream is reset, and no message is refused for want of room.
+    @Test func parallelBatches() async throws {
+      struct Said: Decodable {
+        var answers: [String: Int]
+        var entries: [String: Int]
+        var resets: [String: Int]
+        var goaways: Int
+        var bytes: Int
+        var unanswered: Int
+      }
+      try await Pair.with { pair in
+        let channels = (0..<16).map { "messaging:batches-\($0)" }
+        for cid in channels {
+          try await pair.expect(
+            201,
+            "PUT",
+            "/v1/channels/\(cid)",
+            token: pair.serverToken,
+            json: #"{"members":["alice","bob"]}"#
+          )
+        }
+        let output = try await Command.run(
+          Pair.python,
+          [Pair.client("parallel_batches.py"), "\(pair.h2cPort)", pair.serverToken, "64", "1000"] + channels
+        )
+        try #require(output.status == 0, "\(output)")
+        let said = try JSONDecoder().decode(Said.self, from: Data(output.out.utf8))
+        #expect(said.answers == ["200": 64] && said.unanswered == 0, "\(said)")
+        #expect(said.entries == ["ok": 64_000], "\(said)")
+        #expect(said.resets.isEmpty && said.goaways == 0, "\(said)")
+        // They were more than a connection holds, and more than the store's window.
+        #expect(said.bytes > 5 << 20)
+        #expect(await pair.gatewayMetric("tidemark_gateway_batches_delayed_total") ?? 0 > 0)
+        try await expectAtRest(pair)
+        print("64 batches of 1,000 messages, \(said.bytes >> 10) KiB: \(said.answers), \(said.entries)")
+      }
+    }
+
     /// A gateway that has lost its store for more than 5 s says so, and why; and no longer once it has it back.
     @Test func readiness() async throws {
       try await Pair.with { pair in

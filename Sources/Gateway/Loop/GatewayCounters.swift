@@ -7,6 +7,8 @@ struct GatewayCounters {
   private var answers = [UInt64](repeating: 0, count: (Route.allCases.count + 1) * 6)
   var tokenHits: UInt64 = 0
   var tokenMisses: UInt64 = 0
+  /// Batches that had to wait (``BatchQueue``).
+  var batchesDelayed: UInt64 = 0
   var tokenRefusals: UInt64 = 0
   var connectionsOpened: UInt64 = 0
   /// Users of whom nothing is left.
@@ -34,6 +36,7 @@ struct GatewayCounters {
     sum.resetsSent &+= b.resetsSent
     sum.protocolErrors &+= b.protocolErrors
     sum.limitsHit &+= b.limitsHit
+    sum.bodiesDelayed &+= b.bodiesDelayed
     sum.bytesIn &+= b.bytesIn
     sum.bytesOut &+= b.bytesOut
     return sum
@@ -89,6 +92,9 @@ struct GatewayCounters {
       ("resets_sent", "RST_STREAM frames sent.", counters.resetsSent),
       ("protocol_errors", "Frames that broke HTTP/2, and input that was none.", counters.protocolErrors),
       ("limits_hit", "Streams and connections ended because a limit was passed.", counters.limitsHit),
+      (
+        "bodies_delayed", "Request bodies that waited for others of their connection.", counters.bodiesDelayed
+      ),
       ("received_bytes", "Bytes of HTTP/2 received.", counters.bytesIn),
       ("sent_bytes", "Bytes of HTTP/2 sent.", counters.bytesOut),
     ]

@@ -73,7 +73,11 @@ extension GatewayLoop: StoreClientDelegate {
   }
 
   /// Sends the answers of one read of the store's connection.
-  package func storeReadComplete() { endTurn() }
+  package func storeReadComplete() {
+    // Replies have made room.
+    if batches.count > 0 { beginWaitingBatches() }
+    endTurn()
+  }
 
   /// Tells the process.
   package func storeReadinessChanged(_ isReady: Bool) {

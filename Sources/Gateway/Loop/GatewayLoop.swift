@@ -47,6 +47,9 @@ package final class GatewayLoop {
   /// Nil: tickets are neither made nor taken.
   let tickets: TicketCodec?
   var ackBatches = AckBatchTable()
+  var batches = BatchQueue()
+  /// The request that is received now has waited among ``batches``.
+  var isBeginningBatch = false
   var erasures: [ErasureJob?] = []
   var freeErasures: [UInt32] = []
   /// No more is begun by itself.
@@ -197,6 +200,16 @@ package final class GatewayLoop {
       "tidemark_gateway_tokens_cached",
       help: "Verified tokens remembered.",
       Double(authenticator.cachedCount)
+    )
+    samples.gauge(
+      "tidemark_gateway_batches_waiting",
+      help: "Batches that wait for room among the requests to the store.",
+      Double(batches.count)
+    )
+    samples.counter(
+      "tidemark_gateway_batches_delayed_total",
+      help: "Batches that had to wait for room.",
+      Int64(counters.batchesDelayed)
     )
     samples.gauge(
       "tidemark_gateway_requests_parked",
@@ -402,6 +415,22 @@ extension GatewayLoop: HTTP2ServerDelegate {
       )
       counters.tokenMisses &+= 1
       return nil
+    }
+  }
+
+  /// Takes up a request once more whose caller is known.
+  func receiveAgain(
+    _ stream: HTTP2StreamHandle,
+    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    caller: Caller
+  ) {
+    currentRoute = GatewayCounters.noRoute
+    do throws(Problem) {
+      _ = try connection.withRequest(stream) { request throws(Problem) in
+        try self.receive(request, caller: caller, stream, connection)
+      }
+    } catch {
+      answer(error, currentRoute, stream, connection)
     }
   }
 

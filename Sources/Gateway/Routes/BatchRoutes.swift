@@ -18,6 +18,7 @@ extension GatewayLoop {
     let body = try object(request, .markDelivered)
     let entries = try body.requiredArray("latest_delivered_messages", countMax: limits.entriesPerRequest)
     let user = try actingUser(body, parameters, context)
+    guard mayBegin(batchOf: entries.count, context) else { return }
     let gather = beginGather(context, match.route, count: entries.count)
     var position = 0
     var sent = entries.elements
@@ -75,6 +76,7 @@ extension GatewayLoop {
     var checked = channels.members
     while let member = checked.next() { _ = try member.value.asString() }
     let user = try actingUser(body, parameters, context)
+    guard mayBegin(batchOf: channels.count, context) else { return }
     let gather = beginGather(context, match.route, count: channels.count)
     var position = 0
     var sent = channels.members
@@ -110,6 +112,7 @@ extension GatewayLoop {
       _ = try fields.requiredString("cid")
       _ = try MessageFields.checkTypes(fields)
     }
+    guard mayBegin(batchOf: entries.count, context) else { return }
     let gather = beginGather(context, match.route, count: entries.count)
     var position = 0
     var sent = entries.elements

@@ -18,6 +18,7 @@ extension GatewayLoop {
     let body = try object(request, .issueTickets)
     let entries = try body.requiredArray("tickets", countMax: limits.pushesPerRequest)
     _ = try Self.lifetime(body)
+    guard mayBegin(batchOf: entries.count, context) else { return }
     let gather = beginGather(context, match.route, count: entries.count)
     var position = 0
     var sent = entries.elements
@@ -140,6 +141,8 @@ extension GatewayLoop {
     guard context.caller.isServer || ackBatches.deviceEntries + entries.count <= limits.deviceAcks else {
       throw Problem(.storeBusy, "too many tickets are under way")
     }
+    // A device's are bounded by themselves.
+    if context.caller.isServer && !mayBegin(batchOf: entries.count, context) { return }
     let batch = beginAcks(.body(context, match.route), source: nil, countMax: max(1, entries.count))
     var elements = entries.elements
     while let entry = elements.next() {

@@ -12,6 +12,9 @@ package struct GatewayLimits: Sendable {
   package var membersPerRequest = 1_000
   /// Messages in one registration (API.md, "Set-up").
   package var messagesPerRequest = 1_000
+  /// How long a batch may wait for room among the requests to the store: as long as each of its entries may wait for its
+  /// answer.
+  package var batchWait = TimeAmount.seconds(5)
   /// Tickets, or acknowledgements of pushes, in one body (API.md, "Push"); as lines there is no limit.
   package var pushesPerRequest = 1_000
   /// What a stream of acknowledgements may have under way.
