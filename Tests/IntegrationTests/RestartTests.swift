@@ -135,6 +135,68 @@ extension RealProcesses {
       }
     }
 
+    /// The standby of docs/availability.md: the store is lost, another process at another address takes its data directory
+    /// over, and gateways that name both addresses go on with it. A mark that was sent in between is answered.
+    @Test func aStandbyTakesTheDiskOver() async throws {
+      let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
+      try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+      defer { try? FileManager.default.removeItem(atPath: directory) }
+      let ports = try LoopbackPorts.free(6)
+      let gateway = StackPlan.Gateway(
+        name: "tidemark-gateway",
+        listen: ports[2],
+        admin: ports[3],
+        usesTLS: false,
+        flags: ["--store", "\(ports[0]),\(ports[4])"]
+      )
+      let executables = try Executables(directory: Pair.binaries)
+      let stack = LocalStack(
+        plan: StackPlan(store: ports[0], storeAdmin: ports[1], gateways: [gateway]),
+        files: StackFiles(directory: directory),
+        executables: executables
+      )
+      var standby: ChildProcess?
+      do {
+        try await stack.start()
+        let token = try await TokenMint(secretFile: stack.files.jwtSecret).server(lifetime: .seconds(3600))
+        func call(_ method: String, _ path: String, _ json: String? = nil) async throws -> String {
+          let body = json.map { ["-H", "content-type: application/json", "-d", $0] } ?? []
+          let output = try await Command.run(
+            "curl",
+            [
+              "-sS", "--max-time", "30", "--http2-prior-knowledge", "-X", method, "-H",
+              "authorization: Bearer \(token)", "http://\(ports[2])" + path,
+            ] + body
+          )
+          return output.out + output.error
+        }
+        _ = try await call("PUT", Self.channel, #"{"members":["alice","bob"]}"#)
+        _ = try await call("POST", Self.channel + "/messages", #"{"id":"m1","user_id":"alice"}"#)
+        await stack.killStore()
+        async let marked = call("POST", Self.channel + "/read", #"{"message_id":"m1","user_id":"bob"}"#)
+        standby = try ChildProcess(
+          name: "standby",
+          executable: executables.store,
+          arguments: [
+            "--data", stack.files.data, "--listen", "\(ports[4])", "--secret-file", stack.files.frameSecret,
+            "--admin",
+            "\(ports[5])",
+          ],
+          logFile: stack.files.log(of: "standby")
+        )
+        let row = try await marked
+        #expect(row.contains(#""last_read_message_id":"m1""#), "\(row)")
+        let status = try await call("GET", Self.channel + "/messages/m1/status")
+        #expect(status.contains(#""status":"read""#), "\(status)")
+      } catch {
+        await standby?.stop()
+        await stack.stop()
+        throw error
+      }
+      await standby?.stop()
+      await stack.stop()
+    }
+
     /// Waits until the load has got some hundred answers more.
     private static func moreAnswers(_ load: BalancedLoad, than before: Int? = nil) async throws {
       let start = before ?? load.result.answered
