@@ -78,7 +78,7 @@ let package = Package(
     .target(
       name: "StoreRocksDB",
       dependencies: [
-        "StoreEngine", "ReceiptModel", "CRocksDB", nioCore,
+        "StoreEngine", "ReceiptModel", "ReceiptWire", "CRocksDB", nioCore,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
@@ -170,6 +170,15 @@ let package = Package(
       dependencies: ["StoreClient", "Operations", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, logging],
       swiftSettings: strict
     ),
+    .target(
+      name: "Backup",
+      dependencies: [
+        "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreClient", "StoreEngine",
+        "StoreRocksDB",
+        nioCore, nioPosix, crypto,
+      ],
+      swiftSettings: strict
+    ),
     .executableTarget(
       name: "tidemark-gateway",
       dependencies: ["Gateway", "Operations", nioCore, nioPosix, arguments, logging],
@@ -178,8 +187,8 @@ let package = Package(
     .executableTarget(
       name: "tidemark",
       dependencies: [
-        "LocalStack", "LoadGenerator", "Demo", "Watch", "TicketPost", "Probe", "IndexRebuild", "Operations",
-        "TLSSession", arguments, signals,
+        "Backup", "LocalStack", "LoadGenerator", "Demo", "Watch", "TicketPost", "Probe", "IndexRebuild",
+        "Operations", "TLSSession", arguments, signals,
       ],
       swiftSettings: strict
     ),
@@ -288,6 +297,13 @@ let package = Package(
     .testTarget(
       name: "StoreRocksDBTests",
       dependencies: ["StoreRocksDB", "StoreEngine", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "BackupTests",
+      dependencies: [
+        "Backup", "StoreEngine", "StoreRocksDB", "StoreServer", "ReceiptModel", "ReceiptWire", nioCore,
+      ],
       swiftSettings: strict
     ),
     .testTarget(

@@ -201,6 +201,7 @@ KINDS = {
     "ticket_place": 0x2D, "webhook_known": 0x2E,
     "subscribe": 0x30, "unsubscribe": 0x31, "subscribe_user": 0x32, "announce_row": 0x33,
     "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
+    "backup_begin": 0x4C, "backup_read": 0x4D, "backup_digest": 0x4E, "backup_end": 0x4F,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
 
@@ -310,6 +311,16 @@ def unread(messages_, threads):
 def list_channels_of(user, flags, limit, cursor, since=None):
     fields = [string("user", user), number("flags", flags), number("limit", limit), opt("cursor", cursor)]
     return fields + ([] if since is None else [time("since", since)])
+
+
+def backup_part(file, offset, count):
+    return [number("file", file), number("offset", offset), number("count", count)]
+
+
+def backup_contents(indexes, files):
+    return [
+        raw("store", "0f" * 16), time("time", T0), many("indexes", [[number("index", index)] for index in indexes]),
+        many("files", [[string("name", name), number("size", size)] for name, size in files])]
 
 
 def rebuild(phase, epoch, done=0, channels=0, entries=0):
@@ -720,6 +731,20 @@ FRAMES = [
     frame("rebuild_index_reply", rebuild(2, *[2**64 - 1] * 4), shard=2, correlation=31,
           name="rebuild_index_reply: sweeping, everything at its largest"),
 
+    # Backup.
+    frame("backup_begin", [], correlation=36),
+    frame("backup_begin_reply", backup_contents([7, 0], [("CURRENT", 16), ("000012.sst", 2**40)]), correlation=36),
+    frame("backup_begin_reply", backup_contents([2**64 - 1], [("n" * 64, 2**64 - 1)]), correlation=36,
+          name="backup_begin_reply: the longest name, everything at its largest"),
+    frame("backup_read", backup_part(1, 2**19, 2**19), correlation=37),
+    frame("backup_read_reply", [raw("digest", hashlib.sha256(b"tidemark").hexdigest()), raw("bytes", b"tidemark".hex())],
+          correlation=37),
+    frame("backup_digest", backup_part(2**32 - 1, 2**64 - 1, 2**64 - 1), correlation=38,
+          name="backup_digest: everything at its largest"),
+    frame("backup_digest_reply", [raw("digest", "ab" * 32)], correlation=38),
+    frame("backup_end", [], correlation=39),
+    frame("backup_end_reply", [], correlation=39),
+
     # Events: subscriptions, and what a shard tells.
     frame("subscribe", subscribe(0, 0, CID), shard=11, correlation=32),
     frame("subscribe", subscribe(1, T0, CID, "team:red", "t" * 64 + ":" + "c" * 128), correlation=32,
@@ -790,7 +815,8 @@ FRAMES = [
     for code, name in [
         (37, "token_revoked"), (38, "order_not_available"), (39, "counts_not_visible"), (40, "receipt_not_requested"),
         (41, "own_message"), (42, "receipt_expired"), (43, "not_expected"), (44, "invalid_cursor"),
-        (45, "user_erased"), (46, "ticket_invalid"), (47, "ticket_expired")]
+        (45, "user_erased"), (46, "ticket_invalid"), (47, "ticket_expired"),
+        (61, "backup_under_way"), (62, "backup_not_found"), (63, "backup_failed")]
 ]
 
 # ---------------------------------------------------------------------------------------------- malformed frames
@@ -1733,6 +1759,9 @@ def shard_hash():
 
 TICKET_SECRETS = ["0123456789abcdef0123456789abcdef", "an earlier secret of forty bytes, no less"]
 TICKET_EXPIRY = 1_800_000_000
+TICKET_STORE = bytes(range(16))
+# What is hashed before the fields, by version.
+TICKET_PURPOSES = {1: b"tidemark ticket 1", 2: b"tidemark ticket 2" + TICKET_STORE}
 
 
 def place(number, row, parent, sequence, cid, user, message):
@@ -1740,12 +1769,12 @@ def place(number, row, parent, sequence, cid, user, message):
     return varint(number) + varint(row) + encode("opt", parent) + varint(sequence) + check
 
 
-def signed_part(secret, shard, place_bytes, device="", version=1, expiry=TICKET_EXPIRY):
+def signed_part(secret, shard, place_bytes, device="", version=2, expiry=TICKET_EXPIRY):
     identifier = hashlib.sha256(secret.encode()).digest()[:1]
     return bytes([version]) + identifier + varint(expiry) + varint(shard) + place_bytes + encode("string", device)
 
 
-def ticket_text(secret, signed, code_length=16, purpose=b"tidemark ticket 1"):
+def ticket_text(secret, signed, code_length=16, purpose=TICKET_PURPOSES[2]):
     code = hmac.new(secret.encode(), purpose + signed, hashlib.sha256).digest()[:code_length]
     return base64.urlsafe_b64encode(signed + code).decode().rstrip("=")
 
@@ -1762,9 +1791,11 @@ def tickets():
         ("the largest", current, 65535, place(2**64 - 1, 2**32 - 1, 2**32 - 1, 2**32 - 1, "t:c", "u", "m"), "d" * 32),
     ]
     good = [
-        {"name": name, "secret": secret, "expiry": TICKET_EXPIRY, "shard": shard, "place": place_bytes.hex(),
-         "device": device, "text": ticket_text(secret, signed_part(secret, shard, place_bytes, device))}
-        for name, secret, shard, place_bytes, device in places]
+        {"name": name, "version": version, "secret": secret, "expiry": TICKET_EXPIRY, "shard": shard,
+         "place": place_bytes.hex(), "device": device,
+         "text": ticket_text(secret, signed_part(secret, shard, place_bytes, device, version),
+                             purpose=TICKET_PURPOSES[version])}
+        for version in [2, 1] for name, secret, shard, place_bytes, device in places]
     text = good[1]["text"]
     signed = signed_part(current, 3, small, "ios")
     bad = [
@@ -1779,7 +1810,9 @@ def tickets():
         ("of the other base64 alphabet", "+" + text[1:]),
         ("a space in it", text[:8] + " " + text[9:]),
         ("longer than any", "A" * 164),
-        ("of a later version", ticket_text(current, signed_part(current, 3, small, "ios", version=2))),
+        ("of a later version", ticket_text(current, signed_part(current, 3, small, "ios", version=3))),
+        ("of another store", ticket_text(current, signed, purpose=b"tidemark ticket 2" + TICKET_STORE[::-1])),
+        ("of version 2, signed as version 1", ticket_text(current, signed, purpose=TICKET_PURPOSES[1])),
         ("by a secret that is not held", ticket_text(foreign, signed_part(foreign, 3, small, "ios"))),
         ("by a secret that is not held, under the name of one that is", ticket_text(foreign, signed)),
         ("by the earlier secret, under the name of the current one", ticket_text(earlier, signed)),
@@ -1793,6 +1826,7 @@ def tickets():
     return {
         "about": "Tickets as tickets.md has them, by Python's hmac: what is in them, and what is none.",
         "secrets": TICKET_SECRETS,
+        "store": TICKET_STORE.hex(),
         "tickets": good,
         "refused": [{"name": name, "text": text} for name, text in bad],
     }

@@ -249,6 +249,12 @@ package enum FrameTable {
     FrameSpec(0x32, "subscribe_user", [user, FieldSpec("on", .byte(), preset: "1")]),
     FrameSpec(0x33, "announce_row", [user, channels]),
 
+    // Backup: of a connection, without counter.
+    FrameSpec(0x4C, "backup_begin", []),
+    FrameSpec(0x4D, "backup_read", backupPart),
+    FrameSpec(0x4E, "backup_digest", backupPart),
+    FrameSpec(0x4F, "backup_end", []),
+
     // Replies.
     FrameSpec(0x90, "put_channel_reply", [FieldSpec("was_created", .byte())] + channel),
     FrameSpec(0x91, "change_members_reply", channel),
@@ -359,6 +365,22 @@ package enum FrameTable {
     FrameSpec(0xC1, "redeem_ticket_reply", delivery),
     FrameSpec(0xC2, "note_webhook_reply", [FieldSpec("noted", .byte())]),
     FrameSpec(0xC3, "present_ticket_reply", delivery),
+    FrameSpec(
+      0xCC,
+      "backup_begin_reply",
+      [
+        FieldSpec("store", .bytes(16)), FieldSpec("time", .varint()),
+        FieldSpec("indexes", .list([FieldSpec("index", .varint())])),
+        FieldSpec("files", .list([FieldSpec("name", .string), FieldSpec("size", .varint())])),
+      ]
+    ),
+    FrameSpec(0xCD, "backup_read_reply", [FieldSpec("digest", .bytes(32)), FieldSpec("bytes", .rest)]),
+    FrameSpec(0xCE, "backup_digest_reply", [FieldSpec("digest", .bytes(32))]),
+    FrameSpec(0xCF, "backup_end_reply", []),
+  ]
+
+  private static let backupPart = [
+    FieldSpec("file", .varint()), FieldSpec("offset", .varint()), FieldSpec("count", .varint()),
   ]
 
   static let cid = FieldSpec("cid", .string)
@@ -445,6 +467,7 @@ package enum FrameTable {
     34: "message_deleted", 35: "mark_unread_off", 36: "limit_reached", 37: "token_revoked",
     38: "order_not_available", 39: "counts_not_visible", 40: "receipt_not_requested", 41: "own_message",
     42: "receipt_expired", 43: "not_expected", 44: "invalid_cursor", 45: "user_erased",
-    46: "ticket_invalid", 47: "ticket_expired",
+    46: "ticket_invalid", 47: "ticket_expired", 61: "backup_under_way", 62: "backup_not_found",
+    63: "backup_failed",
   ]
 }

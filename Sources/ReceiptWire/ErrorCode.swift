@@ -32,6 +32,9 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
   case userErased = 45
   case ticketInvalid = 46
   case ticketExpired = 47
+  case backupUnderWay = 61
+  case backupNotFound = 62
+  case backupFailed = 63
 
   /// Whether the sender closes the connection after this error.
   package var endsConnection: Bool { rawValue < 20 }
@@ -71,6 +74,9 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
     case .userErased: "user_erased"
     case .ticketInvalid: "ticket_invalid"
     case .ticketExpired: "ticket_expired"
+    case .backupUnderWay: "backup_under_way"
+    case .backupNotFound: "backup_not_found"
+    case .backupFailed: "backup_failed"
     }
   }
 }

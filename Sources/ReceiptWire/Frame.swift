@@ -51,6 +51,10 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case redeemTicket = 0x41
   case noteWebhook = 0x42
   case presentTicket = 0x43
+  case backupBegin = 0x4C
+  case backupRead = 0x4D
+  case backupDigest = 0x4E
+  case backupEnd = 0x4F
   case putChannelReply = 0x90
   case changeMembersReply = 0x91
   case registerMessageReply = 0x92
@@ -90,18 +94,24 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case redeemTicketReply = 0xC1
   case noteWebhookReply = 0xC2
   case presentTicketReply = 0xC3
+  case backupBeginReply = 0xCC
+  case backupReadReply = 0xCD
+  case backupDigestReply = 0xCE
+  case backupEndReply = 0xCF
 
-  /// 0x10 to 0x1F and 0x40 to 0x4F: carries the session's counter, may change state.
+  /// 0x10 to 0x1F and 0x40 to 0x4B: carries the session's counter, may change state.
   package var isCommand: Bool { Self.isCommand(rawValue) }
   /// The same of a kind's number.
-  package static func isCommand(_ number: UInt8) -> Bool { number & 0xF0 == 0x10 || number & 0xF0 == 0x40 }
+  package static func isCommand(_ number: UInt8) -> Bool { number & 0xF0 == 0x10 || number &- 0x40 < 0x0C }
   /// 0x20 to 0x3F: carries no counter; asked again it comes to the same.
   package var isQuery: Bool { rawValue & 0xE0 == 0x20 }
   package var isRequest: Bool { isCommand || isQuery }
+  /// 0x4C to 0x4F: a request of one connection about the whole store, for no shard; carries no counter and is never resent.
+  package var isBackup: Bool { rawValue & 0xFC == 0x4C }
 
   /// The kind of the reply to this request.
   package var reply: FrameKind {
-    precondition(isRequest, "only requests have replies")
+    precondition(isRequest || isBackup, "only requests have replies")
     return FrameKind(rawValue: rawValue | 0x80)!
   }
 }

@@ -1,18 +1,18 @@
 internal import Crypto
 internal import Foundation
 internal import ReceiptModel
-internal import ReceiptWire
+package import ReceiptWire
 
 /// The two proofs of an opening: HMAC-SHA-256 over a side's name, both nonces and the session
 /// (Proto/frames.md, "Opening").
-struct StoreAuthenticator {
+package struct StoreAuthenticator: Sendable {
   private let keys: [SymmetricKey]
 
   /// - Parameter secrets: the current one first.
-  init(secrets: [[UInt8]]) { keys = secrets.map { SymmetricKey(data: $0) } }
+  package init(secrets: [[UInt8]]) { keys = secrets.map { SymmetricKey(data: $0) } }
 
   /// What a store's challenge says about it.
-  enum Verdict: Equatable {
+  package enum Verdict: Equatable {
     /// Answer with this proof; it is made with the secret that the store's was made with, or empty where
     /// there is none.
     case prove(Proof)
@@ -20,7 +20,7 @@ struct StoreAuthenticator {
     case refuse
   }
 
-  func judge(_ challenge: Challenge, hello: Hello) -> Verdict {
+  package func judge(_ challenge: Challenge, hello: Hello) -> Verdict {
     if keys.isEmpty { return .prove(Proof(bytes: [])) }
     let theirs = Proof.material(.store, gateway: hello.nonce, store: challenge.nonce, session: hello.session)
     // The comparison takes the same time wherever the bytes differ.

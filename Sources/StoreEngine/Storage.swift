@@ -40,6 +40,9 @@ package protocol StorageEngine: Sendable {
   /// Has what was written over or deleted long ago merged away, in the background; called every hour.
   func mergeOld()
 
+  /// Makes a consistent copy of everything that is committed now, with little room on the disk. One at a time; other calls may be under way.
+  func makeCheckpoint() throws(StorageError) -> any StorageCheckpoint
+
   /// A shard's own pages and its log, as they are on storage.
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard
 }

@@ -313,6 +313,11 @@ package final class StoreLoop {
     }
   }
 
+  /// Per shard of this loop, the log index up to which everything is durable.
+  package var durableIndexes: [(shard: ShardID, index: LogIndex)] {
+    shards.map { ($0.state.id, $0.durable) }
+  }
+
   // MARK: For the shards
 
   func readSteps(_ request: StepRequest) { driver.readSteps(request) }

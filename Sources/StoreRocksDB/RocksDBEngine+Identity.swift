@@ -1,6 +1,6 @@
 internal import CRocksDB
-import ReceiptModel
-import StoreEngine
+package import ReceiptModel
+package import StoreEngine
 
 /// What a data directory remembers of itself, in the default column family: `format`, `shards`, `store`.
 extension RocksDBEngine {
@@ -18,6 +18,32 @@ extension RocksDBEngine {
     meta: OpaquePointer,
     read: OpaquePointer
   ) throws(StorageError) -> Identity {
+    guard let stored = try storedIdentity(directory, database: database, meta: meta, read: read) else {
+      let shards = asked ?? shardCountDefault
+      guard (1...shardCountMax).contains(shards) else {
+        throw .unusable("--shards \(shards): has to be 1 to \(shardCountMax)")
+      }
+      let values = [
+        ("shards", String(shards)), ("store", text(of: newStore)), ("format", formatVersion),
+      ]
+      try put(values, directory, database: database, meta: meta)
+      return Identity(shardCount: shards, store: newStore)
+    }
+    if let asked, asked != stored.shardCount {
+      throw .unusable(
+        "--shards \(asked): \(directory) was created with \(stored.shardCount) shards, which is fixed; leave the flag out or say \(stored.shardCount)"
+      )
+    }
+    return stored
+  }
+
+  /// What the directory says; nil where it was just created.
+  static func storedIdentity(
+    _ directory: String,
+    database: OpaquePointer,
+    meta: OpaquePointer,
+    read: OpaquePointer
+  ) throws(StorageError) -> Identity? {
     func get(_ key: String) throws(StorageError) -> String? {
       var failure: UnsafeMutablePointer<CChar>?
       var count = 0
@@ -30,27 +56,7 @@ extension RocksDBEngine {
         as: UTF8.self
       )
     }
-    guard let format = try get("format") else {
-      let shards = asked ?? shardCountDefault
-      guard (1...shardCountMax).contains(shards) else {
-        throw .unusable("--shards \(shards): has to be 1 to \(shardCountMax)")
-      }
-      let values = [
-        ("shards", String(shards)), ("store", "\(newStore.high) \(newStore.low)"), ("format", formatVersion),
-      ]
-      let batch = rocksdb_writebatch_create()
-      defer { rocksdb_writebatch_destroy(batch) }
-      for (key, value) in values {
-        rocksdb_writebatch_put_cf(batch, meta, key, key.utf8.count, value, value.utf8.count)
-      }
-      let write = rocksdb_writeoptions_create()
-      defer { rocksdb_writeoptions_destroy(write) }
-      rocksdb_writeoptions_set_sync(write, 1)
-      var failure: UnsafeMutablePointer<CChar>?
-      rocksdb_write(database, write, batch, &failure)
-      if let text = take(&failure) { throw .failed("\(directory): \(text)") }
-      return Identity(shardCount: shards, store: newStore)
-    }
+    guard let format = try get("format") else { return nil }
     guard format == formatVersion else {
       throw .unusable(
         "--data \(directory): has format \(format); this tidemark-store reads format \(formatVersion)"
@@ -60,11 +66,32 @@ extension RocksDBEngine {
     guard let shards = try get("shards").flatMap({ Int($0) }), (1...shardCountMax).contains(shards),
       store.count == 2
     else { throw .corrupt("\(directory): its identity cannot be read") }
-    if let asked, asked != shards {
-      throw .unusable(
-        "--shards \(asked): \(directory) was created with \(shards) shards, which is fixed; leave the flag out or say \(shards)"
-      )
-    }
     return Identity(shardCount: shards, store: SessionID(high: store[0], low: store[1]))
+  }
+
+  /// Makes an open directory another store: event ids, tickets and sessions of the one that it was copied from are not its own.
+  package func assignIdentity(_ store: SessionID) throws(StorageError) {
+    try Self.put([("store", Self.text(of: store))], directory, database: database, meta: meta)
+  }
+
+  private static func text(of store: SessionID) -> String { "\(store.high) \(store.low)" }
+
+  private static func put(
+    _ values: [(String, String)],
+    _ directory: String,
+    database: OpaquePointer,
+    meta: OpaquePointer
+  ) throws(StorageError) {
+    let batch = rocksdb_writebatch_create()
+    defer { rocksdb_writebatch_destroy(batch) }
+    for (key, value) in values {
+      rocksdb_writebatch_put_cf(batch, meta, key, key.utf8.count, value, value.utf8.count)
+    }
+    let write = rocksdb_writeoptions_create()
+    defer { rocksdb_writeoptions_destroy(write) }
+    rocksdb_writeoptions_set_sync(write, 1)
+    var failure: UnsafeMutablePointer<CChar>?
+    rocksdb_write(database, write, batch, &failure)
+    if let text = take(&failure) { throw .failed("\(directory): \(text)") }
   }
 }

@@ -62,7 +62,7 @@ extension RocksDBEngine {
     )
   }
 
-  private func flush(_ family: OpaquePointer) throws(StorageError) {
+  func flush(_ family: OpaquePointer) throws(StorageError) {
     let options = rocksdb_flushoptions_create()
     defer { rocksdb_flushoptions_destroy(options) }
     rocksdb_flushoptions_set_wait(options, 1)

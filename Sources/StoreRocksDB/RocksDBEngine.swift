@@ -65,6 +65,10 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     } catch {
       throw .unusable("--data \(directory): cannot be created (\(error.localizedDescription))")
     }
+    guard !FileManager.default.fileExists(atPath: directory + "/" + Self.restoringName) else {
+      throw .unusable("--data \(directory): a restore into it was not finished; run tidemark restore again")
+    }
+    RocksDBCheckpoint.removeLeftovers(in: directory)
     let isUnsynced = UnsyncedMark.holes(in: directory)
     if let fault = LogFileCheck.fault(in: directory, checksums: isUnsynced, logs: !isUnsynced) {
       throw .corrupt("--data \(directory): \(fault)")
@@ -392,17 +396,20 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   // MARK: Details
 
+  /// The folder of a data directory in which a restore is under way.
+  package static let restoringName = ".restoring"
+
   /// Less free space than this, and nothing is written: what RocksDB does in the background needs room too, and where it finds none, its own
   /// information log included, a librocksdb with assertions (Debian's) aborts the process.
   package static let freeBytesMin = 256 << 20
 
-  /// Throws where the disk has less than ``freeBytesMin`` for us.
-  static func checkSpace(_ directory: String) throws(StorageError) {
+  /// Throws where the disk has less than that for us.
+  static func checkSpace(_ directory: String, bytesMin: Int = freeBytesMin) throws(StorageError) {
     var state = statvfs()
     guard statvfs(directory, &state) == 0 else { return }
     let free = UInt64(state.f_bavail) * UInt64(state.f_frsize)
-    guard free >= UInt64(freeBytesMin) else {
-      throw .failed("\(directory): \(free >> 20) MiB of space are free, \(freeBytesMin >> 20) MiB are needed")
+    guard free >= UInt64(bytesMin) else {
+      throw .failed("\(directory): \(free >> 20) MiB of space are free, \(bytesMin >> 20) MiB are needed")
     }
   }
 
@@ -474,7 +481,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     if let text = Self.take(&failure) { throw Self.error(text, directory) }
   }
 
-  private static func error(_ text: String, _ directory: String) -> StorageError {
+  static func error(_ text: String, _ directory: String) -> StorageError {
     text.hasPrefix("Corruption") ? .corrupt("\(directory): \(text)") : .failed("\(directory): \(text)")
   }
 
@@ -486,7 +493,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     return String(cString: text)
   }
 
-  private static func options(
+  static func options(
     writeBufferBytes: Int,
     toleratesHoles: Bool = false,
     pageCacheBytes: Int? = nil

@@ -71,6 +71,9 @@ struct StorageKey {
     }
   }
 
+  /// Whether this stands behind a key.
+  func isBehind(_ key: UnsafeRawBufferPointer) -> Bool { key.lexicographicallyPrecedes(bytes) }
+
   private mutating func append(_ value: some FixedWidthInteger) {
     withUnsafeBytes(of: value.bigEndian) { bytes.append(contentsOf: $0) }
   }

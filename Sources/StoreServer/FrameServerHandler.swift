@@ -27,6 +27,9 @@ final class FrameServerHandler: ChannelInboundHandler {
   private var unanswered = 0
   private let account = ConnectionAccount()
   private var serial: UInt64 = 0
+  private let desk: BackupDesk
+  /// Made with the first request of a backup.
+  private var backup: BackupFrames?
 
   /// A loop that has shards, and this connection's lane there.
   private struct Route {
@@ -43,8 +46,10 @@ final class FrameServerHandler: ChannelInboundHandler {
     terms: ServerOpening.Terms,
     registry: ConnectionRegistry,
     counters: ConnectionCounters,
+    desk: BackupDesk,
     logger: Logger
   ) {
+    self.desk = desk
     self.runtime = runtime
     self.terms = terms
     self.registry = registry
@@ -178,7 +183,9 @@ final class FrameServerHandler: ChannelInboundHandler {
       return
     }
     guard var machine = opening else {
-      throw .unknownKind(header.kind.rawValue)
+      guard header.kind.isBackup, let context else { throw .unknownKind(header.kind.rawValue) }
+      let backup = backup ?? makeBackup(context)
+      return try backup.receive(header, payload, runtime)
     }
     let action = try machine.frameReceived(header.kind, payload, nonce: Nonce.random)
     opening = machine
@@ -192,6 +199,12 @@ final class FrameServerHandler: ChannelInboundHandler {
     case .refuse(let code, let detail):
       end(code, detail)
     }
+  }
+
+  private func makeBackup(_ context: ChannelHandlerContext) -> BackupFrames {
+    let made = BackupFrames(desk: desk, eventLoop: context.eventLoop) { [weak self] in self?.write($0) }
+    backup = made
+    return made
   }
 
   private func open(_ ready: Ready, session: SessionID, name: String) {
@@ -280,6 +293,8 @@ final class FrameServerHandler: ChannelInboundHandler {
   private func close() {
     isClosing = true
     leftover = nil
+    backup?.close()
+    backup = nil
     for route in routes {
       if route.host.eventLoop === context?.eventLoop {
         route.host.loop.close(route.lane)

@@ -38,6 +38,7 @@ package final class StoreServer: Sendable {
   private let serving = ServingState()
   private let registry = ConnectionRegistry()
   private let counters = ConnectionCounters()
+  private let desk: BackupDesk
   private let shared: Shared
 
   /// What changes over a server's life, under a lock.
@@ -70,6 +71,7 @@ package final class StoreServer: Sendable {
     committers = (0..<configuration.loops).map { _ in NIOThreadPool(numberOfThreads: 1) }
     readers = NIOThreadPool(numberOfThreads: 1 + LoopHost.readsBehindMax * configuration.loops)
     supervisor = NIOThreadPool(numberOfThreads: 1)
+    desk = BackupDesk(store: source.store, logger: logger)
     shared = Shared()
     for pool in committers + [readers, supervisor] { pool.start() }
   }
@@ -100,7 +102,7 @@ package final class StoreServer: Sendable {
         value: AdaptiveRecvByteBufferAllocator(minimum: 4096, initial: 32_768, maximum: 32_768)
       )
       .childChannelOption(.writeBufferWaterMark, value: .init(low: 2 << 20, high: 8 << 20))
-      .childChannelInitializer { [serving, registry, counters, logger] channel in
+      .childChannelInitializer { [serving, registry, counters, desk, logger] channel in
         channel.eventLoop.makeCompletedFuture {
           var logger = logger
           logger[metadataKey: "peer"] = "\(channel.remoteAddress.map(String.init(describing:)) ?? "unknown")"
@@ -110,6 +112,7 @@ package final class StoreServer: Sendable {
               terms: terms,
               registry: registry,
               counters: counters,
+              desk: desk,
               logger: logger
             )
           )
@@ -141,6 +144,7 @@ package final class StoreServer: Sendable {
       if !isBusy { break }
     }
     await takeDown()
+    await desk.stop()
     try? await group.shutdownGracefully()
     for pool in committers + [readers, supervisor] { try? await pool.shutdownGracefully() }
   }
@@ -216,6 +220,7 @@ package final class StoreServer: Sendable {
       return state.isUp
     }
     if isUp {
+      desk.attach(storage)
       logger.info("shards are up", metadata: ["shards": "\(shardCount)", "log-batches": "\(recovered)"])
     }
     return isUp
@@ -229,6 +234,7 @@ package final class StoreServer: Sendable {
       for channel in channels { tasks.addTask { try? await channel.close() } }
     }
     for host in hosts { try? await host.eventLoop.flatSubmit { host.stop() }.get() }
+    await desk.detach()
     let storage = shared.state.withLockedValue { state in
       defer { state.storage = nil }
       return state.storage

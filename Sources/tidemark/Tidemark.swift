@@ -7,11 +7,13 @@ import Probe
 struct Tidemark: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "tidemark",
-    abstract: "Tidemark on this machine: try it, watch it, load it, look at its frames, mend its index.",
+    abstract:
+      "Tidemark on this machine: try it, watch it, load it, look at its frames, mend its index, back it up.",
     version: ProductVersion.line(of: "tidemark"),
     subcommands: [
       RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, AckCommand.self,
-      ProbeCommand.self, BenchCommand.self, RebuildIndexCommand.self,
+      ProbeCommand.self, BenchCommand.self, RebuildIndexCommand.self, BackupCommand.self, CheckCommand.self,
+      RestoreCommand.self,
     ]
   )
 }

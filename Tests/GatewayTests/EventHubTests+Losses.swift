@@ -72,7 +72,7 @@ extension EventHubTests {
     _ = try hub.open(EventHub.Request(user: "bob"))
     _ = hub.takeSteps()
     hub.connected(shardCount: 2, isSame: false)
-    #expect(text(&hub) == ["end 0", "refuse 1 store_unavailable"])
+    #expect(text(&hub) == ["reset 0", "end 0", "refuse 1 store_unavailable"])
     #expect(hub.streamCount == 0 && hub.channelCount == 0 && hub.time == nil && hub.shardCount == 2)
     // Answers of before are nobody's.
     hub.userSubscribed(1, through: Self.time(1))

@@ -90,6 +90,7 @@ import Testing
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let codec = TicketCodec(keys: TicketKeys(secrets: [Array(TestTokens.secret.utf8)]))
+      codec.bind(to: SessionID(high: 1, low: 2))
       func read(_ text: String, now: Int64) -> String {
         let text = Array(text.utf8)
         do throws(TicketRefusal) {
@@ -188,6 +189,7 @@ import Testing
       let left = try await Self.ticket(gateway, "m1", "bob", cid: "messaging:c")
       let foreign = TicketCodec(keys: TicketKeys(secrets: [Array(TestTokens.previousSecret.utf8)]))
       let own = TicketCodec(keys: TicketKeys(secrets: [Array(TestTokens.secret.utf8)]))
+      for codec in [foreign, own] { codec.bind(to: SessionID(high: 1, low: 2)) }
       // Of a channel that there never was.
       let place = [99] + [UInt8](repeating: 1, count: 11)
       func made(_ codec: TicketCodec, expiry: UInt64, shard: UInt16) -> String {

@@ -10,6 +10,7 @@ import Testing
   private struct Vectors: Decodable {
     struct Made: Decodable {
       var name: String
+      var version: UInt8
       var secret: String
       var expiry: UInt64
       var shard: UInt16
@@ -22,6 +23,7 @@ import Testing
       var text: String
     }
     var secrets: [String]
+    var store: String
     var tickets: [Made]
     var refused: [Refused]
   }
@@ -33,7 +35,18 @@ import Testing
     let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
     let file = root.deletingLastPathComponent().appendingPathComponent("Proto/vectors/tickets.json")
     vectors = try JSONDecoder().decode(Vectors.self, from: Data(contentsOf: file))
-    codec = TicketCodec(keys: TicketKeys(secrets: vectors.secrets.map { Array($0.utf8) }))
+    codec = Self.codec(vectors.secrets, of: vectors.store)
+  }
+
+  private static func codec(_ secrets: [String], of store: String? = nil) -> TicketCodec {
+    let codec = TicketCodec(keys: TicketKeys(secrets: secrets.map { Array($0.utf8) }))
+    if let store {
+      let halves = bytes(store).reduce(into: (UInt64(0), UInt64(0))) { halves, byte in
+        halves = (halves.0 << 8 | halves.1 >> 56, halves.1 << 8 | UInt64(byte))
+      }
+      codec.bind(to: SessionID(high: halves.0, low: halves.1))
+    }
+    return codec
   }
 
   private static func bytes(_ hex: String) -> [UInt8] {
@@ -55,7 +68,7 @@ import Testing
   }
 
   @Test func areReadAsPythonMakesThem() {
-    #expect(vectors.tickets.count == 5)
+    #expect(vectors.tickets.count == 10)
     for made in vectors.tickets {
       #expect(made.text.utf8.count <= TicketCodec.characterCountMax)
       #expect(read(made.text) == "\(made.shard) \(made.place) \(made.device)", "\(made.name)")
@@ -63,8 +76,8 @@ import Testing
   }
 
   @Test func areWrittenAsPythonMakesThem() {
-    for made in vectors.tickets {
-      let codec = TicketCodec(keys: TicketKeys(secrets: [Array(made.secret.utf8)]))
+    for made in vectors.tickets where made.version == 2 {
+      let codec = Self.codec([made.secret], of: vectors.store)
       let (place, device) = (Self.bytes(made.place), Array(made.device.utf8))
       #expect(place.count <= TicketCodec.placeByteCountMax && device.count <= TicketCodec.deviceByteCountMax)
       var buffer = ByteBuffer()
@@ -80,7 +93,7 @@ import Testing
   }
 
   @Test func whatIsNoneIsRefused() {
-    #expect(vectors.refused.count == 20)
+    #expect(vectors.refused.count == 22)
     for refused in vectors.refused { #expect(read(refused.text) == "invalid", "\(refused.name)") }
   }
 
@@ -108,11 +121,27 @@ import Testing
 
   /// The second secret of a file is taken until it is removed from there.
   @Test func secretsRotate() {
-    let current = TicketCodec(keys: TicketKeys(secrets: [Array(vectors.secrets[0].utf8)]))
+    let current = Self.codec([vectors.secrets[0]], of: vectors.store)
     let byEarlier = vectors.tickets[2]
     #expect(byEarlier.name == "by the earlier secret")
     #expect(read(byEarlier.text) != "invalid")
     #expect(read(byEarlier.text, now: 0, current) == "invalid")
+  }
+
+  /// A restored store is another one, whose channels, rows and messages have other numbers.
+  @Test func areOfOneStore() {
+    let other = Self.codec(vectors.secrets, of: String(vectors.store.reversed()))
+    let none = Self.codec(vectors.secrets)
+    for made in vectors.tickets {
+      #expect(
+        read(made.text, now: 0, other) == (made.version == 2 ? "invalid" : read(made.text)),
+        "\(made.name)"
+      )
+      #expect(read(made.text, now: 0, none) == (made.version == 2 ? "storeUnknown" : read(made.text)))
+    }
+    // Both stores one after the other: what was signed for the first is refused from then on.
+    other.bind(to: SessionID(high: 0x0001_0203_0405_0607, low: 0x0809_0A0B_0C0D_0E0F))
+    #expect(read(vectors.tickets[0].text, now: 0, other) == read(vectors.tickets[0].text))
   }
 
   /// One key in 256 is another secret's too.
@@ -123,6 +152,7 @@ import Testing
         .first { TicketKeys(secrets: [$0]).currentID == TicketKeys(secrets: [one]).currentID }
     )
     let both = TicketCodec(keys: TicketKeys(secrets: [other, one]))
+    both.bind(to: SessionID(high: 0x0001_0203_0405_0607, low: 0x0809_0A0B_0C0D_0E0F))
     #expect(read(vectors.tickets[0].text, now: 0, both) == read(vectors.tickets[0].text))
   }
 }

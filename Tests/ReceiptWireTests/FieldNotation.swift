@@ -55,6 +55,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .error: return _ = try ErrorFrame(payload)
   case .events: return _ = try EventsFields(payload)
   case .subscribeReply: return _ = try SubscribedFields(payload)
+  case .backupBeginReply: return _ = try BackupContents(payload)
   case .subscribe:
     _ = try reader.varint()
     _ = try reader.time()
@@ -67,7 +68,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.string()
     for _ in 0..<(try reader.count()) { _ = try reader.string() }
   case .subscribeUserReply: _ = try reader.time()
-  case .unsubscribeReply, .announceRowReply: break
+  case .unsubscribeReply, .announceRowReply, .backupBegin, .backupEnd, .backupEndReply: break
   case .ping, .pong: _ = try reader.raw(8)
   case .drain, .listChannelTypes, .listUnsettled: break
   case .putChannel:
@@ -192,6 +193,11 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
       _ = try reader.varint()
     }
   case .purge, .purgeReply: _ = try reader.varint()
+  case .backupRead, .backupDigest: return _ = try BackupPart(payload)
+  case .backupReadReply:
+    _ = try reader.raw(32)
+    _ = try reader.raw(reader.remaining)
+  case .backupDigestReply: _ = try reader.raw(32)
   case .rebuildIndex:
     _ = try reader.byte()
     _ = try reader.varint()

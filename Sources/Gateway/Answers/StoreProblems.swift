@@ -48,7 +48,7 @@ extension Problem {
     case .ticketExpired: .ticketExpired
     case .frameTooLarge: .bodyTooLarge
     case .malformedFrame, .unsupportedVersion, .authenticationFailed, .unknownKind, .handshakeRequired,
-      .handshakeTimeout:
+      .handshakeTimeout, .backupUnderWay, .backupNotFound, .backupFailed:
       .internalError
     }
   }

@@ -328,7 +328,10 @@ extension EventHub {
   /// - Parameter isSame: it is the store of before.
   mutating func connected(shardCount count: Int, isSame: Bool) {
     if shardCount != 0, !isSame || count != shardCount {
-      for place in streams.indices where streams[place] != nil {
+      for place in streams.indices {
+        guard let stream = streams[place] else { continue }
+        // What it has told was another store's, such as the one that this was restored from a backup of.
+        if stream.hasBegun { steps.append(.reset(ref(UInt32(place)))) }
         fail(ref(UInt32(place)), Problem(.storeUnavailable))
       }
       // What is still to be answered is of streams that are no more.

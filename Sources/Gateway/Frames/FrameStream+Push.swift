@@ -33,7 +33,12 @@ extension FrameStream {
     do throws(TicketRefusal) {
       redeem(try tickets.read(text, now: loop.now), acked, wantsNames: flags == 1, correlation, loop)
     } catch {
-      refuseTicket(correlation, error == .expired ? .ticketExpired : .ticketInvalid, on: loop)
+      switch error {
+      case .invalid: refuseTicket(correlation, .ticketInvalid, on: loop)
+      case .expired: refuseTicket(correlation, .ticketExpired, on: loop)
+      case .storeUnknown:
+        refuseTicket(correlation, .unavailable, retryAfterMilliseconds: Self.retryAfterMilliseconds, on: loop)
+      }
     }
   }
 

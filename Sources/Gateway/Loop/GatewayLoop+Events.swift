@@ -85,6 +85,7 @@ extension GatewayLoop {
   func subscribeAnew() {
     let isSame = events.store == nil || events.store == store.storeID
     events.store = store.storeID
+    if let name = store.storeID { tickets?.bind(to: name) }
     events.hub.connected(shardCount: store.shardCount, isSame: isSame)
     performEvents()
   }

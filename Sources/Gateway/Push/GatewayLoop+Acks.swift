@@ -144,7 +144,11 @@ extension GatewayLoop {
       return isSent ? nil : .storeBusy
     } catch {
       order.begin(labels)
-      return error == .expired ? .ticketExpired : .ticketInvalid
+      return switch error {
+      case .invalid: .ticketInvalid
+      case .expired: .ticketExpired
+      case .storeUnknown: .storeUnavailable
+      }
     }
   }
 

@@ -7,6 +7,8 @@ package enum TicketRefusal: Error, Equatable {
   /// It is no ticket, or none by a secret that is held.
   case invalid
   case expired
+  /// No store was reached yet, so nobody can tell whether it is one of its tickets.
+  case storeUnknown
 }
 
 /// What a ticket says. Valid until its ``TicketCodec`` reads the next.
@@ -32,8 +34,10 @@ package struct Ticket: ~Escapable {
 /// Writes and reads tickets (Proto/tickets.md). Reading one allocates nothing but what the hash does: it is decoded into room that is kept. One per event
 /// loop.
 package final class TicketCodec {
-  /// The version that this code writes, and the only one that it reads.
-  static let version: UInt8 = 1
+  /// The version that this code writes: of one store.
+  static let version: UInt8 = 2
+  /// The version before, which is still read: of any store.
+  private static let versionOfAnyStore: UInt8 = 1
   /// Characters of a ticket at most (API.md, "Push").
   package static let characterCountMax = 160
   /// Bytes of a device at most.
@@ -46,7 +50,7 @@ package final class TicketCodec {
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
   private static let noDigit: UInt8 = 0xFF
 
-  private let keys: TicketKeys
+  private var keys: TicketKeys
   private let room: UnsafeMutableRawPointer
   /// The value of each character.
   private let digits: UnsafeMutablePointer<UInt8>
@@ -62,6 +66,11 @@ package final class TicketCodec {
   deinit {
     room.deallocate()
     digits.deallocate()
+  }
+
+  /// Has tickets be of this store, the one that is connected.
+  package func bind(to store: SessionID) {
+    if keys.store != store { keys.bind(to: store) }
   }
 
   // MARK: Writing
@@ -129,7 +138,10 @@ package final class TicketCodec {
     let signed = bytes.extracting(0..<signedCount)
     let code = bytes.extracting(signedCount..<count)
     let (version, id) = (room.load(as: UInt8.self), room.load(fromByteOffset: 1, as: UInt8.self))
-    guard version == Self.version, keys.isValid(code, of: signed, id: id) else { throw .invalid }
+    let isBound = version == Self.version
+    guard isBound || version == Self.versionOfAnyStore else { throw .invalid }
+    if isBound, keys.store == nil { throw .storeUnknown }
+    guard keys.isValid(code, of: signed, id: id, isBound: isBound) else { throw .invalid }
     do throws(WireError) {
       var reader = FieldReader(signed)
       _ = try reader.raw(2)

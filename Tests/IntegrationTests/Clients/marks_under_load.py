@@ -5,7 +5,8 @@ SPEC_JSON: {"server": token, "users": {user: token}, "channels": [cid...], "mess
 
 On standard input: `check` stops sending, waits for what is outstanding, reads the state back and says on standard
 output `ok ACKNOWLEDGED` or `lost ...`, then goes on; `end` ends. `check PORT` reads through another gateway, without
-waiting for what is outstanding. `hold` takes in what has arrived, sends nothing new, and says `held ACKNOWLEDGED`; `go`
+waiting for what is outstanding. `remember` keeps what has been acknowledged by now, and says `remembered ACKNOWLEDGED`; `recall PORT`
+reads through another gateway and compares that; `forget` begins the record anew, and says so. `hold` takes in what has arrived, sends nothing new, and says `held ACKNOWLEDGED`; `go`
 goes on. `refusals` says how many answers were not 200, by status and code, and the longest time to an answer.
 """
 import json, select, sys, time
@@ -62,7 +63,7 @@ def hold():
                 take(connection)
 
 
-def check(at):
+def check(at, acknowledged=acknowledged, total=None):
     server = Connection(at, spec["server"])
     for cid in spec["channels"]:
         server.send("GET", f"/v1/channels/{cid}/read-state", cid)
@@ -77,10 +78,11 @@ def check(at):
             have, want = rows.get(user, 0), acknowledged.get((cid, user), 0)
             if have < want:
                 return f"lost: {user} in {cid} was acknowledged {want}, the store has {have}"
-    return f"ok {total}"
+    return f"ok {globals()['total'] if total is None else total}"
 
 
 is_held = False
+remembered = ({}, 0)
 while True:
     for user, connection in users:
         while not is_held and len(connection.waiting) < STREAMS:
@@ -99,6 +101,15 @@ while True:
             print(f"stuck: {stuck} requests have no answer" if stuck else check(port), flush=True)
         elif line.startswith("check "):
             print(check(int(line.split()[1])), flush=True)
+        elif line == "remember":
+            remembered = (dict(acknowledged), total)
+            print(f"remembered {total}", flush=True)
+        elif line == "forget":
+            acknowledged.clear()
+            total = 0
+            print("forgotten", flush=True)
+        elif line.startswith("recall "):
+            print(check(int(line.split()[1]), *remembered), flush=True)
         elif line == "hold":
             hold()
             is_held = True

@@ -1,0 +1,116 @@
+internal import Foundation
+internal import ReceiptModel
+
+/// The directory that `tidemark backup` writes to: one folder for each backup, named by its time, each whole by itself.
+///
+/// ```
+/// TO/20261123T051338.042Z/manifest.json
+/// TO/20261123T051338.042Z/data/…          a data directory; unchanged tables are hard links to the backup before
+/// TO/.new/                            a copy that is under way
+/// TO/.torn/                           one that was interrupted: the next takes its tables over, and removes it
+/// TO/.lock
+/// ```
+struct BackupDirectory {
+  let path: String
+  /// Held as long as this lives.
+  private let lock: FileLock
+
+  static let dataName = "data"
+
+  var new: String { path + "/.new" }
+  private var torn: String { path + "/.torn" }
+
+  /// Creates the directory where there is none, and takes its lock.
+  init(_ path: String) throws(BackupFailure) {
+    self.path = path
+    try LocalFiles.makeDirectory(path)
+    let names = try LocalFiles.names(in: path)
+    if names.contains("CURRENT") || names.contains(BackupManifest.fileName) {
+      throw BackupFailure(
+        "\(path): is a data directory or a single backup; give a directory that holds backups, or a new one"
+      )
+    }
+    lock = try FileLock(path + "/.lock") { _ in
+      BackupFailure("\(path): another tidemark backup writes there; wait for it, or give another directory")
+    }
+  }
+
+  /// The folders with a manifest, the oldest first.
+  static func backups(in path: String) throws(BackupFailure) -> [String] {
+    try LocalFiles.names(in: path).filter { name in
+      !name.hasPrefix(".") && LocalFiles.exists("\(path)/\(name)/\(BackupManifest.fileName)")
+    }.map { "\(path)/\($0)" }
+  }
+
+  /// The backup that a path leads to: itself, or the newest in it.
+  static func newest(at path: String) throws(BackupFailure) -> String {
+    if LocalFiles.exists(path + "/" + BackupManifest.fileName) { return path }
+    guard LocalFiles.isDirectory(path) else { throw BackupFailure("\(path): no such directory") }
+    guard let newest = try backups(in: path).last else {
+      throw BackupFailure("\(path): no whole backup there (no \(BackupManifest.fileName))")
+    }
+    return newest
+  }
+
+  /// Begins a new copy.
+  ///
+  /// - Returns: where tables of earlier copies are.
+  func begin() throws(BackupFailure) -> [String] {
+    if LocalFiles.isDirectory(new) {
+      LocalFiles.remove(torn)
+      try LocalFiles.rename(new, to: torn)
+    }
+    try LocalFiles.makeDirectory(new + "/" + Self.dataName)
+    let newest = try Self.backups(in: path).last
+    return (newest.map { [$0] } ?? []) + (LocalFiles.isDirectory(torn) ? [torn] : [])
+  }
+
+  /// Makes the new copy a backup of that time, durable before this returns.
+  func complete(_ manifest: BackupManifest) throws(BackupFailure) -> String {
+    let stem = path + "/" + Self.name(manifest.timeMilliseconds)
+    var target = stem
+    var number = 1
+    while LocalFiles.exists(target) {
+      number += 1
+      target = stem + "-\(number)"
+    }
+    try LocalFiles.syncDirectory(new + "/" + Self.dataName)
+    try manifest.write(to: new)
+    try LocalFiles.rename(new, to: target)
+    try LocalFiles.syncDirectory(path)
+    LocalFiles.remove(torn)
+    return target
+  }
+
+  private static func name(_ milliseconds: Int64) -> String {
+    Times.text(milliseconds).filter { $0 != "-" && $0 != ":" }
+  }
+}
+
+/// Times as people read them.
+enum Times {
+  /// RFC 3339 with milliseconds, in UTC.
+  static func text(_ milliseconds: Int64) -> String {
+    Date(timeIntervalSince1970: Double(milliseconds) / 1_000)
+      .formatted(.iso8601.year().month().day().time(includingFractionalSeconds: true))
+      + "Z"
+  }
+}
+
+/// A lock file that is held until this is gone, or the process.
+final class FileLock: Sendable {
+  private let descriptor: Int32
+
+  /// - Parameter taken: the error where another process holds it.
+  init(_ path: String, taken: (Int32) -> BackupFailure) throws(BackupFailure) {
+    descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+    guard descriptor >= 0 else { throw LocalFiles.failure(path) }
+    guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
+      let code = errno
+      close(descriptor)
+      throw code == EWOULDBLOCK ? taken(code) : LocalFiles.failure(path, code)
+    }
+  }
+
+  deinit { close(descriptor) }
+}

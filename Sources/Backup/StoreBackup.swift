@@ -1,0 +1,262 @@
+internal import Foundation
+internal import NIOCore
+package import Operations
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreRocksDB
+
+/// Copies a store while it serves: what `tidemark backup` does.
+package struct StoreBackup: Sendable {
+  package var store: Endpoint
+  /// The shared secret, then the one it replaces; empty: the store is not asked for a proof.
+  package var secrets: [[UInt8]]
+  /// The directory of backups.
+  package var target: String
+
+  /// Reads that are under way at once.
+  private static let readsAhead = 4
+  /// RocksDB flushes what it has in memory first.
+  private static let beginTimeout = TimeAmount.minutes(10)
+
+  package init(store: Endpoint, secrets: [[UInt8]], target: String) {
+    self.store = store
+    self.secrets = secrets
+    self.target = target
+  }
+
+  /// What a backup came to.
+  package struct Summary: Sendable {
+    package var path: String
+    package var manifest: BackupManifest
+    package var bytesSent: UInt64
+    package var filesKept: Int
+
+    /// One line of JSON.
+    package var document: String {
+      #"{"backup":"\#(path)","store":"\#(manifest.store)","time":"\#(manifest.time)","files":\#(manifest.files.count),"#
+        + #""bytes":\#(manifest.byteCount),"files_kept":\#(filesKept),"bytes_sent":\#(bytesSent)}"#
+    }
+  }
+
+  /// Returns when the copy is whole, verified and durable.
+  ///
+  /// - Parameter note: told how far it is.
+  package func run(note: @escaping @Sendable (String) -> Void) async throws -> Summary {
+    let directory = try BackupDirectory(target)
+    note("connecting to \(store)")
+    let connection = try await StoreConnection.open(store, secrets: secrets)
+    do {
+      let summary = try await run(directory, connection, note)
+      await connection.close()
+      return summary
+    } catch {
+      // The store removes its checkpoint.
+      await connection.close()
+      throw error
+    }
+  }
+
+  private func run(
+    _ directory: BackupDirectory,
+    _ connection: StoreConnection,
+    _ note: @escaping @Sendable (String) -> Void
+  ) async throws -> Summary {
+    note("the store makes a checkpoint")
+    let reply = try await connection.request(.backupBegin, timeout: Self.beginTimeout)
+    let contents = try BackupContents(reply.readableBytesSpan)
+    try checkStore(contents, directory)
+    let bases = try directory.begin()
+    let data = directory.new + "/" + BackupDirectory.dataName
+    var copy = Copy(connection: connection, data: data, bases: bases, contents: contents, note: note)
+    do {
+      try copy.checkSpace()
+      for place in contents.files.indices { try await copy.take(place) }
+    } catch let failure as BackupFailure where failure.isOutOfSpace {
+      LocalFiles.remove(directory.new)
+      throw failure
+    }
+    _ = try await connection.request(.backupEnd)
+    let manifest = try verify(data, contents, copy.files, note)
+    return Summary(
+      path: try directory.complete(manifest),
+      manifest: manifest,
+      bytesSent: copy.bytesSent,
+      filesKept: copy.filesKept
+    )
+  }
+
+  /// Refuses a directory with backups of another store: the newest in it would not be the newest of either.
+  private func checkStore(_ contents: BackupContents, _ directory: BackupDirectory) throws {
+    guard let newest = try BackupDirectory.backups(in: directory.path).last else { return }
+    let other = try BackupManifest.read(from: newest).store
+    guard other == contents.store.hex else {
+      throw BackupFailure(
+        "\(target): holds backups of another store (\(other), this one is \(contents.store.hex)): give each store a directory of its own; a restored store is another one"
+      )
+    }
+  }
+
+  /// Reads back what was written, and opens it as a store would.
+  private func verify(
+    _ data: String,
+    _ contents: BackupContents,
+    _ files: [BackupManifest.File],
+    _ note: (String) -> Void
+  ) throws -> BackupManifest {
+    for (place, file) in files.enumerated() {
+      note("verifying: file \(place + 1) of \(files.count)")
+      let path = data + "/" + file.name
+      guard LocalFiles.size(path) == file.size, try LocalFiles.digest(path).hex == file.sha256 else {
+        throw BackupFailure(
+          "\(path): does not read back as it was written: the disk under \(target) is at fault"
+        )
+      }
+    }
+    note("verifying: the copy is opened")
+    let reader = try RocksDBReader(data)
+    defer { reader.close() }
+    let indexes = try reader.lastIndexes()
+    guard reader.identity.store == contents.store, indexes.count == contents.indexes.count else {
+      throw BackupFailure("\(data): the copy says that it is another store than the one that was copied")
+    }
+    for (shard, pair) in zip(indexes, contents.indexes).enumerated() where pair.0 < pair.1 {
+      throw BackupFailure(
+        "\(data): shard \(shard) of the copy ends at log index \(pair.0.rawValue), before \(pair.1.rawValue), which was durable before"
+      )
+    }
+    return BackupManifest(
+      format: BackupManifest.formatVersion,
+      store: contents.store.hex,
+      time: Times.text(contents.time.milliseconds),
+      timeMilliseconds: contents.time.milliseconds,
+      logIndexes: indexes.map(\.rawValue),
+      files: files
+    )
+  }
+
+  /// The copy that is made: file by file.
+  private struct Copy {
+    let connection: StoreConnection
+    let data: String
+    let bases: [String]
+    let contents: BackupContents
+    let note: @Sendable (String) -> Void
+    var files: [BackupManifest.File] = []
+    var bytesSent: UInt64 = 0
+    var bytesDone: UInt64 = 0
+    var filesKept = 0
+
+    /// Throws where the disk has less room than what is to be sent: it would be filled for nothing.
+    func checkSpace() throws(BackupFailure) {
+      let needed = contents.files.reduce(UInt64(0)) { sum, file in
+        let isKept =
+          file.name.hasSuffix(".sst")
+          && bases.contains { LocalFiles.size("\($0)/\(BackupDirectory.dataName)/\(file.name)") == file.size }
+        return isKept ? sum : sum + file.size
+      }
+      guard let free = LocalFiles.freeBytes(data), free < needed else { return }
+      throw LocalFiles.failure(
+        "\(data): \(needed >> 20) MiB are to be copied, \(free >> 20) MiB are free",
+        ENOSPC
+      )
+    }
+
+    mutating func take(_ place: Int) async throws {
+      let file = contents.files[place]
+      let path = data + "/" + file.name
+      var digest = try await keep(place, file, at: path)
+      if digest == nil { digest = try await fetch(place, file, to: path) }
+      files.append(BackupManifest.File(name: file.name, size: file.size, sha256: digest!.hex))
+      bytesDone += file.size
+    }
+
+    private func tell(_ file: BackupContents.File, _ done: UInt64) {
+      let total = contents.files.reduce(0) { $0 + $1.size }
+      note(
+        "copying: \(files.count) of \(contents.files.count) files, \((bytesDone + done) >> 20) of \(total >> 20) MiB, \(bytesSent >> 20) MiB sent; \(file.name)"
+      )
+    }
+
+    /// Takes a table over from an earlier copy where the store's has the same bytes.
+    ///
+    /// - Returns: its SHA-256; nil where there is none of the same name and size, or its bytes differ.
+    private mutating func keep(_ place: Int, _ file: BackupContents.File, at path: String) async throws
+      -> [UInt8]?
+    {
+      guard file.name.hasSuffix(".sst"), file.size > 0 else { return nil }
+      for base in bases {
+        let other = base + "/" + BackupDirectory.dataName + "/" + file.name
+        guard LocalFiles.size(other) == file.size, try await isSame(place, file, as: other) else { continue }
+        try LocalFiles.link(other, to: path)
+        filesKept += 1
+        return try LocalFiles.digest(path)
+      }
+      return nil
+    }
+
+    private func isSame(_ place: Int, _ file: BackupContents.File, as other: String) async throws -> Bool {
+      var at: UInt64 = 0
+      while at < file.size {
+        tell(file, at)
+        let part = BackupPart(
+          file: UInt32(place),
+          offset: at,
+          count: min(BackupLimits.digestBytesMax, file.size - at)
+        )
+        let theirs = try await connection.request(.backupDigest) { part.write(into: &$0) }
+        // What cannot be read here is fetched anew.
+        guard let own = try? LocalFiles.digest(other, at: part.offset, count: part.count),
+          theirs.readableBytesView.elementsEqual(own)
+        else { return false }
+        at += part.count
+      }
+      return true
+    }
+
+    private mutating func fetch(_ place: Int, _ file: BackupContents.File, to path: String) async throws
+      -> [UInt8]
+    {
+      let sink = try FileSink(path)
+      let chunk = BackupLimits.chunkBytesMax
+      let count = Int((file.size + chunk - 1) / chunk)
+      var reads: [Task<ByteBuffer, any Error>] = []
+      defer { for read in reads { read.cancel() } }
+      var asked = 0
+      for number in 0..<count {
+        while asked < count, asked < number + StoreBackup.readsAhead {
+          let offset = UInt64(asked) * chunk
+          let part = BackupPart(file: UInt32(place), offset: offset, count: min(chunk, file.size - offset))
+          let connection = connection
+          reads.append(Task { try await connection.request(.backupRead) { part.write(into: &$0) } })
+          asked += 1
+        }
+        tell(file, UInt64(number) * chunk)
+        try Task.checkCancellation()
+        var reply = try await reads.removeFirst().value
+        let size = min(chunk, file.size - UInt64(number) * chunk)
+        guard let theirs = reply.readBytes(length: BackupLimits.digestByteCount),
+          reply.readableBytes == Int(size), Self.digest(reply) == theirs
+        else {
+          throw BackupFailure("\(file.name): a part of it was damaged on its way; run this again")
+        }
+        bytesSent += size
+        try reply.withUnsafeReadableBytes { try sink.write($0) }
+      }
+      try sink.sync()
+      return sink.digest
+    }
+
+    private static func digest(_ bytes: ByteBuffer) -> [UInt8] {
+      bytes.withUnsafeReadableBytes { LocalFiles.digest($0) }
+    }
+  }
+}
+
+extension SessionID {
+  /// In hexadecimal, as the store's identity is shown.
+  var hex: String {
+    let text = (String(high, radix: 16), String(low, radix: 16))
+    func padded(_ text: String) -> String { String(repeating: "0", count: 16 - text.count) + text }
+    return padded(text.0) + padded(text.1)
+  }
+}

@@ -1,0 +1,297 @@
+internal import Foundation
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
+internal import StoreRocksDB
+
+/// Reads a backup, or a data directory that no store has open, whole: what `tidemark check` does. Changes nothing.
+package struct StoreCheck: Sendable {
+  package var directory: String
+
+  package init(directory: String) { self.directory = directory }
+
+  /// What was found.
+  package struct Report: Sendable {
+    package var path: String
+    package var store = ""
+    package var shards = 0
+    package var channels = 0
+    package var pages = 0
+    package var batches = 0
+    /// Each names a place and what helps.
+    package var faults: [String] = []
+
+    /// One line of JSON.
+    package var document: String {
+      #"{"checked":"\#(path)","store":"\#(store)","shards":\#(shards),"channels":\#(channels),"pages":\#(pages),"#
+        + #""log_batches":\#(batches),"faults":\#(faults.count)}"#
+    }
+  }
+
+  /// Faults that are told; more say nothing new.
+  static let faultsMax = 20
+
+  /// Throws where there is nothing to check; faults are in the report.
+  ///
+  /// - Parameter note: told how far it is.
+  package func run(note: @escaping @Sendable (String) -> Void) async throws -> Report {
+    guard LocalFiles.isDirectory(directory) else { throw BackupFailure("\(directory): no such directory") }
+    if LocalFiles.exists(directory + "/CURRENT") {
+      try Self.checkUnused(directory)
+      var report = Report(path: directory)
+      let remedy = "restore from a backup (tidemark restore), or let the store's other copy take over"
+      try Self.checkData(directory, remedy: remedy, &report, note)
+      return report
+    }
+    let backup = try BackupDirectory.newest(at: directory)
+    return try Self.check(backup: backup, note)
+  }
+
+  // MARK: Backups
+
+  static func check(backup: String, _ note: @escaping @Sendable (String) -> Void) throws -> Report {
+    var report = Report(path: backup)
+    let remedy = "use another backup, and make a new one"
+    let manifest: BackupManifest
+    do throws(BackupFailure) {
+      manifest = try BackupManifest.read(from: backup)
+    } catch {
+      report.faults.append("\(error)")
+      return report
+    }
+    let data = backup + "/" + BackupDirectory.dataName
+    for (place, file) in manifest.files.enumerated() {
+      note("checksums: file \(place + 1) of \(manifest.files.count)")
+      try Task.checkCancellation()
+      let path = data + "/" + file.name
+      guard let size = LocalFiles.size(path) else {
+        report.add("\(path): is missing; \(remedy)")
+        continue
+      }
+      guard size == file.size else {
+        report.add("\(path): has \(size) bytes, \(file.size) are in the manifest; \(remedy)")
+        continue
+      }
+      do throws(BackupFailure) {
+        guard try LocalFiles.digest(path).hex != file.sha256 else { continue }
+        report.add("\(path): its checksum is not the manifest's; \(remedy)")
+      } catch {
+        report.add("\(error); \(remedy)")
+      }
+    }
+    let names = Set(manifest.files.map(\.name))
+    for name in (try? LocalFiles.names(in: data)) ?? [] where !names.contains(name) {
+      report.add("\(data)/\(name): is not in the manifest; remove it, or use another backup")
+    }
+    // Bytes that are not those that were copied need not be read.
+    guard report.faults.isEmpty else { return report }
+    try checkData(data, remedy: remedy, &report, note)
+    if report.faults.isEmpty, report.store != manifest.store {
+      report.add("\(data): is of store \(report.store), the manifest names \(manifest.store); \(remedy)")
+    }
+    return report
+  }
+
+  // MARK: Data directories
+
+  /// Throws where a process has the directory open: what it writes meanwhile would look like damage.
+  static func checkUnused(_ directory: String) throws(BackupFailure) {
+    let path = directory + "/LOCK"
+    let descriptor = open(path, O_RDWR | O_CLOEXEC)
+    guard descriptor >= 0 else {
+      if errno == ENOENT { return }
+      throw LocalFiles.failure(path)
+    }
+    defer { close(descriptor) }
+    var lock = flock()
+    lock.l_type = Int16(F_WRLCK)
+    lock.l_whence = Int16(SEEK_SET)
+    guard fcntl(descriptor, F_GETLK, &lock) == 0, lock.l_type != Int16(F_UNLCK) else { return }
+    throw BackupFailure(
+      "\(directory): process \(lock.l_pid) has it open; stop that store, or check a backup (tidemark backup)"
+    )
+  }
+
+  static func checkData(
+    _ data: String,
+    remedy: String,
+    _ report: inout Report,
+    _ note: @escaping @Sendable (String) -> Void
+  ) throws {
+    let reader: RocksDBReader
+    do throws(StorageError) {
+      reader = try RocksDBReader(data)
+    } catch {
+      report.add("\(error); \(remedy)")
+      return
+    }
+    defer { reader.close() }
+    report.store = reader.identity.store.hex
+    report.shards = reader.identity.shardCount
+    var walk = StoreWalk(reader: reader, note: note)
+    do throws(StorageError) {
+      try walk.run()
+    } catch {
+      // A table that cannot be read on from here.
+      walk.faults.append("\(error)")
+    }
+    try Task.checkCancellation()
+    (report.channels, report.pages, report.batches) = (walk.channels, walk.pages, walk.batches)
+    for fault in walk.faults { report.add("\(fault); \(remedy)") }
+  }
+}
+
+extension StoreCheck.Report {
+  fileprivate mutating func add(_ fault: String) {
+    if faults.count < StoreCheck.faultsMax { faults.append(fault) }
+  }
+}
+
+/// Goes over everything that a store would ever read, with the decoders that it reads with.
+struct StoreWalk {
+  let reader: RocksDBReader
+  let note: (String) -> Void
+  /// Called with each effect in pages and log.
+  var visit: (Effect) -> Void = { _ in }
+  var channels = 0
+  var pages = 0
+  var batches = 0
+  var faults: [String] = []
+
+  init(reader: RocksDBReader, note: @escaping (String) -> Void) {
+    self.reader = reader
+    self.note = note
+  }
+
+  mutating func run() throws(StorageError) {
+    let last = try walkLog()
+    try walkPages(last)
+    for shard in 0..<reader.identity.shardCount {
+      if faults.count >= StoreCheck.faultsMax { return }
+      note("shards: \(shard + 1) of \(reader.identity.shardCount) are recovered")
+      do throws(StorageError) {
+        try ShardRecovery.recover(ShardID(UInt16(shard)), reader)
+      } catch {
+        faults.append("\(error)")
+      }
+    }
+  }
+
+  private var isFull: Bool { faults.count >= StoreCheck.faultsMax }
+
+  /// - Returns: each shard's last batch.
+  private mutating func walkLog() throws(StorageError) -> [LogIndex] {
+    var last = [LogIndex](repeating: .zero, count: reader.identity.shardCount)
+    var found: [String] = []
+    var count = 0
+    let visit = visit
+    let note = note
+    try reader.scanLog { shard, index, bytes throws(StorageError) in
+      guard found.count < StoreCheck.faultsMax else { return }
+      let place = "shard \(shard.rawValue), log index \(index.rawValue)"
+      guard Int(shard.rawValue) < last.count else { return found.append("\(place): there is no such shard") }
+      let before = last[Int(shard.rawValue)]
+      last[Int(shard.rawValue)] = index
+      if before != .zero, index != before.next {
+        found.append("\(place): follows \(before.rawValue), batches between them are missing")
+      }
+      count += 1
+      if count % 1_024 == 0 { note("log: \(count) records") }
+      do throws(WireError) {
+        let batch = try LogBatch(bytes.readableBytesSpan)
+        if batch.index != index { found.append("\(place): holds batch \(batch.index.rawValue)") }
+        for effect in batch.effects { visit(effect) }
+      } catch {
+        found.append("\(place): \(error)")
+      }
+    }
+    batches = count
+    faults += found
+    return last
+  }
+
+  private mutating func walkPages(_ last: [LogIndex]) throws(StorageError) {
+    var found: [String] = []
+    var (channels, count) = (0, 0)
+    /// Of the directory: from a shard to the channels that names lead to.
+    var named: [ShardID: Set<UInt64>] = [:]
+    var heads: [ShardID: Set<UInt64>] = [:]
+    let visit = visit
+    let note = note
+    try reader.scanPages { entry, bytes throws(StorageError) in
+      guard found.count < StoreCheck.faultsMax else { return }
+      switch entry {
+      case .directory(let shard):
+        guard bytes.readableBytes == 8, let number = bytes.getInteger(at: bytes.readerIndex, as: UInt64.self)
+        else {
+          return found.append("shard \(shard.rawValue): an entry of its directory is no channel number")
+        }
+        named[shard, default: []].insert(number)
+      case .page(let key):
+        let place = "shard \(key.shard.rawValue), channel \(key.channel.rawValue), page \(key.page)"
+        guard Int(key.shard.rawValue) < last.count else {
+          return found.append("\(place): there is no such shard")
+        }
+        count += 1
+        if count % 1_024 == 0 { note("pages: \(count)") }
+        if key.page == .head {
+          channels += 1
+          heads[key.shard, default: []].insert(key.channel.rawValue)
+        }
+        do throws(WireError) {
+          let page = try Page(bytes.readableBytesSpan)
+          let end = last[Int(key.shard.rawValue)]
+          if end != .zero, page.index > end {
+            found.append("\(place): is ahead of the log, which ends at \(end.rawValue)")
+          }
+          for effect in page.effects {
+            visit(effect)
+            let isOfChannel =
+              key.channel.rawValue == 0 ? effect.channel == nil : effect.channel == key.channel
+            guard effect.page == key.page, isOfChannel else {
+              found.append("\(place): holds an effect of another page")
+              break
+            }
+          }
+        } catch {
+          found.append("\(place): \(error)")
+        }
+      }
+    }
+    for (shard, numbers) in named.sorted(by: { $0.key.rawValue < $1.key.rawValue }) {
+      for number in numbers.subtracting(heads[shard] ?? []).sorted().prefix(StoreCheck.faultsMax) {
+        found.append("shard \(shard.rawValue), channel \(number): has a name and no head page")
+      }
+    }
+    self.channels = channels
+    pages = count
+    faults += found.prefix(StoreCheck.faultsMax)
+  }
+}
+
+/// Has a shard started from storage as a store starts it, and lets it go again.
+private final class ShardRecovery: StoreLoopDriver {
+  static func recover(_ shard: ShardID, _ reader: RocksDBReader) throws(StorageError) {
+    let driver = ShardRecovery()
+    _ = try StoreLoop(
+      configuration: StoreLoopConfiguration(),
+      shardCount: reader.identity.shardCount,
+      stored: [(shard, try reader.stored(shard))],
+      driver: driver
+    )
+    _ = driver
+  }
+
+  // Nothing is asked of a loop that has no requests and no turns.
+  func commit(_ group: CommitGroup) {}
+  func load(_ request: LoadRequest, as reference: ChannelReference) {}
+  func readSteps(_ request: StepRequest) {}
+  func purge() {}
+  func deliver(_ deliveries: [MembershipDelivery]) {}
+  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {}
+  func peek(_ request: PeekRequest) {}
+  func sliceLater() {}
+  func reports(_ error: StorageError) {}
+  func halted(_ error: StorageError) {}
+}

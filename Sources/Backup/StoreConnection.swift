@@ -1,0 +1,215 @@
+internal import Foundation
+internal import NIOCore
+internal import NIOPosix
+internal import Operations
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// One connection to a store, for requests that belong to it: nothing is sent again on another.
+final class StoreConnection: Sendable {
+  private let channel: any Channel
+  private let handler: NIOLoopBound<StoreConnectionFrames>
+
+  private init(_ channel: any Channel, _ handler: NIOLoopBound<StoreConnectionFrames>) {
+    self.channel = channel
+    self.handler = handler
+  }
+
+  /// Connects, and proves and asks for proof of the secret.
+  static func open(_ store: Endpoint, secrets: [[UInt8]]) async throws -> StoreConnection {
+    let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
+    let opened = eventLoop.makePromise(of: Void.self)
+    do {
+      let (channel, handler) = try await ClientBootstrap(group: eventLoop)
+        .connectTimeout(.seconds(10))
+        .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+        .connect(host: store.host, port: store.port) { channel in
+          channel.eventLoop.makeCompletedFuture {
+            let handler = StoreConnectionFrames(eventLoop, StoreAuthenticator(secrets: secrets), opened)
+            try channel.pipeline.syncOperations.addHandler(handler)
+            return (channel, NIOLoopBound(handler, eventLoop: eventLoop))
+          }
+        }
+      try await opened.futureResult.get()
+      return StoreConnection(channel, handler)
+    } catch let failure as BackupFailure {
+      throw failure
+    } catch {
+      opened.fail(error)
+      throw BackupFailure("\(store): no store was reached: check --store, and the store's /ready")
+    }
+  }
+
+  /// Sends a request and waits for its reply's payload.
+  ///
+  /// - Parameter timeout: without an answer for longer, the connection is given up.
+  func request(
+    _ kind: FrameKind,
+    timeout: TimeAmount = .seconds(60),
+    _ fields: @escaping @Sendable (inout ByteBuffer) -> Void = { _ in }
+  ) async throws -> ByteBuffer {
+    let handler = handler
+    return try await channel.eventLoop.flatSubmit { handler.value.request(kind, timeout, fields) }.get()
+  }
+
+  func close() async { try? await channel.close() }
+}
+
+/// The frames of one connection.
+private final class StoreConnectionFrames: ChannelInboundHandler {
+  typealias InboundIn = ByteBuffer
+  typealias OutboundOut = ByteBuffer
+
+  private struct Pending {
+    var kind: FrameKind
+    var promise: EventLoopPromise<ByteBuffer>
+    var timeout: Scheduled<Void>
+  }
+
+  private let eventLoop: any EventLoop
+  private let authenticator: StoreAuthenticator
+  private let opened: EventLoopPromise<Void>
+  private let hello = Hello(
+    session: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max)),
+    sessionAgeMilliseconds: nil,
+    nonce: .random(),
+    name: "tidemark-backup"
+  )
+  private var context: ChannelHandlerContext?
+  private var bytes = ByteBuffer()
+  private var pending: [UInt32: Pending] = [:]
+  private var correlation: UInt32 = 0
+  private var openingTimeout: Scheduled<Void>?
+
+  init(_ eventLoop: any EventLoop, _ authenticator: StoreAuthenticator, _ opened: EventLoopPromise<Void>) {
+    self.eventLoop = eventLoop
+    self.authenticator = authenticator
+    self.opened = opened
+  }
+
+  func request(_ kind: FrameKind, _ timeout: TimeAmount, _ fields: (inout ByteBuffer) -> Void)
+    -> EventLoopFuture<
+      ByteBuffer
+    >
+  {
+    guard let context else { return eventLoop.makeFailedFuture(Self.lost) }
+    correlation += 1
+    let promise = eventLoop.makePromise(of: ByteBuffer.self)
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    let scheduled = eventLoop.scheduleTask(in: timeout) {
+      bound.value.fail(BackupFailure("the store gave no answer for \(timeout.nanoseconds / 1_000_000_000) s"))
+    }
+    pending[correlation] = Pending(kind: kind.reply, promise: promise, timeout: scheduled)
+    var buffer = ByteBuffer()
+    buffer.writeFrame(FrameHeader(kind, correlation: correlation), fields)
+    context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+    return promise.futureResult
+  }
+
+  func handlerAdded(context: ChannelHandlerContext) { self.context = context }
+
+  func channelActive(context: ChannelHandlerContext) {
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    openingTimeout = eventLoop.scheduleTask(in: .seconds(15)) {
+      bound.value.fail(
+        BackupFailure("the opening of the connection was not done in 15 s: is this a store's port?")
+      )
+    }
+    var buffer = ByteBuffer()
+    hello.write(into: &buffer)
+    context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+  }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    var incoming = unwrapInboundIn(data)
+    bytes.writeBuffer(&incoming)
+    do {
+      let decoder = FrameDecoder()
+      while case .frame(let header, let count) = try decoder.next(bytes.readableBytesSpan, at: 0) {
+        bytes.moveReaderIndex(forwardBy: FrameHeader.byteCount)
+        guard let payload = bytes.readSlice(length: count) else { break }
+        try receive(header, payload, context)
+      }
+      bytes.discardReadBytes()
+    } catch let failure as BackupFailure {
+      fail(failure)
+    } catch {
+      fail(
+        BackupFailure(
+          "the store's answer cannot be read (\(error)): compare the versions of store and tidemark"
+        )
+      )
+    }
+  }
+
+  private func receive(_ header: FrameHeader, _ payload: ByteBuffer, _ context: ChannelHandlerContext) throws
+  {
+    switch header.kind {
+    case .challenge:
+      let challenge = try Challenge(payload.readableBytesSpan)
+      guard case .prove(let proof) = authenticator.judge(challenge, hello: hello) else {
+        throw BackupFailure("the store does not hold the secret: compare --secret-file on both sides")
+      }
+      var buffer = ByteBuffer()
+      proof.write(into: &buffer)
+      context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+    case .ready:
+      openingTimeout?.cancel()
+      opened.succeed()
+    case .ping:
+      var buffer = ByteBuffer()
+      buffer.writeFrame(FrameHeader(.pong, correlation: header.correlation)) {
+        $0.writeImmutableBuffer(payload)
+      }
+      context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+    case .drain: throw BackupFailure("the store is going away; run this again when it is back")
+    case .error:
+      let error = try ErrorFrame(payload.readableBytesSpan)
+      let failure = Self.failure(error)
+      guard let request = pending.removeValue(forKey: header.correlation) else { throw failure }
+      request.timeout.cancel()
+      request.promise.fail(failure)
+    default:
+      guard let request = pending.removeValue(forKey: header.correlation), request.kind == header.kind else {
+        throw BackupFailure("the store sent \(header.kind) unasked")
+      }
+      request.timeout.cancel()
+      request.promise.succeed(payload)
+    }
+  }
+
+  private static func failure(_ error: ErrorFrame) -> BackupFailure {
+    switch error.code {
+    case .backupUnderWay:
+      BackupFailure("backup_under_way: another backup of this store is under way; wait for it")
+    case .unknownKind:
+      BackupFailure("the store takes no backups: it is of an older version, upgrade it first")
+    case .authenticationFailed: BackupFailure("authentication_failed: \(error.detail)")
+    default: BackupFailure("\(error.code?.name ?? "error \(error.rawCode)"): \(error.detail)")
+    }
+  }
+
+  func channelInactive(context: ChannelHandlerContext) { fail(Self.lost) }
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    fail(Self.lost)
+  }
+
+  func handlerRemoved(context: ChannelHandlerContext) { self.context = nil }
+
+  private static let lost = BackupFailure("the connection to the store was lost; run this again")
+
+  private func fail(_ failure: BackupFailure) {
+    openingTimeout?.cancel()
+    opened.fail(failure)
+    let waiting = pending.values
+    pending = [:]
+    for request in waiting {
+      request.timeout.cancel()
+      request.promise.fail(failure)
+    }
+    context?.close(promise: nil)
+    context = nil
+  }
+}

@@ -1,0 +1,84 @@
+internal import CRocksDB
+import Foundation
+import NIOCore
+package import StoreEngine
+
+/// A checkpoint of RocksDB in `checkpoint/` of the data directory: hard links to tables, which are never changed, and copies of what is still written to. It takes
+/// room only for those copies, and for tables that RocksDB merges away while it is kept.
+final class RocksDBCheckpoint: StorageCheckpoint {
+  let files: [CheckpointFile]
+  private let directory: String
+
+  /// A checkpoint ends before the disk is too full for commits.
+  private static let freeBytesMin = RocksDBEngine.freeBytesMin + (64 << 20)
+
+  private static func path(_ data: String) -> String { data + "/checkpoint" }
+
+  /// Removes what a process that ended during a backup has left. RocksDB makes a checkpoint under the second name, and renames it when it is whole.
+  static func removeLeftovers(in data: String) {
+    for path in [path(data), path(data) + ".tmp"] { try? FileManager.default.removeItem(atPath: path) }
+  }
+
+  /// Makes the checkpoint of an open database, whose memory is flushed.
+  init(of database: OpaquePointer, in data: String) throws(StorageError) {
+    Self.removeLeftovers(in: data)
+    directory = Self.path(data)
+    var failure: UnsafeMutablePointer<CChar>?
+    let maker = rocksdb_checkpoint_object_create(database, &failure)
+    if let text = RocksDBEngine.take(&failure) { throw .failed("\(data): \(text)") }
+    // No flush of its own (it would let writes stall): the write-ahead log that is left is copied.
+    rocksdb_checkpoint_create(maker, directory, .max, &failure)
+    rocksdb_checkpoint_object_destroy(maker)
+    if let text = RocksDBEngine.take(&failure) {
+      Self.removeLeftovers(in: data)
+      throw .failed("\(data): the checkpoint cannot be made: \(text)")
+    }
+    do {
+      files = try FileManager.default.contentsOfDirectory(atPath: directory).sorted().map { name in
+        var state = stat()
+        guard stat(Self.path(data) + "/" + name, &state) == 0 else {
+          throw StorageError.failed("\(name): \(String(cString: strerror(errno)))")
+        }
+        return CheckpointFile(name: name, size: UInt64(state.st_size))
+      }
+    } catch {
+      Self.removeLeftovers(in: data)
+      throw .failed("\(data): the checkpoint cannot be read: \(error)")
+    }
+  }
+
+  func read(_ file: Int, at offset: UInt64, count: Int) throws(StorageError) -> ByteBuffer {
+    // Tables that were merged away since are kept for the copy: not at the expense of commits.
+    try RocksDBEngine.checkSpace(directory, bytesMin: Self.freeBytesMin)
+    let path = directory + "/" + files[file].name
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { throw .failed("\(path): \(String(cString: strerror(errno)))") }
+    defer { close(descriptor) }
+    var buffer = ByteBuffer()
+    buffer.reserveCapacity(count)
+    var fault: Int32 = 0
+    while buffer.readableBytes < count, fault == 0 {
+      let at = off_t(offset) + off_t(buffer.readableBytes)
+      let rest = count - buffer.readableBytes
+      let taken = buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: rest) { target in
+        let taken = pread(descriptor, target.baseAddress, rest, at)
+        if taken < 0, errno != EINTR { fault = errno }
+        return max(0, taken)
+      }
+      if taken == 0, fault == 0 { throw .failed("\(path): ends before byte \(offset + UInt64(count))") }
+    }
+    guard fault == 0 else { throw .failed("\(path): \(String(cString: strerror(fault)))") }
+    return buffer
+  }
+
+  func remove() { try? FileManager.default.removeItem(atPath: directory) }
+}
+
+extension RocksDBEngine {
+  package func makeCheckpoint() throws(StorageError) -> any StorageCheckpoint {
+    try Self.checkSpace(directory)
+    // What is in memory becomes tables, which later backups find unchanged. These flushes wait rather than stall writes.
+    for family in [log, pages, meta] { try flush(family) }
+    return try RocksDBCheckpoint(of: database, in: directory)
+  }
+}

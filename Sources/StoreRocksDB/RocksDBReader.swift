@@ -1,0 +1,216 @@
+internal import CRocksDB
+import Foundation
+package import NIOCore
+package import ReceiptModel
+import ReceiptWire
+package import StoreEngine
+
+/// A data directory, or a copy of one, opened to be read: nothing in it is changed. Every block that is read is verified by its checksum.
+///
+/// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and the pointers never change before ``close()``.
+package final class RocksDBReader: @unchecked Sendable {
+  package let identity: RocksDBEngine.Identity
+  fileprivate let directory: String
+  private let database: OpaquePointer
+  fileprivate let families: [OpaquePointer]
+  private let options: [OpaquePointer]
+  private let read: OpaquePointer
+  private var isClosed = false
+
+  /// Throws where logs or tables are damaged, or there is no store in the directory.
+  package init(_ directory: String) throws(StorageError) {
+    self.directory = directory
+    guard FileManager.default.fileExists(atPath: directory + "/CURRENT") else {
+      throw .unusable("\(directory): no store's data is there (no CURRENT)")
+    }
+    let isUnsynced = UnsyncedMark.holes(in: directory)
+    if let fault = LogFileCheck.fault(in: directory, checksums: true, logs: !isUnsynced) {
+      throw .corrupt("\(directory): \(fault)")
+    }
+    if let fault = TableFileCheck.fault(in: directory) { throw .corrupt("\(directory): \(fault)") }
+    let names = ["default", "log", "pages"]
+    let logOptions = RocksDBEngine.options(writeBufferBytes: 128 << 20, toleratesHoles: isUnsynced)
+    rocksdb_options_set_memtable_vector_rep(logOptions)
+    options = [
+      RocksDBEngine.options(writeBufferBytes: 64 << 20, toleratesHoles: isUnsynced), logOptions,
+      RocksDBEngine.options(writeBufferBytes: 64 << 20, pageCacheBytes: 8 << 20),
+    ]
+    for option in options {
+      rocksdb_options_set_create_if_missing(option, 0)
+      rocksdb_options_set_create_missing_column_families(option, 0)
+    }
+    var handles = [OpaquePointer?](repeating: nil, count: names.count)
+    var failure: UnsafeMutablePointer<CChar>?
+    let cNames = names.map { strdup($0) }
+    defer { for name in cNames { free(name) } }
+    let opened = rocksdb_open_for_read_only_column_families(
+      options[0],
+      directory,
+      Int32(names.count),
+      cNames.map { UnsafePointer($0) },
+      options.map { Optional($0) },
+      &handles,
+      0,
+      &failure
+    )
+    guard let opened, let meta = handles[0], let log = handles[1], let pages = handles[2] else {
+      let text = RocksDBEngine.take(&failure) ?? "unknown error"
+      for option in options { rocksdb_options_destroy(option) }
+      if text.hasPrefix("Corruption") { throw .corrupt("\(directory): \(text)") }
+      throw .unusable("\(directory): cannot be opened (\(text))")
+    }
+    database = opened
+    families = [meta, log, pages]
+    read = rocksdb_readoptions_create()
+    rocksdb_readoptions_set_fill_cache(read, 0)
+    do throws(StorageError) {
+      guard let known = try RocksDBEngine.storedIdentity(directory, database: opened, meta: meta, read: read)
+      else {
+        throw .corrupt("\(directory): its identity is missing")
+      }
+      identity = known
+    } catch {
+      Self.close(opened, families, options, read)
+      throw error
+    }
+  }
+
+  deinit { close() }
+
+  package func close() {
+    guard !isClosed else { return }
+    isClosed = true
+    Self.close(database, families, options, read)
+  }
+
+  private static func close(
+    _ database: OpaquePointer,
+    _ families: [OpaquePointer],
+    _ options: [OpaquePointer],
+    _ read: OpaquePointer
+  ) {
+    rocksdb_readoptions_destroy(read)
+    for family in families { rocksdb_column_family_handle_destroy(family) }
+    rocksdb_close(database)
+    for option in options { rocksdb_options_destroy(option) }
+  }
+
+  /// What a key of the pages' family leads to.
+  package enum Entry: Hashable, Sendable {
+    case page(PageKey)
+    /// From a name to a channel's number.
+    case directory(ShardID)
+  }
+
+  /// Calls `body` with each log batch, by shard, in rising order of index.
+  package func scanLog(
+    _ body: (ShardID, LogIndex, ByteBuffer) throws(StorageError) -> Void
+  ) throws(StorageError) {
+    try scan(families[1]) { key, value throws(StorageError) in
+      guard key.readableBytes == 10, let shard = key.getInteger(at: key.readerIndex, as: UInt16.self),
+        let index = key.getInteger(at: key.readerIndex + 2, as: UInt64.self)
+      else { throw .corrupt("\(directory): a key of \(key.readableBytes) bytes in the log") }
+      try body(ShardID(shard), LogIndex(index), value)
+    }
+  }
+
+  /// Calls `body` with each page and each entry of the directory, in the order of their keys: first the directory's, then pages by shard and channel.
+  package func scanPages(_ body: (Entry, ByteBuffer) throws(StorageError) -> Void) throws(StorageError) {
+    try scan(families[2]) { key, value throws(StorageError) in
+      let start = key.readerIndex
+      guard key.readableBytes >= 4, let kind = key.getInteger(at: start, as: UInt8.self),
+        let shard = key.getInteger(at: start + 1, as: UInt16.self).map({ ShardID($0) })
+      else { throw .corrupt("\(directory): a key of \(key.readableBytes) bytes among the pages") }
+      switch kind {
+      case UInt8(ascii: "D"): try body(.directory(shard), value)
+      case UInt8(ascii: "P"):
+        guard key.readableBytes == 19, let channel = key.getInteger(at: start + 3, as: UInt64.self),
+          let page = key.getInteger(at: start + 11, as: UInt64.self).flatMap({ PageID(sortKey: $0) })
+        else { throw .corrupt("\(directory): a page key of shard \(shard.rawValue)") }
+        try body(.page(PageKey(shard: shard, channel: ChannelNumber(channel), page: page)), value)
+      default: throw .corrupt("\(directory): a key of kind \(kind) among the pages")
+      }
+    }
+  }
+
+  fileprivate func scan(
+    _ family: OpaquePointer,
+    from first: StorageKey? = nil,
+    to end: StorageKey? = nil,
+    _ body: (ByteBuffer, ByteBuffer) throws(StorageError) -> Void
+  ) throws(StorageError) {
+    let iterator = rocksdb_create_iterator_cf(database, read, family)
+    defer { rocksdb_iter_destroy(iterator) }
+    if let first {
+      first.withBytes { rocksdb_iter_seek(iterator, $0.base, $0.count) }
+    } else {
+      rocksdb_iter_seek_to_first(iterator)
+    }
+    while rocksdb_iter_valid(iterator) != 0 {
+      var keyCount = 0
+      var valueCount = 0
+      guard let key = rocksdb_iter_key(iterator, &keyCount),
+        let value = rocksdb_iter_value(iterator, &valueCount)
+      else { break }
+      if let end, !end.isBehind(UnsafeRawBufferPointer(start: key, count: keyCount)) { break }
+      try body(
+        ByteBuffer(bytes: UnsafeRawBufferPointer(start: key, count: keyCount)),
+        ByteBuffer(bytes: UnsafeRawBufferPointer(start: value, count: valueCount))
+      )
+      rocksdb_iter_next(iterator)
+    }
+    var failure: UnsafeMutablePointer<CChar>?
+    rocksdb_iter_get_error(iterator, &failure)
+    if let text = RocksDBEngine.take(&failure) { throw RocksDBEngine.error(text, directory) }
+  }
+}
+
+extension RocksDBReader {
+  /// What a shard would start from.
+  package func stored(_ shard: ShardID) throws(StorageError) -> StoredShard {
+    var pages: [(page: PageID, bytes: ByteBuffer)] = []
+    let (first, end) = (StorageKey.pages(shard, ChannelNumber(0)), StorageKey.pages(shard, ChannelNumber(1)))
+    try scan(families[2], from: first, to: end) { key, value throws(StorageError) in
+      let raw = key.getInteger(at: key.writerIndex - 8, as: UInt64.self)
+      guard let page = raw.flatMap({ PageID(sortKey: $0) }), page.isOfShard else {
+        throw .corrupt("\(directory): a page key of shard \(shard.rawValue)'s own")
+      }
+      pages.append((page, value))
+    }
+    var log: [(index: LogIndex, bytes: ByteBuffer)] = []
+    try scan(families[1], from: .log(shard, .zero), to: .logEnd(shard)) { key, value throws(StorageError) in
+      guard let index = key.getInteger(at: key.readerIndex + 2, as: UInt64.self) else {
+        throw .corrupt("\(directory): a log key of shard \(shard.rawValue)")
+      }
+      log.append((LogIndex(index), value))
+    }
+    return StoredShard(pages: pages, log: log)
+  }
+
+  /// Per shard, the last log index that the directory holds: that of its last batch, or of its own pages where the log is cut up to them.
+  package func lastIndexes() throws(StorageError) -> [LogIndex] {
+    var last = [LogIndex](repeating: .zero, count: identity.shardCount)
+    func note(_ shard: ShardID, _ index: LogIndex) throws(StorageError) {
+      guard Int(shard.rawValue) < last.count else {
+        throw .corrupt("\(directory): shard \(shard.rawValue), of \(last.count)")
+      }
+      last[Int(shard.rawValue)] = max(last[Int(shard.rawValue)], index)
+    }
+    try scanLog { shard, index, _ throws(StorageError) in try note(shard, index) }
+    for shard in last.indices {
+      let id = ShardID(UInt16(shard))
+      let first = StorageKey.pages(id, ChannelNumber(0))
+      let end = StorageKey.pages(id, ChannelNumber(1))
+      try scan(families[2], from: first, to: end) { _, value throws(StorageError) in
+        let index: LogIndex
+        do throws(WireError) {
+          index = try PageScan(value.readableBytesSpan).index
+        } catch {
+          throw .corrupt("\(directory): a page of shard \(shard): \(error)")
+        }
+        try note(id, index)
+      }
+    }
+    return last
+  }
+}

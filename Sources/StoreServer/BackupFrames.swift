@@ -1,0 +1,113 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// One connection's backup requests: at most ``BackupLimits/inFlightMax`` unanswered, and a backup whose client is silent for too long ends.
+final class BackupFrames {
+  /// A client asks for the next part right after the last one, or compares 16 MiB of its own meanwhile.
+  static let silenceMax = TimeAmount.minutes(2)
+
+  private let desk: BackupDesk
+  private let owner: BackupTurn.Owner
+  private let eventLoop: any EventLoop
+  /// Writes to the connection.
+  private let write: (ByteBuffer) -> Void
+  private var unanswered = 0
+  private var silence: Scheduled<Void>?
+
+  init(desk: BackupDesk, eventLoop: any EventLoop, write: @escaping (ByteBuffer) -> Void) {
+    self.desk = desk
+    self.eventLoop = eventLoop
+    self.write = write
+    owner = desk.makeOwner()
+  }
+
+  /// Takes one request. Throws where its payload does not parse.
+  func receive(_ header: FrameHeader, _ payload: RawSpan, _ serving: ServingState) throws(WireError) {
+    guard unanswered < BackupLimits.inFlightMax else {
+      let detail = "at most \(BackupLimits.inFlightMax) requests of a backup at once"
+      return refuse(header, BackupRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 100))
+    }
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    let eventLoop = eventLoop
+    switch header.kind {
+    case .backupBegin:
+      try FieldReader(payload).end()
+      take()
+      desk.begin(owner, serving.current()?.hosts ?? []) { result in
+        eventLoop.execute { bound.value.answer(header, result) { $0.write(into: &$1) } }
+      }
+    case .backupRead:
+      let part = try BackupPart(payload)
+      take()
+      desk.read(owner, part) { result in
+        eventLoop.execute {
+          bound.value.answer(header, result) { value, buffer in
+            buffer.writeBytes(value.1)
+            buffer.writeImmutableBuffer(value.0)
+          }
+        }
+      }
+    case .backupDigest:
+      let part = try BackupPart(payload)
+      take()
+      desk.digest(owner, part) { result in
+        eventLoop.execute { bound.value.answer(header, result) { $1.writeBytes($0) } }
+      }
+    case .backupEnd:
+      try FieldReader(payload).end()
+      take()
+      desk.end(owner, reason: "done") {
+        eventLoop.execute { bound.value.answer(header, Result<Void, BackupRefusal>.success(())) { _, _ in } }
+      }
+    default: throw .unknownKind(header.kind.rawValue)
+    }
+  }
+
+  /// The connection is gone.
+  func close() {
+    silence?.cancel()
+    desk.end(owner, reason: "its connection was closed")
+  }
+
+  private func take() {
+    unanswered += 1
+    silence?.cancel()
+    silence = nil
+  }
+
+  private func answer<Value>(
+    _ header: FrameHeader,
+    _ result: Result<Value, BackupRefusal>,
+    _ fields: (Value, inout ByteBuffer) -> Void
+  ) {
+    unanswered -= 1
+    if unanswered == 0 { waitForMore() }
+    switch result {
+    case .failure(let refusal): refuse(header, refusal)
+    case .success(let value):
+      var buffer = ByteBuffer()
+      buffer.writeFrame(FrameHeader(header.kind.reply, correlation: header.correlation)) {
+        fields(value, &$0)
+      }
+      write(buffer)
+    }
+  }
+
+  private func waitForMore() {
+    let desk = desk
+    let owner = owner
+    silence = eventLoop.scheduleTask(in: Self.silenceMax) { desk.end(owner, reason: "its client was silent") }
+  }
+
+  private func refuse(_ header: FrameHeader, _ refusal: BackupRefusal) {
+    var buffer = ByteBuffer()
+    buffer.writeError(
+      refusal.code,
+      correlation: header.correlation,
+      retryAfterMilliseconds: refusal.retryAfterMilliseconds,
+      detail: refusal.detail
+    )
+    write(buffer)
+  }
+}

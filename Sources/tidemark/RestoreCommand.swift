@@ -1,0 +1,42 @@
+import ArgumentParser
+import Backup
+import LocalStack
+import Operations
+
+/// tidemark restore
+struct RestoreCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "restore",
+    abstract: "Makes a data directory from a backup.",
+    discussion: """
+      FROM is a backup or a directory of backups, of which the newest is taken. DIR has to be empty or new; start \
+      tidemark-store with --data DIR afterwards. Every file is verified while it is copied, and everything is read once.
+
+      The restored store is a new one: apps get stream.reset and ask anew, tickets of before are refused as \
+      ticket_invalid, and gateways begin new sessions. Never start the old store again beside it.
+
+      Standard error says how far it is; the last line on standard output is \
+      {"restored","backup","time","store","former_store","shards","channels"} as JSON. A restore that was interrupted can \
+      be run again; a store refuses its directory until then.
+
+      Example: tidemark restore /var/backups/tidemark /var/lib/tidemark/data
+      """
+  )
+
+  @Argument(help: ArgumentHelp("Backup, or directory of backups.", valueName: "from"))
+  var from: String
+  @Argument(help: ArgumentHelp("Data directory to make; empty or new.", valueName: "dir"))
+  var directory: String
+
+  func run() async throws {
+    try await reportingErrors("tidemark restore") {
+      let progress = ProgressLine()
+      let restore = StoreRestore(source: from, target: directory)
+      let summary = try await withInterrupts {
+        defer { progress.clear() }
+        return try await restore.run { progress.show($0) }
+      }
+      Terminal.print(summary.document)
+    }
+  }
+}

@@ -1,0 +1,68 @@
+import Foundation
+import Testing
+
+@testable import Backup
+
+/// What a backup says of itself, and who is not believed.
+@Suite struct BackupManifestTests {
+  private let manifest = BackupManifest(
+    format: 1,
+    store: "00000000000000010000000000000002",
+    time: "2026-11-23T05:13:38.000Z",
+    timeMilliseconds: 1_763_874_818_000,
+    logIndexes: [7, 0],
+    files: [BackupManifest.File(name: "000012.sst", size: 3, sha256: String(repeating: "ab", count: 32))]
+  )
+
+  private func inDirectory(_ body: (String) throws -> Void) throws {
+    let directory = NSTemporaryDirectory() + "tidemark-manifest-\(UUID().uuidString)"
+    try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(atPath: directory) }
+    try body(directory)
+  }
+
+  private func change(_ directory: String, _ text: String, to other: String) throws {
+    let path = directory + "/manifest.json"
+    let before = try String(contentsOfFile: path, encoding: .utf8)
+    #expect(before.contains(text))
+    try before.replacingOccurrences(of: text, with: other).write(
+      toFile: path,
+      atomically: true,
+      encoding: .utf8
+    )
+  }
+
+  @Test func isReadAsItWasWritten() throws {
+    try inDirectory { directory in
+      try manifest.write(to: directory)
+      #expect(try BackupManifest.read(from: directory) == manifest)
+      #expect(try FileManager.default.contentsOfDirectory(atPath: directory) == ["manifest.json"])
+    }
+  }
+
+  @Test(arguments: [
+    ("000012", "000013"), ("\"size\" : 3", "\"size\" : 4"), ("abab", "abac"), ("    \"format\" : 1,\n", ""),
+  ])
+  func aChangedOneIsRefused(_ text: String, _ other: String) throws {
+    try inDirectory { directory in
+      try manifest.write(to: directory)
+      try change(directory, text, to: other)
+      let failure = #expect(throws: BackupFailure.self) { try BackupManifest.read(from: directory) }
+      #expect(failure?.description.contains("is not as it was written") == true)
+    }
+  }
+
+  @Test func anotherFormatIsNamed() throws {
+    try inDirectory { directory in
+      try manifest.write(to: directory)
+      try change(directory, "\"format\" : 1", to: "\"format\" : 2")
+      let failure = #expect(throws: BackupFailure.self) { try BackupManifest.read(from: directory) }
+      #expect(failure?.description.contains("has format 2") == true)
+    }
+  }
+
+  @Test func timesAreWrittenInUTC() {
+    #expect(Times.text(1_763_874_818_042) == "2025-11-23T05:13:38.042Z")
+    #expect(Times.text(0) == "1970-01-01T00:00:00.000Z")
+  }
+}

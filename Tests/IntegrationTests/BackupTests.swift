@@ -1,0 +1,347 @@
+import Foundation
+import Glibc
+import LocalStack
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// Copies of a store that serves: `tidemark backup`, `check` and `restore`.
+  @Suite struct Backups {
+    /// Ten copies under load, each restored and served: every one has what had been acknowledged before it was begun.
+    @Test func copiesUnderLoadHaveWhatWasAcknowledged() async throws {
+      try await Pair.with { pair in
+        let specification = try await pair.prepareLoad(
+          channels: (0..<5).map { "messaging:copy-\($0)" },
+          messages: 2_000,
+          users: 4
+        )
+        let client = try Companion(
+          Pair.python,
+          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+        )
+        defer { client.end() }
+        let to = pair.directory + "/backups"
+        var kept = 0
+        var last = 0
+        for round in 1...10 {
+          client.send("remember")
+          let remembered = Int((await client.line() ?? "").split(separator: " ").last ?? "") ?? -1
+          #expect(remembered > last, "round \(round): no marks come in")
+          last = remembered
+          let summary = try await pair.backup(to)
+          kept += try #require(summary["files_kept"] as? Int)
+          #expect(!FileManager.default.fileExists(atPath: pair.stack.files.data + "/checkpoint"))
+          let answer = try await pair.withRestored(to, "restored-\(round)") { port in
+            client.send("recall \(port)")
+            return await client.line() ?? "the client ended"
+          }
+          #expect(answer == "ok \(remembered)", "round \(round)")
+        }
+        #expect(kept > 0, "no table was taken over from the backup before")
+        let folders = try Self.backups(in: to)
+        #expect(folders.count == 10)
+        for folder in folders {
+          let check = try await Self.tidemark("check", to + "/" + folder)
+          #expect(check.status == 0 && check.out.contains(#""faults":0"#), "\(check)")
+        }
+        // Its own data the store is still at work on.
+        let check = try await Self.tidemark("check", pair.stack.files.data)
+        #expect(check.status == 1 && check.error.contains("has it open; stop that store"), "\(check)")
+        await pair.stack.stopStore()
+        let stopped = try await Self.tidemark("check", pair.stack.files.data)
+        #expect(stopped.status == 0 && stopped.out.contains(#""faults":0"#), "\(stopped)")
+      }
+    }
+
+    /// One at a time; whoever ends in the middle, client or store, leaves nothing that is taken for a whole copy, and nothing in the way of the next.
+    @Test func whatIsTornIsNoBackup() async throws {
+      try await Pair.with { pair in
+        let specification = try await pair.prepareLoad(
+          channels: (0..<5).map { "messaging:torn-\($0)" },
+          messages: 2_000,
+          users: 4
+        )
+        let client = try Companion(
+          Pair.python,
+          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+        )
+        defer { client.end() }
+        let to = pair.directory + "/backups"
+        let checkpoint = pair.stack.files.data + "/checkpoint"
+
+        // Somebody has begun one, and then is gone without a word.
+        let holder = try await Self.hold(pair)
+        #expect(FileManager.default.fileExists(atPath: checkpoint + "/CURRENT"))
+        let refused = try await Self.tidemark("backup", pair, to)
+        #expect(refused.status == 1 && refused.error.contains("backup_under_way"), "\(refused)")
+        holder.end()
+        try await eventually("the checkpoint is gone with its connection") {
+          !FileManager.default.fileExists(atPath: checkpoint)
+        }
+        try await pair.backup(to)
+
+        // The store is killed with a checkpoint, and while clients copy it.
+        let other = try await Self.hold(pair)
+        await pair.stack.killStore()
+        #expect(FileManager.default.fileExists(atPath: checkpoint))
+        try await pair.stack.startStore()
+        #expect(!FileManager.default.fileExists(atPath: checkpoint))
+        other.end()
+        for round in 1...5 {
+          try await pair.stack.waitUntilGatewaysAreReady()
+          let copying = Task { try await Self.tidemark("backup", pair, to) }
+          try await Task.sleep(for: .milliseconds(.random(in: 50...400)))
+          await pair.stack.killStore()
+          let output = try await copying.value
+          #expect(
+            output.status == 0 || output.error.contains("\ntidemark backup: "),
+            "round \(round): \(output)"
+          )
+          try await pair.stack.startStore()
+        }
+
+        // The client is killed.
+        for _ in 1...5 {
+          let copying = try ChildProcess(
+            name: "tidemark backup",
+            executable: Pair.binaries + "/tidemark",
+            arguments: ["backup"] + Self.place(pair) + [to],
+            logFile: pair.directory + "/backup.log"
+          )
+          try await Task.sleep(for: .milliseconds(.random(in: 50...400)))
+          copying.kill()
+          await copying.waitForExit()
+        }
+        try await eventually("the store has let go of it") {
+          !FileManager.default.fileExists(atPath: checkpoint)
+        }
+        try await pair.stack.waitUntilGatewaysAreReady()
+        client.send("remember")
+        let remembered = await client.line() ?? "the client ended"
+        try await pair.backup(to)
+        #expect(
+          try FileManager.default.contentsOfDirectory(atPath: to).filter { $0.hasPrefix(".") } == [".lock"]
+        )
+        for folder in try Self.backups(in: to) {
+          let check = try await Self.tidemark("check", to + "/" + folder)
+          #expect(check.status == 0, "\(check)")
+        }
+        let answer = try await pair.withRestored(to, "restored") { port in
+          client.send("recall \(port)")
+          return await client.line() ?? "the client ended"
+        }
+        #expect(answer == "ok " + remembered.split(separator: " ").last!)
+      }
+    }
+
+    /// What is damaged, cut, of another store, or in the way, is named.
+    @Test func faultsAreNamed() async throws {
+      try await Pair.with { pair in
+        try await pair.makeChannel("messaging:a", message: "m1")
+        let to = pair.directory + "/backups"
+        let backup = try #require(try await pair.backup(to)["backup"] as? String)
+        let data = backup + "/data"
+        let table = try #require(
+          try FileManager.default.contentsOfDirectory(atPath: data).first { $0.hasSuffix(".sst") }
+        )
+
+        func expectFault(_ text: String, _ change: () throws -> Void) async throws {
+          let kept = pair.directory + "/kept"
+          try FileManager.default.copyItem(atPath: backup, toPath: kept)
+          try change()
+          let check = try await Self.tidemark("check", backup)
+          #expect(check.status == 1 && check.error.contains(text), "\(text): \(check)")
+          let restore = try await Self.tidemark("restore", backup, pair.directory + "/never")
+          #expect(restore.status == 1 && restore.error.contains("use another backup"), "\(text): \(restore)")
+          try FileManager.default.removeItem(atPath: backup)
+          try FileManager.default.moveItem(atPath: kept, toPath: backup)
+          try? FileManager.default.removeItem(atPath: pair.directory + "/never")
+        }
+        try await expectFault("its checksum is not the manifest's") {
+          try Self.flip(data + "/" + table, at: 20)
+        }
+        try await expectFault("is missing") { try FileManager.default.removeItem(atPath: data + "/CURRENT") }
+        try await expectFault("bytes, ") { truncate(data + "/" + table, 100) }
+        try await expectFault("is not as it was written") { try Self.flip(backup + "/manifest.json", at: 40) }
+        try await expectFault("without it this is no whole backup") {
+          try FileManager.default.removeItem(atPath: backup + "/manifest.json")
+          // As restore and check are given it: the folder itself.
+          try FileManager.default.createDirectory(
+            atPath: backup + "/manifest.json",
+            withIntermediateDirectories: true
+          )
+        }
+
+        let full = try await Self.tidemark("restore", to, pair.directory)
+        #expect(full.status == 1 && full.error.contains("is not empty"), "\(full)")
+        let nothing = try await Self.tidemark("check", pair.directory + "/none")
+        #expect(nothing.status == 1 && nothing.error.contains("no such directory"), "\(nothing)")
+        let wrong = pair.directory + "/wrong-secret"
+        try "another secret of thirty-two bytes\n".write(toFile: wrong, atomically: true, encoding: .utf8)
+        chmod(wrong, 0o600)
+        let unproven = try await Self.tidemark(
+          "backup",
+          "--store",
+          "\(pair.stack.plan.store)",
+          "--secret-file",
+          wrong,
+          to
+        )
+        #expect(unproven.status == 1 && unproven.error.contains("compare --secret-file"), "\(unproven)")
+
+        // A restore that is not finished is no data directory, and can be run again.
+        let half = pair.directory + "/half"
+        try FileManager.default.createDirectory(
+          atPath: half + "/.restoring",
+          withIntermediateDirectories: true
+        )
+        try Data().write(to: URL(fileURLWithPath: half + "/000007.sst"))
+        let store = try await Command.run(
+          Pair.binaries + "/tidemark-store",
+          ["--data", half, "--listen", "127.0.0.1:0"]
+        )
+        #expect(store.status != 0 && store.error.contains("run tidemark restore again"), "\(store)")
+        let again = try await Self.tidemark("restore", to, half)
+        #expect(again.status == 0, "\(again)")
+        #expect(try await Self.tidemark("check", half).status == 0)
+
+        // The backups of a store are not mixed with another's.
+        let restored = try await pair.withRestored(to, "other", flags: []) { stack in
+          try await Self.tidemark(
+            "backup",
+            "--store",
+            "\(stack.plan.store)",
+            "--secret-file",
+            stack.files.frameSecret,
+            to
+          )
+        }
+        #expect(restored.status == 1 && restored.error.contains("another store"), "\(restored)")
+      }
+    }
+
+    /// A disk that fills up keeps no half of a backup, and the store does not notice.
+    @Test func fullDisk() async throws {
+      try await Pair.with { pair in
+        try await pair.makeChannels(["messaging:full"], messages: 20_000, users: 2)
+        let to = pair.directory + "/small"
+        try FileManager.default.createDirectory(atPath: to, withIntermediateDirectories: true)
+        guard mount("tmpfs", to, "tmpfs", 0, "size=64k") == 0 else {
+          print("skipped: a tmpfs cannot be mounted here (\(String(cString: strerror(errno))))")
+          return
+        }
+        defer { umount2(to, Int32(MNT_DETACH)) }
+        let output = try await Self.tidemark("backup", pair, to)
+        #expect(
+          output.status == 1 && output.error.contains("No space left on device; make room"),
+          "\(output)"
+        )
+        #expect(try FileManager.default.contentsOfDirectory(atPath: to) == [".lock"])
+        try await pair.expect(200, "GET", "/v1/channels/messaging:full", token: pair.serverToken)
+        try await pair.backup(pair.directory + "/large")
+      }
+    }
+
+    // MARK: Details
+
+    static func tidemark(_ arguments: String...) async throws -> Command.Output {
+      try await Command.run(Pair.binaries + "/tidemark", arguments)
+    }
+
+    static func tidemark(_ command: String, _ pair: Pair, _ to: String) async throws -> Command.Output {
+      try await Command.run(Pair.binaries + "/tidemark", [command] + place(pair) + [to])
+    }
+
+    static func place(_ pair: Pair) -> [String] {
+      ["--store", "\(pair.stack.plan.store)", "--secret-file", pair.stack.files.frameSecret]
+    }
+
+    static func backups(in to: String) throws -> [String] {
+      try FileManager.default.contentsOfDirectory(atPath: to).filter { !$0.hasPrefix(".") }.sorted()
+    }
+
+    /// A client that has begun a backup and does nothing more.
+    private static func hold(_ pair: Pair) async throws -> Companion {
+      let script = pair.directory + "/hold.probe"
+      try "open\nsend backup_begin\nexpect backup_begin_reply\nexpect drain\n".write(
+        toFile: script,
+        atomically: true,
+        encoding: .utf8
+      )
+      let holder = try Companion(
+        Pair.binaries + "/tidemark",
+        [
+          "probe", "run", "\(pair.stack.plan.store)", script, "--secret-file", pair.stack.files.frameSecret,
+          "--timeout", "100s",
+        ]
+      )
+      while let line = await holder.line(), !line.hasPrefix("← backup_begin_reply") {}
+      return holder
+    }
+
+    private static func flip(_ path: String, at place: Int) throws {
+      let file = try FileHandle(forUpdating: URL(fileURLWithPath: path))
+      try file.seek(toOffset: UInt64(place))
+      let byte = try file.read(upToCount: 1)![0]
+      try file.seek(toOffset: UInt64(place))
+      try file.write(contentsOf: [byte ^ 1])
+      try file.close()
+    }
+  }
+}
+
+extension Pair {
+  /// Backs up the pair's store, which has to succeed; returns what the command says of it.
+  @discardableResult
+  func backup(_ to: String) async throws -> [String: Any] {
+    let output = try await RealProcesses.Backups.tidemark("backup", self, to)
+    let object = try? JSONSerialization.jsonObject(with: Data(output.out.utf8)) as? [String: Any]
+    guard output.status == 0, let object else { throw Unexpected("tidemark backup: \(output)") }
+    return object
+  }
+
+  /// Restores the newest backup and serves it beside this pair, with the same secrets.
+  func withRestored<Result>(
+    _ from: String,
+    _ name: String,
+    flags: [String] = [],
+    body: (LocalStack) async throws -> Result
+  ) async throws -> Result {
+    let files = StackFiles(directory: directory + "/" + name)
+    defer { files.remove() }
+    try FileManager.default.createDirectory(atPath: files.directory, withIntermediateDirectories: true)
+    for path in [stack.files.frameSecret, stack.files.jwtSecret, stack.files.ticketSecret] {
+      try FileManager.default.copyItem(
+        atPath: path,
+        toPath: files.directory + "/" + (path as NSString).lastPathComponent
+      )
+    }
+    let output = try await Command.run(Pair.binaries + "/tidemark", ["restore", from, files.data] + flags)
+    guard output.status == 0 else { throw Unexpected("tidemark restore: \(output)") }
+    let restored = LocalStack(
+      plan: try .onFreePorts(usesTLS: false),
+      files: files,
+      executables: try Executables(directory: Pair.binaries)
+    )
+    do {
+      try await restored.start()
+      let result = try await body(restored)
+      await restored.stop()
+      return result
+    } catch {
+      await restored.stop()
+      throw error
+    }
+  }
+
+  /// The same for who needs the gateway's port alone.
+  func withRestored<Result>(
+    _ from: String,
+    _ name: String,
+    _ body: (Int) async throws -> Result
+  ) async throws -> Result {
+    try await withRestored(from, name) { stack in try await body(stack.plan.gateways[0].listen.port) }
+  }
+}

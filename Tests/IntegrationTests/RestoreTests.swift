@@ -1,0 +1,205 @@
+import Foundation
+import Glibc
+import LocalStack
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// A store that comes back from a backup, under gateways that knew it before.
+  @Suite struct Restores {
+    /// Nothing of before goes on as if the store were the same: open streams, resumed streams, tickets, and commands that had no answer.
+    @Test func theRestoredStoreIsAnother() async throws {
+      try await Pair.with { pair in
+        try await pair.makeChannel("messaging:a", message: "m1")
+        let alice = try await pair.token("alice")
+        let bob = try await pair.token("bob")
+        let early = try await Self.ticket("m1", pair)
+        let to = pair.directory + "/backups"
+        try await pair.backup(to)
+
+        // What comes after the backup, and is told.
+        let stream = try Self.stream(pair, alice)
+        defer { stream.end() }
+        try await Self.wait(stream, for: "id: ")
+        let json = #"{"id":"m2","user_id":"alice"}"#
+        try await pair.expect(
+          201,
+          "POST",
+          "/v1/channels/messaging:a/messages",
+          token: pair.serverToken,
+          json: json
+        )
+        let read = "/v1/channels/messaging:a/read"
+        try await pair.expect(200, "POST", read, token: bob, json: #"{"message_id":"m2"}"#)
+        let id = try await Self.wait(stream, for: "id: ", after: #""last_read_message_id":"m2""#)
+        let late = try await Self.ticket("m2", pair)
+
+        await pair.stack.stopStore()
+        let data = pair.stack.files.data
+        try FileManager.default.moveItem(atPath: data, toPath: data + ".before")
+        let restored = try await Backups.tidemark("restore", to, data)
+        #expect(restored.status == 0, "\(restored)")
+        try await pair.stack.startStore()
+        try await pair.stack.waitUntilGatewaysAreReady()
+
+        // The open stream is told, and ends; whoever resumes it is told too.
+        try await Self.wait(stream, for: "event: stream.reset")
+        #expect(try await Self.rest(of: stream).contains { $0.contains("the way to the store was lost") })
+        let resumed = try Self.stream(pair, alice, ["-H", "Last-Event-ID: " + id.dropFirst(4)])
+        defer { resumed.end() }
+        try await Self.wait(resumed, for: "event: stream.reset")
+        let status = "/v1/channels/messaging:a/messages/m2/status"
+        let lost = try await pair.curl("GET", status, token: alice)
+        #expect(lost.status == 404 && lost.body.contains("message_not_found"), "\(lost)")
+        for ticket in [early, late] {
+          let acks = try await pair.curl("POST", "/v1/push/acks", json: #"{"tickets":["\#(ticket)"]}"#)
+          #expect(acks.body.contains("ticket_invalid"), "\(acks)")
+        }
+        // The same number is another message now, of which the resumed stream tells.
+        let other = #"{"id":"other","user_id":"alice"}"#
+        try await pair.expect(
+          201,
+          "POST",
+          "/v1/channels/messaging:a/messages",
+          token: pair.serverToken,
+          json: other
+        )
+        try await pair.expect(200, "POST", read, token: bob, json: #"{"message_id":"other"}"#)
+        try await Self.wait(resumed, for: #""last_read_message_id":"other""#)
+        let acks = try await pair.curl(
+          "POST",
+          "/v1/push/acks",
+          json: #"{"tickets":["\#(try await Self.ticket("other", pair))"]}"#
+        )
+        #expect(acks.status == 200 && !acks.body.contains("ticket_invalid"), "\(acks)")
+      }
+    }
+
+    /// Gateways under load go over to the restored store by themselves, and their sessions do not: every mark that it acknowledges from then on is there.
+    @Test func gatewaysUnderLoadGoOver() async throws {
+      try await Pair.with { pair in
+        let specification = try await pair.prepareLoad(
+          channels: ["messaging:over"],
+          messages: 2_000,
+          users: 4
+        )
+        let client = try Companion(
+          Pair.python,
+          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+        )
+        defer { client.end() }
+        let to = pair.directory + "/backups"
+        try await pair.backup(to)
+        client.send("remember")
+        _ = await client.line()
+        let data = pair.stack.files.data
+        await pair.stack.killStore()
+        try FileManager.default.moveItem(atPath: data, toPath: data + ".before")
+        let restored = try await Backups.tidemark("restore", to, data)
+        #expect(restored.status == 0, "\(restored)")
+        try await pair.stack.startStore()
+        try await pair.stack.waitUntilGatewaysAreReady()
+        client.send("forget")
+        #expect(await client.line() == "forgotten")
+        try await eventually("marks of the restored store") {
+          client.send("remember")
+          return await client.line() != "remembered 0"
+        }
+        client.send("check")
+        let answer = await client.line() ?? "the client ended"
+        #expect(answer.hasPrefix("ok "), "\(answer)")
+      }
+    }
+
+    /// The commands of docs/backup.md, as printed.
+    @Test func documentedCommands() async throws {
+      try await Pair.with { pair in
+        try await pair.makeChannel("messaging:a", message: "m1")
+        let ports = try LoopbackPorts.free(1)
+        let places = [
+          ("127.0.0.1:7410", "\(pair.stack.plan.store)"), ("127.0.0.1:7499", "\(ports[0])"),
+          ("/etc/tidemark/frame-secret", pair.stack.files.frameSecret),
+          ("/var/backups/tidemark", pair.directory + "/backups"),
+          ("/var/lib/tidemark/data", pair.directory + "/restored"),
+          ("/var/lib/tidemark/erasures", pair.directory + "/erasures"),
+          ("/tmp/tidemark-drill", pair.directory + "/drill"),
+        ]
+        var played = 0
+        for line in try Self.documented() {
+          let words = places.reduce(line) { $0.replacingOccurrences(of: $1.0, with: $1.1) }
+            .split(separator: " ").map(String.init)
+          played += 1
+          if words[0] == "tidemark" {
+            let output = try await Command.run(Pair.binaries + "/tidemark", Array(words.dropFirst()))
+            #expect(output.status == 0, "\(line): \(output)")
+          } else {
+            let store = try Companion(Pair.binaries + "/" + words[0], Array(words.dropFirst()))
+            defer { store.end() }
+            try await Self.wait(store, for: "is listening")
+          }
+        }
+        #expect(played >= 6)
+      }
+    }
+
+    // MARK: Details
+
+    /// The lines of the `sh` blocks that are this project's programs.
+    private static func documented() throws -> [String] {
+      let text = try String(contentsOfFile: Pair.packageRoot + "/docs/backup.md", encoding: .utf8)
+      return text.components(separatedBy: "```sh\n").dropFirst().flatMap { block in
+        block.prefix(upTo: block.range(of: "```")?.lowerBound ?? block.endIndex).split(separator: "\n")
+          .map(String.init).filter { $0.hasPrefix("tidemark") }
+      }
+    }
+
+    private static func ticket(_ message: String, _ pair: Pair) async throws -> String {
+      let entry = #"{"cid":"messaging:a","message_id":"\#(message)","user_id":"bob"}"#
+      let answer = try await pair.expect(
+        200,
+        "POST",
+        "/v1/push/tickets",
+        token: pair.serverToken,
+        json: #"{"tickets":[\#(entry)]}"#
+      )
+      guard let ticket = (answer["tickets"] as? [String])?.first else { throw Unexpected("\(answer)") }
+      return ticket
+    }
+
+    private static func stream(_ pair: Pair, _ token: String, _ arguments: [String] = []) throws -> Companion
+    {
+      try Companion(
+        "curl",
+        [
+          "-sS", "-N", "--http2-prior-knowledge", "-H", "authorization: Bearer \(token)",
+          pair.h2cURL + "/v1/events",
+        ]
+          + arguments,
+        limit: .seconds(300)
+      )
+    }
+
+    private static func rest(of stream: Companion) async throws -> [String] {
+      var lines: [String] = []
+      while let line = await stream.line() { lines.append(line) }
+      return lines
+    }
+
+    /// The next line with a text in it; where another is named, the last such line before one with that.
+    @discardableResult
+    private static func wait(_ stream: Companion, for text: String, after other: String? = nil) async throws
+      -> String
+    {
+      var isBehind = other == nil
+      var last: String?
+      while let line = await stream.line() {
+        if line.contains(text) { last = line }
+        if let other, line.contains(other) { isBehind = true }
+        if isBehind, let last { return last }
+      }
+      throw Unexpected("the stream ended before \(text)")
+    }
+  }
+}
