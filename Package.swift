@@ -84,9 +84,15 @@ let package = Package(
       swiftSettings: strict
     ),
     .target(
+      name: "ErasureLedger",
+      dependencies: [crypto, .product(name: "NIOConcurrencyHelpers", package: "swift-nio")],
+      swiftSettings: strict
+    ),
+    .target(
       name: "StoreServer",
       dependencies: [
-        "StoreEngine", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging, deque,
+        "ErasureLedger", "StoreEngine", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging,
+        deque,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
@@ -121,7 +127,9 @@ let package = Package(
     .executableTarget(
       name: "tidemark-store",
       dependencies: [
-        "StoreServer", "StoreRocksDB", "StoreEngine", "ReceiptModel", "Operations", arguments, logging,
+        "ErasureLedger", "StoreServer", "StoreRocksDB", "StoreEngine", "ReceiptModel", "Operations",
+        arguments,
+        logging,
         lifecycle,
         nioCore, nioPosix, .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
@@ -173,7 +181,8 @@ let package = Package(
     .target(
       name: "Backup",
       dependencies: [
-        "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreClient", "StoreEngine",
+        "ErasureLedger", "HTTP2Session", "LocalStack", "Operations", "ReceiptModel", "ReceiptWire",
+        "StoreClient", "StoreEngine",
         "StoreRocksDB",
         nioCore, nioPosix, crypto,
       ],
@@ -302,7 +311,8 @@ let package = Package(
     .testTarget(
       name: "BackupTests",
       dependencies: [
-        "Backup", "StoreEngine", "StoreRocksDB", "StoreServer", "ReceiptModel", "ReceiptWire", nioCore,
+        "Backup", "ErasureLedger", "StoreEngine", "StoreRocksDB", "StoreServer", "ReceiptModel",
+        "ReceiptWire", nioCore,
       ],
       swiftSettings: strict
     ),

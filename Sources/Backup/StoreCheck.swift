@@ -116,6 +116,7 @@ package struct StoreCheck: Sendable {
   static func checkData(
     _ data: String,
     remedy: String,
+    visit: @escaping (Effect) -> Void = { _ in },
     _ report: inout Report,
     _ note: @escaping @Sendable (String) -> Void
   ) throws {
@@ -130,6 +131,7 @@ package struct StoreCheck: Sendable {
     report.store = reader.identity.store.hex
     report.shards = reader.identity.shardCount
     var walk = StoreWalk(reader: reader, note: note)
+    walk.visit = visit
     do throws(StorageError) {
       try walk.run()
     } catch {

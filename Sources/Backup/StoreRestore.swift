@@ -1,4 +1,6 @@
+internal import ErasureLedger
 internal import Foundation
+package import LocalStack
 internal import ReceiptModel
 internal import StoreEngine
 internal import StoreRocksDB
@@ -10,10 +12,15 @@ package struct StoreRestore: Sendable {
   package var source: String
   /// The data directory to make.
   package var target: String
+  /// A ledger of erasures that was kept outside of the data directory; nil: only the backup's own.
+  package var ledger: String?
+  /// The programs that erase who is in the ledger.
+  package var executables: Executables
 
-  package init(source: String, target: String) {
+  package init(source: String, target: String, executables: Executables) {
     self.source = source
     self.target = target
+    self.executables = executables
   }
 
   /// What a restore came to.
@@ -22,11 +29,16 @@ package struct StoreRestore: Sendable {
     package var manifest: BackupManifest
     package var store: String
     package var report: StoreCheck.Report
+    /// Users who were erased after the backup was made, and are again.
+    package var erased: Int
+    /// Erasures that were answered after this are not known here. RFC 3339.
+    package var erasuresThrough: String
 
     /// One line of JSON.
     package var document: String {
       #"{"restored":"\#(report.path)","backup":"\#(backup)","time":"\#(manifest.time)","store":"\#(store)","#
-        + #""former_store":"\#(manifest.store)","shards":\#(report.shards),"channels":\#(report.channels)}"#
+        + #""former_store":"\#(manifest.store)","shards":\#(report.shards),"channels":\#(report.channels),"#
+        + #""erased_again":\#(erased),"erasures_complete_through":"\#(erasuresThrough)"}"#
     }
   }
 
@@ -38,14 +50,32 @@ package struct StoreRestore: Sendable {
     let manifest = try BackupManifest.read(from: backup)
     try prepare()
     let work = target + "/" + RocksDBEngine.restoringName
-    try copy(backup, manifest, to: work, note)
+    let data = work + "/data"
+    try copy(backup, manifest, to: data, note)
     note("the copy becomes a store of its own")
-    let store = try Self.assignIdentity(work)
+    let store = try Self.assignIdentity(data)
+    let replay = try ErasureReplay(data: data, outside: ledger)
+    let since = manifest.timeMilliseconds - ErasureReplay.marginMilliseconds
+    let search = ErasureSearch(ErasureRecords.Search(replay.records, since: since))
     var report = StoreCheck.Report(path: target)
-    try StoreCheck.checkData(work, remedy: "use another backup", &report, note)
+    try StoreCheck.checkData(data, remedy: "use another backup", visit: search.visit, &report, note)
     if let fault = report.faults.first { throw BackupFailure(fault) }
-    try Self.move(work, to: target)
-    return Summary(backup: backup, manifest: manifest, store: store.hex, report: report)
+    let through = max(manifest.timeMilliseconds, replay.records.through ?? 0)
+    try replay.write(to: data, through: through)
+    if !search.found.isEmpty {
+      try await ErasureReplay.erase(search.found.sorted(), in: work, executables, note)
+    }
+    try Self.move(data, to: target)
+    LocalFiles.remove(work)
+    try LocalFiles.syncDirectory(target)
+    return Summary(
+      backup: backup,
+      manifest: manifest,
+      store: store.hex,
+      report: report,
+      erased: search.found.count,
+      erasuresThrough: Times.text(through)
+    )
   }
 
   /// Refuses a directory with anything in it but a restore that was not finished.
@@ -60,7 +90,7 @@ package struct StoreRestore: Sendable {
       for name in names where name != RocksDBEngine.restoringName { LocalFiles.remove("\(target)/\(name)") }
     }
     LocalFiles.remove(work)
-    try LocalFiles.makeDirectory(work)
+    try LocalFiles.makeDirectory(work + "/data")
     try LocalFiles.syncDirectory(target)
   }
 
@@ -77,6 +107,7 @@ package struct StoreRestore: Sendable {
         "copying: \(place) of \(manifest.files.count) files, \(done >> 20) of \(manifest.byteCount >> 20) MiB"
       )
       let path = "\(backup)/\(BackupDirectory.dataName)/\(file.name)"
+      guard LocalFiles.exists(path) else { throw BackupFailure("\(path): is missing; use another backup") }
       guard try LocalFiles.copy(path, to: "\(work)/\(file.name)").hex == file.sha256 else {
         throw BackupFailure("\(path): its checksum is not the manifest's; use another backup")
       }
@@ -100,7 +131,6 @@ package struct StoreRestore: Sendable {
     }
     try LocalFiles.syncDirectory(target)
     try LocalFiles.rename("\(work)/CURRENT", to: "\(target)/CURRENT")
-    LocalFiles.remove(work)
     try LocalFiles.syncDirectory(target)
   }
 }

@@ -126,11 +126,10 @@ extension ShardEngine {
     guard !isRevoked(name) else { return refuse(header, .tokenRevoked, nil, lane, command) }
     let user = Self.text(name)
     guard given != 8 else {
-      _ = state.advance(clock: loop.clock)
-      state.decideErasing(user: user, into: &effects)
-      finish(nil, command)
-      noteUnsettled(user)
-      return replyErasing(header, user, lane)
+      if command.isCovered || !loop.driver.keepsErasureLedger {
+        return beginErasing(header, user, command, lane)
+      }
+      return recordErasure(header, user, command, lane)
     }
     guard !state.isErasing(name) else { return refuse(header, .userErased, nil, lane, command) }
     let patch = UserSettingsPatch(
@@ -142,6 +141,15 @@ extension ShardEngine {
     finish(nil, command)
     noteUnsettled(user)
     replySettings(header, user, lane)
+  }
+
+  /// From here on the user is being erased.
+  func beginErasing(_ header: FrameHeader, _ user: String, _ command: CommandPlace, _ lane: ReplyLane) {
+    _ = state.advance(clock: loop.clock)
+    state.decideErasing(user: user, into: &effects)
+    finish(nil, command)
+    noteUnsettled(user)
+    replyErasing(header, user, lane)
   }
 
   private func assignUser(

@@ -81,6 +81,7 @@ final class ShardEngine {
   /// Channels that are being deleted, the one whose turn is next first.
   var endings: Deque<ChannelEnding> = []
   var purges = Purges()
+  var erasures = WaitingErasures()
   // The index of users' channels
   var outgoing = OutgoingChanges()
   var incoming = IncomingChanges()
@@ -139,7 +140,7 @@ final class ShardEngine {
   var hasWaiting: Bool {
     loads.values.contains { !$0.waiting.isEmpty } || stepReads.values.contains { $0.isForRequest }
       || !outgoing.held.isEmpty || endings.contains { !$0.askers.isEmpty }
-      || !unreadRequests.isEmpty || !postponed.isEmpty || walks.requests > 0
+      || !unreadRequests.isEmpty || !erasures.isEmpty || !postponed.isEmpty || walks.requests > 0
   }
 
   // MARK: Carrying out

@@ -116,6 +116,7 @@ extension StoreLoop {
     acknowledgements = []
     for shard in shards {
       shard.outgoing.held = []
+      shard.erasures.removeAll()
       shard.endings = []
     }
   }

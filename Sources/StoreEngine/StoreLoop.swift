@@ -12,6 +12,10 @@ package protocol StoreLoopDriver: AnyObject {
   func readSteps(_ request: StepRequest)
   /// Have the storage purge itself (``StorageEngine/purge()``), then call ``StoreLoop/purged(_:)``.
   func purge()
+  /// Whether users are noted in a ledger before they are erased.
+  var keepsErasureLedger: Bool { get }
+  /// Have the ledger note this user, durably, then call ``StoreLoop/erasureRecorded(_:fault:)``.
+  func recordErasure(_ request: ErasureRequest)
   /// Hand these to ``StoreLoop/take(_:)`` of the loops that own the shards they are for, each shard's in this order. They may be lost.
   func deliver(_ deliveries: [MembershipDelivery])
   /// Hand these to ``StoreLoop/acknowledged(_:)`` of the loops that own the shards they are for. They may be lost.
@@ -24,6 +28,11 @@ package protocol StoreLoopDriver: AnyObject {
   func reports(_ error: StorageError)
   /// A commit failed: the loop has dropped everything and takes no more requests. Connections have to be closed, and a new loop be made from storage.
   func halted(_ error: StorageError)
+}
+
+extension StoreLoopDriver {
+  package var keepsErasureLedger: Bool { false }
+  package func recordErasure(_ request: ErasureRequest) {}
 }
 
 /// All shards of one event loop, and their group commit: one append in flight, the next one gathering behind it. Not thread-safe: everything
@@ -316,6 +325,13 @@ package final class StoreLoop {
   /// Per shard of this loop, the log index up to which everything is durable.
   package var durableIndexes: [(shard: ShardID, index: LogIndex)] {
     shards.map { ($0.state.id, $0.durable) }
+  }
+
+  /// The ledger has noted the user, or says why it could not.
+  package func erasureRecorded(_ request: ErasureRequest, fault: String?) {
+    guard !isHalted else { return }
+    shard(request.shard)?.erasureRecorded(request.ticket, fault: fault)
+    endTurn()
   }
 
   // MARK: For the shards

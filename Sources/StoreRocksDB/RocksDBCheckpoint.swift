@@ -20,7 +20,9 @@ final class RocksDBCheckpoint: StorageCheckpoint {
   }
 
   /// Makes the checkpoint of an open database, whose memory is flushed.
-  init(of database: OpaquePointer, in data: String) throws(StorageError) {
+  ///
+  /// - Parameter name: a file of the data directory that goes along where it is there. It is only ever added to, and what is in the database is in it.
+  init(of database: OpaquePointer, in data: String, withFile name: String) throws(StorageError) {
     Self.removeLeftovers(in: data)
     directory = Self.path(data)
     var failure: UnsafeMutablePointer<CChar>?
@@ -34,6 +36,9 @@ final class RocksDBCheckpoint: StorageCheckpoint {
       throw .failed("\(data): the checkpoint cannot be made: \(text)")
     }
     do {
+      if FileManager.default.fileExists(atPath: "\(data)/\(name)") {
+        try FileManager.default.copyItem(atPath: "\(data)/\(name)", toPath: "\(directory)/\(name)")
+      }
       files = try FileManager.default.contentsOfDirectory(atPath: directory).sorted().map { name in
         var state = stat()
         guard stat(Self.path(data) + "/" + name, &state) == 0 else {
@@ -79,6 +84,6 @@ extension RocksDBEngine {
     try Self.checkSpace(directory)
     // What is in memory becomes tables, which later backups find unchanged. These flushes wait rather than stall writes.
     for family in [log, pages, meta] { try flush(family) }
-    return try RocksDBCheckpoint(of: database, in: directory)
+    return try RocksDBCheckpoint(of: database, in: directory, withFile: "erasures")
   }
 }

@@ -1,4 +1,5 @@
 import DequeModule
+import ErasureLedger
 import Glibc
 import NIOCore
 import NIOPosix
@@ -20,6 +21,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private var readsBehind: Deque<@Sendable () -> Void> = []
   private var readsBehindUnderWay = 0
   private let events: HostEvents
+  private let erasures: ErasureLedger?
   /// Shards of this host.
   let shardCount: Int
   private var pace = CommitPace()
@@ -51,6 +53,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     configuration: StoreLoopConfiguration,
     shardCount: Int,
     stored: [(shard: ShardID, state: StoredShard)],
+    erasures: ErasureLedger?,
     events: HostEvents
   ) throws(StorageError) {
     eventLoop.preconditionInEventLoop()
@@ -58,6 +61,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     self.storage = storage
     self.committer = committer
     self.readers = readers
+    self.erasures = erasures
     self.events = events
     self.shardCount = stored.count
     self.loop = try StoreLoop(
@@ -295,6 +299,26 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       eventLoop.execute {
         self.loop.clock = Self.now()
         self.loop.purged(result)
+        self.finished()
+      }
+    }
+  }
+
+  var keepsErasureLedger: Bool { erasures != nil }
+
+  func recordErasure(_ request: ErasureRequest) {
+    underWay += 1
+    readers.submit { [self] _ in
+      var fault: String?
+      do {
+        try erasures?.record(request.user, at: Self.now().milliseconds)
+      } catch {
+        fault = "\(error)"
+        events.reported(.failed("the erasure ledger: \(error)"))
+      }
+      eventLoop.execute { [fault] in
+        self.loop.clock = Self.now()
+        self.loop.erasureRecorded(request, fault: fault)
         self.finished()
       }
     }

@@ -1,3 +1,4 @@
+package import ErasureLedger
 package import Logging
 import NIOConcurrencyHelpers
 package import NIOCore
@@ -17,6 +18,8 @@ package struct StoreServerConfiguration: Sendable {
   /// Requests of one connection that may be unanswered.
   package var window: UInt32 = 32_768
   package var engine = StoreLoopConfiguration()
+  /// Users are noted there before they are erased; nil: nowhere.
+  package var erasures: ErasureLedger?
 
   package init(host: String, port: Int, loops: Int) {
     self.host = host
@@ -198,6 +201,7 @@ package final class StoreServer: Sendable {
             configuration: configuration.engine,
             shardCount: shardCount,
             stored: stored,
+            erasures: configuration.erasures,
             events: events
           )
         }.get()

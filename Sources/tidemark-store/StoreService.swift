@@ -1,3 +1,5 @@
+import ErasureLedger
+import Foundation
 import Logging
 import NIOConcurrencyHelpers
 import NIOCore
@@ -18,6 +20,7 @@ struct StoreService: Service {
   /// Bytes that channels may occupy in memory.
   let memoryBytes: Int
   let durability: Durability
+  let erasures: ErasureLedger
 
   func run() async throws {
     do {
@@ -45,12 +48,14 @@ struct StoreService: Service {
         Double(durability.syncIntervalMilliseconds ?? 0)
       )
     }
+    var ledgerNotedAt = ContinuousClock.now
     await withTaskCancellationOrGracefulShutdownHandler {
       // Readiness and figures are looked at four times a second: a scrape never waits for a shard.
       while !Task.isCancelled, !Task.isShuttingDownGracefully {
         readiness.set("process", server.notReadyReason)
         let now = await server.statistics()
         statistics.withLockedValue { $0 = now }
+        await noteLedger(&ledgerNotedAt)
         try? await Task.sleep(for: .milliseconds(250))
       }
     } onCancelOrGracefulShutdown: {
@@ -58,7 +63,25 @@ struct StoreService: Service {
     }
     readiness.set("process", "shutting down")
     await server.stop()
+    setLedgerComplete()
     logger.info("stopped")
+  }
+
+  /// How often the ledger outside of the data directory says that it is complete.
+  private static let ledgerInterval = Duration.seconds(30)
+
+  private func noteLedger(_ notedAt: inout ContinuousClock.Instant) async {
+    guard erasures.hasOutside, ContinuousClock.now - notedAt >= Self.ledgerInterval else { return }
+    notedAt = .now
+    try? await NIOThreadPool.singleton.runIfActive { setLedgerComplete() }
+  }
+
+  private func setLedgerComplete() {
+    do {
+      try erasures.setComplete(through: Int64(Date().timeIntervalSince1970 * 1_000))
+    } catch {
+      logger.error("the erasure ledger cannot be written; no user is erased", metadata: ["error": "\(error)"])
+    }
   }
 
   private static func write(_ now: StoreServer.Statistics, into samples: inout MetricSamples) {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import ErasureLedger
 import Foundation
 import Logging
 import NIOCore
@@ -68,6 +69,13 @@ struct TidemarkStore: AsyncParsableCommand {
   )
   var eventInterval: String?
   @Option(
+    help: ArgumentHelp(
+      "File outside of --data, on another disk, to which each erasure of a user is noted too, as a keyed hash (docs/backup.md). Default: only in --data.",
+      valueName: "file"
+    )
+  )
+  var erasureLedger: String?
+  @Option(
     help: ArgumentHelp("Not built yet, as are --tls-key and --tls-ca: use --secret-file.", valueName: "file")
   )
   var tlsCert: String?
@@ -93,6 +101,7 @@ struct TidemarkStore: AsyncParsableCommand {
   private static let keys: Set<String> = [
     "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
     "memory", "event-interval-members", "event-interval",
+    "erasure-ledger",
   ]
   /// Flags of the public page whose time has not come. They are refused by name rather than ignored: each of them promises something.
   private static let keysNotBuilt: Set<String> = ["tls-cert", "tls-key", "tls-ca"]
@@ -135,6 +144,7 @@ struct TidemarkStore: AsyncParsableCommand {
     flags["memory"] = memory
     flags["event-interval-members"] = eventIntervalMembers
     flags["event-interval"] = eventInterval
+    flags["erasure-ledger"] = erasureLedger
     flags["tls-cert"] = tlsCert
     flags["tls-key"] = tlsKey
     flags["tls-ca"] = tlsCa
@@ -213,6 +223,16 @@ struct TidemarkStore: AsyncParsableCommand {
     if let interval = try settings.integer("event-interval", in: 100...60_000) {
       configuration.engine.eventIntervalMilliseconds = Int64(interval)
     }
+    let erasures: ErasureLedger
+    do {
+      let now = Int64(Date().timeIntervalSince1970 * 1_000)
+      erasures = try ErasureLedger(data: directory, outside: try settings.string("erasure-ledger"), now: now)
+    } catch let fault as ErasureLedger.Fault {
+      throw SettingsError(fault.description)
+    } catch {
+      throw SettingsError("\(error)")
+    }
+    configuration.erasures = erasures
     configuration.engine.residentBytesMax = memory / min(loops, storage.shardCount)
     let server = StoreServer(configuration: configuration, storage: storage, logger: logger)
     services.append(
@@ -223,6 +243,7 @@ struct TidemarkStore: AsyncParsableCommand {
         metrics: metrics,
         logger: logger,
         memoryBytes: memory,
+        erasures: erasures,
         durability: durability
       )
     )

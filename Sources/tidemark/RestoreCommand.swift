@@ -16,8 +16,13 @@ struct RestoreCommand: AsyncParsableCommand {
       ticket_invalid, and gateways begin new sessions. Never start the old store again beside it.
 
       Standard error says how far it is; the last line on standard output is \
-      {"restored","backup","time","store","former_store","shards","channels"} as JSON. A restore that was interrupted can \
-      be run again; a store refuses its directory until then.
+      {"restored","backup","time","store","former_store","shards","channels","erased_again",\
+      "erasures_complete_through"} as JSON. A restore that was interrupted can be run again; a store refuses its \
+      directory until then.
+
+      --erasure-ledger names the file that the store kept outside of its data directory. Users whose erasure it has, \
+      and the backup has not, are erased before the command ends, by tidemark-store and tidemark-gateway from beside \
+      this program, on loopback ports that nobody knows.
 
       Example: tidemark restore /var/backups/tidemark /var/lib/tidemark/data
       """
@@ -25,16 +30,20 @@ struct RestoreCommand: AsyncParsableCommand {
 
   @Argument(help: ArgumentHelp("Backup, or directory of backups.", valueName: "from"))
   var from: String
+  @Option(help: ArgumentHelp("The store's --erasure-ledger, or a copy of it.", valueName: "file"))
+  var erasureLedger: String?
   @Argument(help: ArgumentHelp("Data directory to make; empty or new.", valueName: "dir"))
   var directory: String
 
   func run() async throws {
     try await reportingErrors("tidemark restore") {
       let progress = ProgressLine()
-      let restore = StoreRestore(source: from, target: directory)
+      var restore = StoreRestore(source: from, target: directory, executables: try .besideThisOne())
+      restore.ledger = erasureLedger
+      let configured = restore
       let summary = try await withInterrupts {
         defer { progress.clear() }
-        return try await restore.run { progress.show($0) }
+        return try await configured.run { progress.show($0) }
       }
       Terminal.print(summary.document)
     }

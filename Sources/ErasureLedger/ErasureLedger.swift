@@ -1,0 +1,157 @@
+internal import Foundation
+internal import NIOConcurrencyHelpers
+
+/// The ledger of a store's erasures: in its data directory, and outside of it where `--erasure-ledger` names a file. Every call blocks.
+package final class ErasureLedger: Sendable {
+  /// Its name in a data directory and in backups.
+  package static let fileName = "erasures"
+
+  package typealias Fault = ErasureRecords.Fault
+
+  private struct State {
+    var inside: ErasureLedgerFile
+    var outside: ErasureLedgerFile?
+    var key: [UInt8]
+  }
+
+  private let state: NIOLockedValueBox<State>
+
+  /// Opens both files, and creates what is missing; the one outside gets what only the other one has.
+  ///
+  /// - Parameter now: in milliseconds since 1970.
+  package init(data: String, outside path: String?, now: Int64) throws(Fault) {
+    var inside = try ErasureLedgerFile(data + "/" + Self.fileName)
+    var outside: ErasureLedgerFile?
+    if let path {
+      var file = try ErasureLedgerFile(path)
+      let unknown = inside.records.missing(from: file.records).count
+      guard unknown == 0 else {
+        throw Fault(
+          "--erasure-ledger \(path): has \(unknown) erasures that \(data) does not know, which is older: restore it with tidemark restore --erasure-ledger \(path)"
+        )
+      }
+      try file.append(file.records.missing(from: inside.records))
+      outside = file
+    }
+    let key =
+      inside.records.key ?? (0..<ErasureRecords.keyByteCount).map { _ in UInt8.random(in: .min ... .max) }
+    try inside.setKey(key)
+    try outside?.setKey(key)
+    try outside?.setThrough(now)
+    state = NIOLockedValueBox(State(inside: inside, outside: outside, key: key))
+  }
+
+  /// Notes that a user is to be erased; durable in all files before this returns.
+  package func record(_ user: [UInt8], at time: Int64) throws(Fault) {
+    try update { state throws(Fault) in
+      let hash = ErasureRecords.hash(user, key: state.key)
+      let record = ErasureRecords.Record(key: state.key, time: time, hash: hash)
+      // Outside first: what is in the data directory alone would be lost with it.
+      try state.outside?.append([record])
+      try state.inside.append([record])
+    }
+  }
+
+  /// Notes in the file outside that every erasure that was answered up to then is in it.
+  package func setComplete(through time: Int64) throws(Fault) {
+    try update { state throws(Fault) in try state.outside?.setThrough(time) }
+  }
+
+  /// Whether there is a file outside.
+  package var hasOutside: Bool { state.withLockedValue { $0.outside != nil } }
+
+  private func update(_ body: (inout State) throws(Fault) -> Void) throws(Fault) {
+    let result: Result<Void, Fault> = state.withLockedValue { state in
+      do throws(Fault) {
+        try body(&state)
+        return .success(())
+      } catch {
+        return .failure(error)
+      }
+    }
+    try result.get()
+  }
+}
+
+/// One file of a ledger. It is only ever added to, but for the second line.
+struct ErasureLedgerFile {
+  private let path: String
+  private(set) var records: ErasureRecords
+  private var key: [UInt8]?
+  private var size: Int
+
+  init(_ path: String) throws(ErasureRecords.Fault) {
+    self.path = path
+    records = ErasureRecords()
+    size = 0
+    if FileManager.default.fileExists(atPath: path) {
+      guard let data = FileManager.default.contents(atPath: path) else {
+        throw ErasureRecords.Fault("\(path): cannot be read")
+      }
+      records = try ErasureRecords(Array(data), name: path)
+      size = records.wholeBytes
+      key = records.key
+    }
+    if size == 0 {
+      try write(ErasureRecords.header + ErasureRecords.throughLine(0), at: 0)
+      try syncFolder()
+    }
+  }
+
+  mutating func append(_ added: [ErasureRecords.Record]) throws(ErasureRecords.Fault) {
+    guard !added.isEmpty else { return }
+    var key = key
+    try write(ErasureRecords.lines(added, after: &key), at: size)
+    self.key = key
+  }
+
+  /// The key of what is added from here on.
+  mutating func setKey(_ key: [UInt8]) throws(ErasureRecords.Fault) {
+    guard self.key != key else { return }
+    try write(ErasureRecords.keyLine(key), at: size)
+    self.key = key
+  }
+
+  mutating func setThrough(_ time: Int64) throws(ErasureRecords.Fault) {
+    try write(ErasureRecords.throughLine(time), at: ErasureRecords.header.utf8.count)
+  }
+
+  /// Writes and syncs. Where that fails nothing counts as written: the next line takes its place.
+  private mutating func write(_ text: String, at offset: Int) throws(ErasureRecords.Fault) {
+    let descriptor = open(path, O_WRONLY | O_CLOEXEC | (size == 0 ? O_CREAT : 0), 0o600)
+    guard descriptor >= 0 else { throw failure }
+    defer { close(descriptor) }
+    var state = stat()
+    guard fstat(descriptor, &state) == 0 else { throw failure }
+    guard state.st_size >= size else {
+      throw ErasureRecords.Fault(
+        "\(path): has \(state.st_size) bytes, \(size) were written: put it back, or start again"
+      )
+    }
+    var bytes = Array(text.utf8)[...]
+    var at = offset
+    // A line that was torn off is behind what is whole.
+    if offset >= size, ftruncate(descriptor, off_t(size)) != 0 { throw failure }
+    while !bytes.isEmpty {
+      let count = bytes.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, off_t(at)) }
+      if count < 0, errno == EINTR { continue }
+      guard count > 0 else { throw failure }
+      bytes = bytes.dropFirst(count)
+      at += count
+    }
+    guard fsync(descriptor) == 0 else { throw failure }
+    size = max(size, at)
+  }
+
+  private func syncFolder() throws(ErasureRecords.Fault) {
+    let folder = (path as NSString).deletingLastPathComponent
+    let descriptor = open(folder.isEmpty ? "." : folder, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { throw failure }
+    defer { close(descriptor) }
+    guard fsync(descriptor) == 0 else { throw failure }
+  }
+
+  private var failure: ErasureRecords.Fault {
+    ErasureRecords.Fault("\(path): cannot be written (\(String(cString: strerror(errno))))")
+  }
+}

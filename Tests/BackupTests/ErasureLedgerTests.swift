@@ -1,0 +1,139 @@
+import Foundation
+import Testing
+
+@testable import ErasureLedger
+
+/// The ledger of erasures: what is written is read back, what was torn or damaged is told apart, and nobody's id is in it.
+@Suite struct ErasureLedgerTests {
+  private func inDirectory(_ body: (String) throws -> Void) throws {
+    let directory = NSTemporaryDirectory() + "tidemark-ledger-\(UUID().uuidString)"
+    try FileManager.default.createDirectory(atPath: directory + "/data", withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(atPath: directory) }
+    try body(directory)
+  }
+
+  private func records(_ path: String) throws -> ErasureRecords {
+    try ErasureRecords(Array(try #require(FileManager.default.contents(atPath: path))), name: path)
+  }
+
+  private func open(_ directory: String, outside: Bool = true, now: Int64 = 1) throws -> ErasureLedger {
+    try ErasureLedger(data: directory + "/data", outside: outside ? directory + "/outside" : nil, now: now)
+  }
+
+  private func append(_ text: String, to path: String) throws {
+    let file = try FileHandle(forWritingTo: URL(fileURLWithPath: path))
+    try file.seekToEnd()
+    try file.write(contentsOf: Data(text.utf8))
+    try file.close()
+  }
+
+  @Test func knowsWhoWasErasedAndNobodyElse() throws {
+    try inDirectory { directory in
+      let ledger = try open(directory)
+      try ledger.record(Array("alice".utf8), at: 10)
+      try ledger.record(Array("bob".utf8), at: 20)
+      try ledger.setComplete(through: 30)
+      for name in ["/outside", "/data/erasures"] {
+        let read = try records(directory + name)
+        #expect(read.records.map(\.time) == [10, 20])
+        #expect(read.through == (name == "/outside" ? 30 : 0))
+        let search = ErasureRecords.Search(read, since: 15)
+        #expect(search.contains("bob") && !search.contains("alice") && !search.contains("bo"))
+        #expect(ErasureRecords.Search(read, since: 0).contains("alice"))
+        #expect(ErasureRecords.Search(read, since: 21).isEmpty)
+        let text = try String(contentsOfFile: directory + name, encoding: .utf8)
+        #expect(!text.contains("alice") && !text.contains("bob"))
+      }
+    }
+  }
+
+  /// A key that only one store has: the same user has another hash elsewhere.
+  @Test func storesHaveKeysOfTheirOwn() throws {
+    var hashes: Set<[UInt8]> = []
+    for _ in 0..<2 {
+      try inDirectory { directory in
+        try open(directory).record(Array("alice".utf8), at: 10)
+        hashes.formUnion(try records(directory + "/outside").records.map(\.hash))
+      }
+    }
+    #expect(hashes.count == 2)
+  }
+
+  @Test func goesOnAfterALineThatWasTorn() throws {
+    try inDirectory { directory in
+      try open(directory).record(Array("alice".utf8), at: 10)
+      for name in ["/outside", "/data/erasures"] { try append("erased 20 abab", to: directory + name) }
+      let again = try open(directory)
+      try again.record(Array("bob".utf8), at: 30)
+      for name in ["/outside", "/data/erasures"] {
+        #expect(try records(directory + name).records.map(\.time) == [10, 30])
+      }
+    }
+  }
+
+  @Test func aDamagedLineIsRefused() throws {
+    try inDirectory { directory in
+      try open(directory).record(Array("alice".utf8), at: 10)
+      let path = directory + "/outside"
+      let text = try String(contentsOfFile: path, encoding: .utf8)
+      try text.replacingOccurrences(of: "erased 10", with: "erased 11").write(
+        toFile: path,
+        atomically: true,
+        encoding: .utf8
+      )
+      let fault = #expect(throws: ErasureRecords.Fault.self) { try open(directory) }
+      #expect(fault?.description.contains("line 4: is damaged") == true, "\(fault?.description ?? "")")
+    }
+    #expect(throws: ErasureRecords.Fault.self) { try ErasureRecords(Array("hello\n".utf8), name: "x") }
+    // Written over in place, it may be torn; the records are whole.
+    let torn = ErasureRecords.header + "through 00000\n"
+    #expect(try ErasureRecords(Array(torn.utf8), name: "x").through == nil)
+  }
+
+  /// The file outside gets what it lacks; what it has more of, the data directory is too old for.
+  @Test func bothFilesAgree() throws {
+    try inDirectory { directory in
+      let alone = try open(directory, outside: false)
+      #expect(!alone.hasOutside)
+      try alone.record(Array("alice".utf8), at: 10)
+      try open(directory).record(Array("bob".utf8), at: 20)
+      #expect(try records(directory + "/outside").records == records(directory + "/data/erasures").records)
+      try FileManager.default.removeItem(atPath: directory + "/data/erasures")
+      let fault = #expect(throws: ErasureRecords.Fault.self) { try open(directory) }
+      #expect(fault?.description.contains("has 2 erasures that") == true)
+    }
+  }
+
+  @Test func aFileThatIsTakenAwayIsNotBegunAnew() throws {
+    try inDirectory { directory in
+      let ledger = try open(directory)
+      try ledger.record(Array("alice".utf8), at: 10)
+      try FileManager.default.moveItem(atPath: directory + "/outside", toPath: directory + "/moved")
+      #expect(throws: ErasureRecords.Fault.self) { try ledger.record(Array("bob".utf8), at: 20) }
+      #expect(try records(directory + "/data/erasures").records.count == 1)
+      try Data().write(to: URL(fileURLWithPath: directory + "/outside"))
+      #expect(throws: ErasureRecords.Fault.self) { try ledger.record(Array("bob".utf8), at: 20) }
+      try FileManager.default.removeItem(atPath: directory + "/outside")
+      try FileManager.default.moveItem(atPath: directory + "/moved", toPath: directory + "/outside")
+      try ledger.record(Array("bob".utf8), at: 20)
+      #expect(try records(directory + "/outside").records.map(\.time) == [10, 20])
+    }
+  }
+
+  @Test func unionsKeepKeysApart() throws {
+    var parts: [ErasureRecords] = []
+    for (user, time) in [("alice", Int64(10)), ("bob", 20)] {
+      try inDirectory { directory in
+        let ledger = try open(directory, now: time)
+        try ledger.record(Array(user.utf8), at: time)
+        parts.append(try records(directory + "/outside"))
+      }
+    }
+    let union = parts[0].union(parts[1]).union(parts[0])
+    #expect(union.records.count == 2 && union.through == 20)
+    let read = try ErasureRecords(union.document(through: 40), name: "union")
+    #expect(read.records == union.records && read.through == 40)
+    let search = ErasureRecords.Search(read, since: 0)
+    #expect(search.contains("alice") && search.contains("bob") && !search.contains("carol"))
+  }
+}

@@ -1,0 +1,103 @@
+import Foundation
+import Glibc
+import LocalStack
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// Erasures that a backup does not have yet are carried out again when it is restored.
+  @Suite struct ErasureLedgers {
+    @Test func whoWasErasedStaysErased() async throws {
+      let folder = NSTemporaryDirectory() + "tidemark-ledger-\(UUID().uuidString)"
+      try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+      defer { try? FileManager.default.removeItem(atPath: folder) }
+      let ledger = folder + "/erasures"
+      try await Pair.with(storeFlags: ["--erasure-ledger", ledger]) { pair in
+        let server = pair.serverToken
+        let channel = "/v1/channels/messaging:a"
+        try await pair.expect(
+          201,
+          "PUT",
+          channel,
+          token: server,
+          json: #"{"members":["alice","bob-who-goes","carol-who-goes"]}"#
+        )
+        for (id, sender) in [("m1", "bob-who-goes"), ("m2", "carol-who-goes")] {
+          let json = #"{"id":"\#(id)","user_id":"\#(sender)"}"#
+          try await pair.expect(201, "POST", channel + "/messages", token: server, json: json)
+        }
+        try await Self.erase("carol-who-goes", pair)
+        let to = pair.directory + "/backups"
+        try await pair.backup(to)
+        try await Self.erase("bob-who-goes", pair)
+        let text = try String(contentsOfFile: ledger, encoding: .utf8)
+        #expect(text.components(separatedBy: "\nerased ").count >= 3 && !text.contains("who-goes"), "\(text)")
+
+        // The backup alone does not know of bob.
+        let unknown = try await Self.restore(to, pair.directory + "/unknown")
+        #expect(unknown["erased_again"] as? Int == 0)
+        let backupTime = try #require(unknown["time"] as? String)
+        #expect(unknown["erasures_complete_through"] as? String == backupTime)
+        // With the ledger he is gone before anybody is served.
+        let (members, summary) = try await pair.withRestored(
+          to,
+          "known",
+          flags: ["--erasure-ledger", ledger]
+        ) { stack in
+          let url = "http://\(stack.plan.gateways[0].listen)\(channel)/read-state"
+          let answer = try await Command.run(
+            "curl",
+            ["-sS", "--http2-prior-knowledge", "-H", "authorization: Bearer \(server)", url]
+          )
+          let check = try String(contentsOfFile: stack.files.data + "/erasures", encoding: .utf8)
+          return (answer.out, check)
+        }
+        #expect(members.contains("alice") && !members.contains("who-goes"), "\(members)")
+        #expect(summary.components(separatedBy: "\nerased ").count >= 3 && !summary.contains("who-goes"))
+        let known = try await Self.restore(to, pair.directory + "/again", "--erasure-ledger", ledger)
+        #expect(known["erased_again"] as? Int == 1)
+        #expect(try #require(known["erasures_complete_through"] as? String) >= backupTime)
+        #expect(!FileManager.default.fileExists(atPath: pair.directory + "/again/.restoring"))
+
+        // An older state is not served behind the ledger's back.
+        let older = try await Command.run(
+          Pair.binaries + "/tidemark-store",
+          ["--data", pair.directory + "/unknown", "--listen", "127.0.0.1:0", "--erasure-ledger", ledger]
+        )
+        #expect(
+          older.status == 78 && older.error.contains("restore it with tidemark restore --erasure-ledger"),
+          "\(older)"
+        )
+
+        // A ledger that cannot be written: nobody is erased, everything else goes on.
+        try FileManager.default.moveItem(atPath: ledger, toPath: ledger + ".away")
+        let refused = try await pair.curl("DELETE", "/v1/users/alice", token: server)
+        #expect(refused.status == 503, "\(refused)")
+        try await pair.expect(200, "GET", channel, token: server)
+        try FileManager.default.moveItem(atPath: ledger + ".away", toPath: ledger)
+        try await Self.erase("alice", pair)
+        let after = try String(contentsOfFile: ledger, encoding: .utf8)
+        #expect(after.components(separatedBy: "\nerased ").count >= 4, "\(after)")
+      }
+    }
+
+    private static func erase(_ user: String, _ pair: Pair) async throws {
+      try await eventually("\(user) is erased") {
+        (200..<300).contains(
+          try await pair.curl("DELETE", "/v1/users/\(user)", token: pair.serverToken).status
+        )
+      }
+    }
+
+    private static func restore(_ from: String, _ to: String, _ flags: String...) async throws -> [String:
+      Any]
+    {
+      let output = try await Command.run(Pair.binaries + "/tidemark", ["restore", from, to] + flags)
+      let object = try? JSONSerialization.jsonObject(with: Data(output.out.utf8)) as? [String: Any]
+      guard output.status == 0, let object else { throw Unexpected("tidemark restore: \(output)") }
+      return object
+    }
+  }
+}
