@@ -46,6 +46,7 @@ package struct ChannelState: ~Copyable, Sendable {
     self.ownOptions = ownOptions
     self.type = type
     self.parent = parent
+    rows = ReadVector(isOfThread: parent != .zero)
   }
 
   /// What stands in a slot that is free.
@@ -162,9 +163,9 @@ package struct ChannelState: ~Copyable, Sendable {
     )
   }
 
-  /// Where joining has put a member (R6).
+  /// Where joining has put a member (R6): in a thread before its first reply, whoever joins it.
   func positionOfJoining(_ row: MemberOrdinal) -> SequenceNumber {
-    rows.hidesHistory(row) ? .zero : SequenceNumber(rows.joined[Int(row.rawValue)])
+    isThread || rows.hidesHistory(row) ? .zero : SequenceNumber(rows.joined[Int(row.rawValue)])
   }
 
   private func readTime(_ position: Int) -> Timestamp {
@@ -193,9 +194,13 @@ package struct ChannelState: ~Copyable, Sendable {
     return unread - messages.countable(after: floor, sentBy: rows.user(row))
   }
 
-  /// Messages up to here do not count as unread for this member (R6).
+  /// Messages up to here do not count as unread for this member (R6, R15): what they marked unread themselves in a thread does, though they took part later.
   private func unreadFloor(_ row: MemberOrdinal) -> SequenceNumber {
     let own = rows.ownPosition(row)
+    if isThread {
+      let floor = SequenceNumber(rows.unreadAfter[Int(row.rawValue)])
+      return rows.marker(row) == nil ? max(own, floor) : own
+    }
     return rows.hidesHistory(row) ? max(own, SequenceNumber(rows.joined[Int(row.rawValue)])) : own
   }
 
@@ -441,7 +446,7 @@ package struct ChannelState: ~Copyable, Sendable {
     }
   }
 
-  private func record(of row: MemberOrdinal) -> RowRecord {
+  func record(of row: MemberOrdinal) -> RowRecord {
     let position = Int(row.rawValue)
     return RowRecord(
       user: users.text(rows.user(row)),
@@ -463,8 +468,17 @@ package struct ChannelState: ~Copyable, Sendable {
       readSteps: rows.readSteps[position],
       deliveredSteps: rows.deliveredSteps[position],
       acknowledgedThrough: SequenceNumber(rows.acknowledgedThrough[position]),
-      joinedByReading: rows.joinedByReading(row)
+      joinedByReading: rows.joinedByReading(row),
+      countedAfter: thread(rows.countedAfter, row),
+      unreadAfter: thread(rows.unreadAfter, row)
     )
+  }
+
+  /// What a column of a thread says of a row; nil: the same as the column of joining, or there is no such column.
+  private func thread(_ column: [UInt32], _ row: MemberOrdinal) -> SequenceNumber? {
+    guard isThread, rows.isActive(row) else { return nil }
+    let position = Int(row.rawValue)
+    return column[position] == rows.joined[position] ? nil : SequenceNumber(column[position])
   }
 
   private func record(of sequence: SequenceNumber) -> MessageRecord {

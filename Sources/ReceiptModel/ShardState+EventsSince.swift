@@ -238,7 +238,7 @@ extension ShardState {
       guard self[place].rows.isActive(row) else {
         let leftAt = self[place].rows.leftAt(row)
         if events.isPast(leftAt) { continue }
-        events.changeStatuses(after: self[place].rows.joined[position])
+        events.changeStatuses(after: self[place].rows.firstCounted(row))
         events.changesReceipts = true
         if place.isThread { continue }
         let user = self[place].rows.user(row)
@@ -313,10 +313,11 @@ extension ShardState {
       at: max(isRead ? readAt : .none, isMarked ? markedAt : .none)
     )
     var shown = ChannelEvent.RowEvent(thread: self[place].parent, row: row, at: .none)
-    let joined = self[place].rows.joined[position]
+    // Where the first message is that can count for them.
+    let start = self[place].rows.firstCounted(row)
     if self[place].rows.isUnseen(row) {
       // They may have been seen here before they hid, but not where they came after that.
-      if !events.isPast(takenAt), joinedAt <= takenAt { events.changeStatuses(after: joined) }
+      if !events.isPast(takenAt), joinedAt <= takenAt { events.changeStatuses(after: start) }
     } else {
       let options = options(place)
       let showsRead = options.readEvents && !self[place].rows.hidesRead(row)
@@ -326,30 +327,32 @@ extension ShardState {
       shown.showsRead = movedRead && !sent.contains(.readShown)
       shown.showsDelivered =
         movedDelivered && !sent.contains(.deliveredShown)
-      // Of a thread's rows nobody else is told that they are new: where reads are not shown, it is the row that says where joining put it.
-      let hasJoined = isNewRow && !movedRead
-      shown.showsRow = isShownAnew || hasJoined || showsMarker
+      // Of a thread's rows nobody else is told that they are new: joining puts them nowhere.
+      shown.showsRow = isShownAnew || showsMarker
       let times = [
         shown.showsRead ? readAt : .none, shown.showsDelivered ? deliveredAt : .none,
-        showsMarker ? markedAt : .none, hasJoined ? joinedAt : .none, takenAt, optionsChangedAt,
+        showsMarker ? markedAt : .none, takenAt, optionsChangedAt,
       ]
       shown.at = times.filter { !events.isPast($0) }.max() ?? .none
-      if isShownAnew { events.changeStatuses(after: joined) }
+      if isShownAnew { events.changeStatuses(after: start) }
       if movedRead {
         let from = reached.position(.read, row, self[place].steps, before: events.time)
-        events.changeStatuses(after: max(joined, from), through: self[place].rows.read[position])
+        events.changeStatuses(after: max(start, from), through: self[place].rows.read[position])
       }
       if movedDelivered {
         let from = reached.position(.delivered, row, self[place].steps, before: events.time)
-        events.changeStatuses(after: max(joined, from), through: self[place].rows.delivered[position])
+        events.changeStatuses(after: max(start, from), through: self[place].rows.delivered[position])
       }
       // Where the marker was before nobody knows.
-      if showsMarker { events.changeStatuses(after: joined, through: self[place].rows.read[position]) }
+      if showsMarker { events.changeStatuses(after: start, through: self[place].rows.read[position]) }
     }
     for event in ChannelEvent.RowEvent.events(own: own, shown: shown) {
       events.add(.row(event), at: event.at, isShown: event.tellsOthers)
     }
   }
+
+  /// So many members are named who have acknowledged a message since; of more it is told once how it stands.
+  private static let namedMax = 100
 
   /// Receipts that were acknowledged since, or may be done or not since somebody left or hides, and those that have expired since.
   private func appendReceipts(_ place: ChannelSlot, to events: inout ChangedSince) {
@@ -364,13 +367,27 @@ extension ShardState {
       // Where nobody may know when, it is not told before its message.
       let earliest = max(events.time, self[place].messages.registeredAt(sequence))
       let at = changedAt == .unknown || events.isPast(changedAt) ? earliest : changedAt
-      events.add(.receipt(sequence, by: nil, at: at), at: at)
+      let made = self[place].acknowledgements(of: sequence, since: events.time)
+      if made.isEmpty || made.count > Self.namedMax {
+        events.add(.receipt(sequence, by: nil, at: at), at: at)
+      } else {
+        for one in made { events.add(.receipt(sequence, by: one.row, at: one.at), at: one.at) }
+      }
     }
     guard events.time <= time else { return }
     for sequence in self[place].expired(in: events.time...time) {
       if events.isFull { return }
       let at = self[place].receipts.expiresAt(sequence)
       events.add(.receipt(sequence, by: nil, at: at), at: at)
+    }
+  }
+}
+
+extension ChannelState {
+  /// The acknowledgements of a message that were made at or after a time, as far as everybody may know them (R7), in the order in which they were made.
+  fileprivate func acknowledgements(of sequence: SequenceNumber, since time: Timestamp) -> [Acknowledgement] {
+    receipts.acknowledgements(of: sequence).filter {
+      $0.at >= time && $0.at != .none && !$0.isHidden && isSeenAcknowledging($0.row)
     }
   }
 }

@@ -149,6 +149,9 @@ extension ByteBuffer {
       writeEmptyField()
     }
     writeTime(time)
+    writeVarint(status.acknowledgedCount ?? 0)
+    // Where its own time is not kept, it is told as it is made.
+    writeTime(row.map { state.acknowledgedAt(slot, sequence, by: $0).or(time) } ?? .none)
   }
 
   /// *user event* of Proto/frames.md.

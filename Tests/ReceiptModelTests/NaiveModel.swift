@@ -23,11 +23,12 @@ struct NaiveModel: Sendable {
     let joinedAfter: Int
     let joinedAt: Int
     let hidesHistory: Bool
+    /// In a thread, where nobody has read anything by joining.
+    var isInThread = false
     /// Of a thread: by marking it read. While they hide that they read, nobody else knows that they are in it (R7).
     var isByReading = false
-    /// Of a thread: what they brought from the membership before.
-    var markerAtJoin: Int?
-    var epochAtJoin = 0
+    /// Of a thread, where it is not `joinedAfter`: since when replies are unread for them.
+    var unreadAfter: Int?
     var hasLeft = false
     var acts: [Act] = []
     /// The times of so many acts are kept no more: threads keep the newest moves only (R15).
@@ -232,6 +233,7 @@ struct NaiveModel: Sendable {
         joinedAfter: joinedAfter,
         joinedAt: now,
         hidesHistory: hidesHistory,
+        isInThread: spot.thread != nil,
         isByReading: byReading
       )
     )

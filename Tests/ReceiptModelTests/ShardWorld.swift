@@ -53,6 +53,7 @@ final class ShardWorld: Subject {
     shard(of: cid).threadRow(cid, user, under: parent)
   }
   func unread(_ cid: String, _ user: String) -> UnreadView? { shard(of: cid).unread(cid, user) }
+  func ownLists(_ cid: String, _ user: String) -> [String]? { shard(of: cid).ownLists(cid, user) }
   func status(_ cid: String, _ id: String, _ viewer: Viewer) -> StatusResult {
     shard(of: cid).status(cid, id, viewer)
   }

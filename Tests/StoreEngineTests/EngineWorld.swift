@@ -349,7 +349,8 @@ final class Gateway {
         return error.code?.name ?? "code \(error.rawCode)"
       case .markReadReply, .markUnreadReply, .markDeliveredReply:
         let row = try RowFields(&reader)
-        return "row read \(row.lastReadSequence.rawValue) unread \(row.unreadMessages)"
+        let uncounted = reader.remaining > 0 ? " uncounted \(try reader.byte())" : ""
+        return "row read \(row.lastReadSequence.rawValue) unread \(row.unreadMessages)\(uncounted)"
       case .registerMessageReply:
         let isNew = try reader.byte() == 1
         let sequence = try reader.sequence().rawValue

@@ -6,7 +6,7 @@ internal import ReceiptWire
 /// The members of one message (R11): who has read it, who has had it delivered, who has not read it, and how it
 /// stands with chosen ones.
 extension GatewayLoop {
-  /// `GET /v1/channels/{cid}/messages/{id}/readers|delivered|unread?limit=&cursor=&order=&user_id=`.
+  /// `GET /v1/channels/{cid}/messages/{id}/readers|delivered|unread|acknowledged|unacknowledged?limit=&cursor=&order=&user_id=`.
   func listMembers(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     var limit = limits.rowsPerPage
     var order = ListOrder.joined
@@ -122,6 +122,8 @@ extension Route {
     switch self {
     case .listDelivered: .delivered
     case .listUnread: .unread
+    case .listAcknowledged: .acknowledged
+    case .listUnacknowledged: .unacknowledged
     default: .readers
     }
   }
