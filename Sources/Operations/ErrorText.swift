@@ -13,7 +13,7 @@ package enum ErrorText {
       if let first = error.connectionErrors.first { return of(first.error) }
       return noAddress(error.host)
     case let error as IOError: return String(cString: strerror(error.errnoCode))
-    case SocketAddressError.unknown(let host, _): return noAddress(host)
+    case let error as SocketAddressError.UnknownHost: return noAddress(error.host)
     case ChannelError.connectTimeout(let time):
       return "no answer within \(time.nanoseconds / 1_000_000_000) s"
     default: return "\(error)"

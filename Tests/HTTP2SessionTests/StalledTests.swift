@@ -105,7 +105,7 @@ struct StalledTests {
     #expect(uploads.resets.isEmpty && Set(uploads.answered) == Set(streams))
     #expect(uploads.most <= bound(limits, streams: 300))
     // Side by side there is no room for all of them; one after the other there is.
-    #expect(server.connection.counters.bodiesDelayed > 0 == interleaved)
+    #expect((server.connection.counters.bodiesDelayed > 0) == interleaved)
     #expect(server.connection.counters.limitsHit == 0)
     #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
     // The windows are as they were: the same again.

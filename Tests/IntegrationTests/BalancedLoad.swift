@@ -4,17 +4,13 @@ import Operations
 import Synchronization
 import TestPrograms
 
-/// Marks through HAProxy without a pause, from h2load, over connections that are made anew for every few hundred of
-/// them: what is not answered 2xx is found, and so is a connection that is refused.
+/// Requests through HAProxy without a pause. What is not answered 2xx is found, and so is a connection that is refused.
 final class BalancedLoad: Sendable {
   struct Result: Sendable {
     var answered = 0
-    /// h2load's words where one request had no answer, or another than 2xx.
+    /// What was answered otherwise, or not at all.
     var faults: [String] = []
   }
-
-  /// Requests of one run of h2load.
-  private static let requestsPerRun = 600
 
   private struct State {
     var result = Result()
@@ -24,32 +20,64 @@ final class BalancedLoad: Sendable {
   private let state = Mutex(State())
   private let task: Mutex<Task<Void, any Error>?> = Mutex(nil)
 
-  /// - Parameter body: the file with the body of a read mark in `path`.
-  init(_ balanced: Balanced, path: String, body: String) {
-    let arguments = [
-      "-n", "\(Self.requestsPerRun)", "-c", "4", "-m", "8", "-N", "30", "-d", body, "-H",
-      "authorization: Bearer \(balanced.serverToken)", "-H", "content-type: application/json",
-      balanced.url + path,
-    ]
-    let running = Task { try await self.run(arguments) }
+  /// - Parameter round: some requests; run again and again. Gives how many were answered, and what went wrong.
+  private init(_ round: @escaping @Sendable () async throws -> Result) {
+    let running = Task {
+      while !self.state.withLock({ $0.isEnding }) {
+        let result = try await round()
+        self.state.withLock { state in
+          state.result.answered += result.answered
+          state.result.faults += result.faults
+        }
+      }
+    }
     task.withLock { $0 = running }
   }
 
-  private func run(_ arguments: [String]) async throws {
-    let expected = [
-      "\(Self.requestsPerRun) succeeded, 0 failed, 0 errored, 0 timeout",
-      "status codes: \(Self.requestsPerRun) 2xx",
+  /// Marks from h2load, over connections that are made anew for every few hundred of them.
+  ///
+  /// h2load makes no other connection when one is told to go away, so it is none for a drain of HAProxy itself.
+  ///
+  /// - Parameter body: the file with the body of a read mark in `path`.
+  static func streams(_ balanced: Balanced, path: String, body: String) -> BalancedLoad {
+    let count = 600
+    let arguments = [
+      "-n", "\(count)", "-c", "4", "-m", "8", "-N", "30", "-d", body, "-H",
+      "authorization: Bearer \(balanced.serverToken)", "-H", "content-type: application/json",
+      balanced.url + path,
     ]
-    while !state.withLock({ $0.isEnding }) {
+    let expected = [
+      "\(count) succeeded, 0 failed, 0 errored, 0 timeout", "status codes: \(count) 2xx",
+    ]
+    return BalancedLoad {
       let output = try await Command.run("h2load", arguments)
-      state.withLock { state in
-        if expected.allSatisfy(output.out.contains) {
-          state.result.answered += Self.requestsPerRun
-        } else {
-          let lines = output.out.split(separator: "\n").filter {
-            $0.hasPrefix("requests:") || $0.hasPrefix("status codes:")
+      if expected.allSatisfy(output.out.contains) { return Result(answered: count) }
+      let lines = output.out.split(separator: "\n").filter {
+        $0.hasPrefix("requests:") || $0.hasPrefix("status codes:")
+      }
+      return Result(faults: [lines.joined(separator: "; ") + output.error])
+    }
+  }
+
+  /// Marks from curl, each over a connection of its own, four at a time. They take any certificate.
+  static func connections(_ balanced: Balanced, path: String, body: String) -> BalancedLoad {
+    let arguments = [
+      "-sS", "--insecure", "--http2", "--max-time", "30", "-o", "/dev/null", "-w", "%{http_code}", "-H",
+      "authorization: Bearer \(balanced.serverToken)", "-H", "content-type: application/json",
+      "--data-binary", "@" + body, balanced.url + path,
+    ]
+    return BalancedLoad {
+      try await withThrowingTaskGroup(of: Result.self) { group in
+        for _ in 0..<4 {
+          group.addTask {
+            let output = try await Command.run("curl", arguments)
+            if output.status == 0 && output.out == "200" { return Result(answered: 1) }
+            return Result(faults: [output.out + " " + output.error])
           }
-          state.result.faults.append(lines.joined(separator: "; ") + output.error)
+        }
+        return try await group.reduce(into: Result()) { sum, one in
+          sum.answered += one.answered
+          sum.faults += one.faults
         }
       }
     }
@@ -58,7 +86,7 @@ final class BalancedLoad: Sendable {
   /// So far.
   var result: Result { state.withLock { $0.result } }
 
-  /// Waits for the last run of h2load, and says what came of all.
+  /// Waits for the last requests, and says what came of all.
   @discardableResult
   func end() async throws -> Result {
     state.withLock { $0.isEnding = true }

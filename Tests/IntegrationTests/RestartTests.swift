@@ -11,9 +11,8 @@ extension RealProcesses {
   @Suite struct Restarts {
     private static let channel = "/v1/channels/messaging:restarts"
 
-    /// How often the store is restarted: 3, or `TIDEMARK_RESTARTS`.
-    private static let restarts =
-      ProcessInfo.processInfo.environment["TIDEMARK_RESTARTS"].flatMap { Int($0) } ?? 3
+    /// How often the store is restarted.
+    private static let restarts = TestRun.number("TIDEMARK_RESTARTS") ?? TestRun.count(3, long: 20)
 
     /// How long the store stays away: HAProxy's checks notice an unready gateway within 2.5 s, a request waits for 5 s.
     private static let away = Duration.milliseconds(2_800)
@@ -26,7 +25,7 @@ extension RealProcesses {
         var attempts = 0
         while short < Self.restarts, attempts < 3 * Self.restarts {
           attempts += 1
-          let load = BalancedLoad(balanced, path: Self.channel + "/read", body: body)
+          let load = BalancedLoad.streams(balanced, path: Self.channel + "/read", body: body)
           try await Self.moreAnswers(load)
           let left = ContinuousClock.now
           if attempts % 2 == 0 { await balanced.stack.killStore() } else { await balanced.stack.stopStore() }
@@ -56,7 +55,7 @@ extension RealProcesses {
         let files = balanced.stack.files
         let old = try String(contentsOfFile: files.frameSecret, encoding: .utf8)
         let new = "a-frame-secret-that-was-not-there-before\n"
-        let load = BalancedLoad(balanced, path: Self.channel + "/read", body: body)
+        let load = BalancedLoad.streams(balanced, path: Self.channel + "/read", body: body)
         func restart(gateway number: Int) async throws {
           let answered = load.result.answered
           await balanced.stack.stopGateway(number)
@@ -103,7 +102,7 @@ extension RealProcesses {
         }
         try await eventually("the stream of events is open") { told(":") }
 
-        let load = BalancedLoad(balanced, path: Self.channel + "/read", body: body)
+        let load = BalancedLoad.connections(balanced, path: Self.channel + "/read", body: body)
         try await Self.moreAnswers(load)
         let new = try SelfSignedCertificate.make(now: Date())
         let certificate = balanced.directory + "/new-certificate.pem"
@@ -197,7 +196,7 @@ extension RealProcesses {
       await stack.stop()
     }
 
-    /// Waits until the load has got some hundred answers more.
+    /// Waits until the load has got more answers.
     private static func moreAnswers(_ load: BalancedLoad, than before: Int? = nil) async throws {
       let start = before ?? load.result.answered
       try await eventually("the load goes on: \(load.result)") {
