@@ -70,7 +70,7 @@ extension ShardState {
 
   /// Mark-delivered up to a message, which may have been acknowledged a while ago (R3, R20). In a thread a member who has no row there changes nothing (R15).
   ///
-  /// - Parameter acked: when, as the caller says; none: now. Never taken for earlier than what is shown of the row already, or for later than now.
+  /// - Parameter acked: when, as the caller says; none: now. Clamped: see ``shownTime(_:_:_:_:at:)``.
   package func decidePush(
     _ target: PushTarget,
     acked: Timestamp,
@@ -84,7 +84,7 @@ extension ShardState {
     let start = effects.count
     let number = self[place].number
     let isHidden = self[place].rows.hidesDelivered(row)
-    let shown = shownTime(acked, place, row, at: time)
+    let shown = shownTime(acked, place, row, target.sequence, at: time)
     decideSeal(place, row, .delivered, to: target.sequence, into: &effects)
     effects.append(
       shown == time
@@ -94,16 +94,19 @@ extension ShardState {
     if place.isThread { effects.putInThread(self[place].parent, from: start) }
   }
 
-  /// The time with which an acknowledged move is shown. Not before one that others may have been shown of the row, nor before its user was shown again: what came while they hid has no time to show (R7).
+  /// The time with which an acknowledged move is shown (R20). Not before the message was registered, nor before the row's last step as others may have
+  /// been shown it, nor before its user was shown again: what came while they hid has no time to show (R7). Not after now.
   private func shownTime(
     _ acked: Timestamp,
     _ place: ChannelSlot,
     _ row: MemberOrdinal,
+    _ sequence: SequenceNumber,
     at now: Timestamp
   ) -> Timestamp {
     guard acked != .none else { return now }
     let since = settings.shownSince(self[place].users.id(self[place].rows.user(row))).delivered
-    let earliest = max(self[place].rows.deliveredShownAt(row), since)
+    let registered = self[place].messages.registeredAt(sequence)
+    let earliest = max(self[place].rows.deliveredShownAt(row), since, registered)
     return min(max(acked, earliest), now)
   }
 

@@ -53,9 +53,9 @@ extension NaiveModel {
     let before = positions(self[spot].memberships[row])
     var shown = now
     if acked != 0 {
-      // R20: between what the row shows already and now; R7: what came while they hid has no time.
-      let floor = max(before.deliveredSteps.last?.at ?? 0, settings(of: user).deliveredShownSince)
-      shown = min(max(acked, floor), now)
+      // R20: not before the message was registered, nor before what the row shows already, nor after now; R7: what came while they hid has no time.
+      let shownSince = settings(of: user).deliveredShownSince
+      shown = min([acked, sentAt, before.deliveredSteps.last?.at ?? 0, shownSince].max()!, now)
     }
     let isHidden = hidesDelivered(user)
     self[spot].memberships[row].acts.append(.delivered(to: ticket.place + 1, at: shown, isHidden: isHidden))

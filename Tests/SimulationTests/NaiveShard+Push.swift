@@ -20,7 +20,7 @@ extension NaiveShard {
       var shown = time
       if acked != 0 {
         let since = users[user]?.deliveredShownSince ?? 0
-        shown = min(max(acked, row.deliveredAt, since), time)
+        shown = min(max(acked, sent, row.deliveredAt, since), time)
       }
       self[at].rows[number].delivered = place + 1
       self[at].rows[number].deliveredAt = shown
