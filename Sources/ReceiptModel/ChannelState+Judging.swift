@@ -74,11 +74,32 @@ extension ChannelState {
     !rows.hidesRead(row) && hasAcknowledged(row, sequence)
   }
 
-  /// Whether others see an expected member's delivered position at or above the message (R3, R7, R8); reading is not looked at.
+  /// Whether others see that an expected member has had the message delivered: by their delivered position, or by their read watermark, whatever
+  /// marker is set (R3, R4, R7, R8). Acknowledging is not looked at.
   func shownDelivered(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool
   {
-    options.deliveryEvents && !rows.hidesDelivered(row)
+    isDelivered(row, sequence, options, .others) || isReached(row, sequence, options, .others)
+  }
+
+  private func isDelivered(
+    _ row: MemberOrdinal,
+    _ sequence: SequenceNumber,
+    _ options: ChannelTypeOptions,
+    _ eyes: Eyes
+  ) -> Bool {
+    (eyes == .own || options.deliveryEvents && !rows.hidesDelivered(row))
       && rows.delivered[Int(row.rawValue)] >= sequence.rawValue
+  }
+
+  /// The read watermark, without the marker.
+  private func isReached(
+    _ row: MemberOrdinal,
+    _ sequence: SequenceNumber,
+    _ options: ChannelTypeOptions,
+    _ eyes: Eyes
+  ) -> Bool {
+    (eyes == .own || options.readEvents && !rows.hidesRead(row))
+      && rows.read[Int(row.rawValue)] >= sequence.rawValue
   }
 
   /// When an expected member read the message: the earlier of the step that reached it and of their acknowledgement (R9, R17). Nil where neither is there.
@@ -102,7 +123,7 @@ extension ChannelState {
     )
   }
 
-  /// When an expected member had the message delivered, by the step that reached it (R17); they have.
+  /// When an expected member had the message delivered, by the steps of either watermark that reached it (R4, R17). Nil where none has.
   func deliveredTime(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
@@ -110,8 +131,14 @@ extension ChannelState {
     _ eyes: Eyes,
     settings: borrowing UserSettingsTable,
     _ times: inout MemberTimes
-  ) -> ShownTime {
-    stepTime(.delivered, row, sequence, options, eyes, settings: settings, &times)
+  ) -> ShownTime? {
+    var delivered: ShownTime?
+    if isDelivered(row, sequence, options, eyes) {
+      delivered = stepTime(.delivered, row, sequence, options, eyes, settings: settings, &times)
+    }
+    guard isReached(row, sequence, options, eyes) else { return delivered }
+    let read = stepTime(.read, row, sequence, options, eyes, settings: settings, &times)
+    return ShownTime.earlier(read, delivered)
   }
 
   /// The note with which a reader acknowledged the message; empty: none, or it gave way.

@@ -124,7 +124,12 @@ extension ChannelState {
       )
     case .delivered:
       let time = deliveredTime(row, message, options, .others, settings: settings, &scan.times)
-      return ListEntry(row: row, at: time.at, isExact: time.isExact, place: time.place)
+      return ListEntry(
+        row: row,
+        at: time?.at ?? .none,
+        isExact: time?.isExact ?? false,
+        place: time?.place
+      )
     case .acknowledged:
       let time = acknowledgementTime(row, message, .others, settings: settings)
       return ListEntry(
@@ -220,13 +225,11 @@ extension ChannelState {
     if eyes == .own || hasRead(row, sequence, options) {
       read = readTime(row, sequence, options, eyes, settings: settings, &times)
     }
-    var delivered: ShownTime?
-    let isDelivered =
-      eyes == .own
-      ? rows.delivered[Int(row.rawValue)] >= sequence.rawValue : shownDelivered(row, sequence, options)
-    if isDelivered { delivered = deliveredTime(row, sequence, options, eyes, settings: settings, &times) }
     // Reading implies delivery (R3).
-    delivered = ShownTime.earlier(read, delivered)
+    let delivered = ShownTime.earlier(
+      read,
+      deliveredTime(row, sequence, options, eyes, settings: settings, &times)
+    )
     return MemberStatus(
       status: read != nil ? .read : delivered != nil ? .delivered : .sent,
       readAt: times.latest(read?.at ?? .none),

@@ -121,8 +121,8 @@ package struct ChannelState: ~Copyable, Sendable {
   }
 
   /// The row as everybody else sees it: watermarks, or own positions where `mark_unread` is `public`, of the kinds that the
-  /// channel and the member show (R3, R4, R7, R8). A kind that either hides stands where joining put it. Of who is in a thread
-  /// unseen there is nothing.
+  /// channel and the member show (R3, R4, R7, R8). What was delivered is at least the read watermark, where that may be shown. A kind that either
+  /// hides stands where joining put it. Of who is in a thread unseen there is nothing.
   ///
   /// - Parameter settings: the shard's, as taken over by the rows.
   func shownRow(
@@ -139,9 +139,11 @@ package struct ChannelState: ~Copyable, Sendable {
     }
     let joined = Timestamp(milliseconds: rows.joinedAt[position])
     var read = positionOfJoining(row)
+    var reached = read
     var readTime = joined
     if options.readEvents, !rows.hidesRead(row) {
-      read = options.markUnread == .public ? rows.ownPosition(row) : SequenceNumber(rows.read[position])
+      reached = SequenceNumber(rows.read[position])
+      read = options.markUnread == .public ? rows.ownPosition(row) : reached
       readTime = rows.readIsHidden(row) ? since.read.or(joined) : self.readTime(position)
     }
     var delivered = SequenceNumber.zero
@@ -152,13 +154,13 @@ package struct ChannelState: ~Copyable, Sendable {
         rows.deliveredIsHidden(row)
         ? since.delivered.or(joined) : rows.deliveredShownAt(row)
     }
-    if delivered < read { deliveredTime = readTime }
+    if delivered < reached { deliveredTime = readTime }
     return RowAnswer(
       row: row,
       lastRead: readTime,
       lastReadSequence: read,
-      lastDelivered: max(delivered, read) == .zero ? .none : deliveredTime,
-      lastDeliveredSequence: max(delivered, read),
+      lastDelivered: max(delivered, reached) == .zero ? .none : deliveredTime,
+      lastDeliveredSequence: max(delivered, reached),
       own: withOwnDetails ? ownDetails(row) : nil
     )
   }

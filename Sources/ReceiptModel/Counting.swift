@@ -39,15 +39,16 @@ extension ReadVector {
     let position = Int(row.rawValue)
     let hidesRead = self.hidesRead(row)
     let hidesDelivered = self.hidesDelivered(row)
-    let shown = options.markUnread == .public ? ownPosition(row) : SequenceNumber(read[position])
-    let hasRead = options.readEvents && !hidesRead && shown >= sequence
+    let hasReached = options.readEvents && !hidesRead && read[position] >= sequence.rawValue
+    let hasRead = hasReached && (options.markUnread != .public || ownPosition(row) >= sequence)
     let hasReceived =
       options.deliveryEvents && !hidesDelivered && delivered[position] >= sequence.rawValue
     return Standing(
       hidesRead: hidesRead,
       hidesDelivered: hidesDelivered,
       hasRead: hasRead,
-      hasReceived: hasRead || hasReceived
+      // Marking unread takes no delivery back (R4).
+      hasReceived: hasReached || hasReceived
     )
   }
 
@@ -178,7 +179,7 @@ extension ReadVector {
       return Counts(read: readers, delivered: receivers, deliveredNotHiding: receivers)
     }
 
-    /// With own positions: where no marker is set it stands above every message.
+    /// With own positions: where no marker is set it stands above every message. A watermark that was reached counts as delivered, whatever the marker says (R4).
     func shownOwn(
       _ read: UnsafeBufferPointer<UInt32>,
       _ markers: UnsafeBufferPointer<UInt32>,
@@ -187,9 +188,9 @@ extension ReadVector {
       var readers: UInt32 = 0
       var receivers: UInt32 = 0
       for row in read.indices {
-        let hasRead = isReached(read[row], readMin) & isReached(markers[row], readMin)
-        readers &+= hasRead
-        receivers &+= hasRead | isReached(delivered[row], deliveredMin)
+        let hasReached = isReached(read[row], readMin)
+        readers &+= hasReached & isReached(markers[row], readMin)
+        receivers &+= hasReached | isReached(delivered[row], deliveredMin)
       }
       return Counts(read: readers, delivered: receivers, deliveredNotHiding: receivers)
     }
@@ -227,9 +228,9 @@ extension ReadVector {
       for row in read.indices {
         let showsRead = ~(UInt32(flags[row]) >> ReadVector.hidesReadBit) & 1
         let showsDelivered = ~(UInt32(flags[row]) >> ReadVector.hidesDeliveredBit) & 1
-        let hasRead = isReached(read[row], readMin) & isReached(markers[row], readMin) & showsRead
-        let hasReceived = hasRead | isReached(delivered[row], deliveredMin) & showsDelivered
-        readers &+= hasRead
+        let hasReached = isReached(read[row], readMin) & showsRead
+        let hasReceived = hasReached | isReached(delivered[row], deliveredMin) & showsDelivered
+        readers &+= hasReached & isReached(markers[row], readMin)
         receivers &+= hasReceived
         notHiding &+= hasReceived & showsDelivered
       }
@@ -318,9 +319,10 @@ extension ReadVector {
                   let hidesRead = (flag >> Self.hidesReadBit) & 1
                   let hidesDelivered = (flag >> Self.hidesDeliveredBit) & 1
                   // What is hidden or switched off stands at 0, by bits: these branches would be guessed wrong as often as right.
-                  let shown =
-                    (showsOwn ? min(read[row], markers[row]) : read[row]) & readMask & (hidesRead &- 1)
-                  let received = delivered[row] & deliveredMask & (hidesDelivered &- 1)
+                  let reached = read[row] & readMask & (hidesRead &- 1)
+                  let shown = showsOwn ? min(reached, markers[row]) : reached
+                  // Marking unread takes no delivery back (R4).
+                  let received = max(reached, delivered[row] & deliveredMask & (hidesDelivered &- 1))
                   let readEnd = max(target, ranking.rank(shown))
                   let deliveredEnd = max(readEnd, ranking.rank(received))
                   readEnds[readEnd] &+= 1

@@ -399,9 +399,10 @@ extension ChannelEvent.RowEvent {
     let isDeliveredOther =
       now.lastDeliveredSequence != before.lastDeliveredSequence || now.lastDelivered != before.lastDelivered
     if now.lastReadSequence >= before.lastReadSequence, isReadOther { showsRead = true }
-    // What is delivered because it was read is said by the reading.
+    // What is delivered because it was read is said by the reading, unless a marker holds down what is shown of that (R4).
     guard isDeliveredOther, now.lastDeliveredSequence >= before.lastDeliveredSequence else { return }
-    if isDelivered || !showsRead { showsDelivered = true }
+    let isHeldDown = now.lastReadSequence < now.lastDeliveredSequence
+    if isDelivered || !showsRead || isHeldDown { showsDelivered = true }
   }
 }
 

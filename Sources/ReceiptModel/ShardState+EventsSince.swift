@@ -325,8 +325,10 @@ extension ShardState {
       let movedRead = isRead && showsRead
       let movedDelivered = isDelivered && options.deliveryEvents && !self[place].rows.hidesDelivered(row)
       shown.showsRead = movedRead && !sent.contains(.readShown)
+      // A read that a marker hides from others is still a delivery (R4).
+      let isHeldDown = options.markUnread == .public && self[place].rows.marker(row) != nil
       shown.showsDelivered =
-        movedDelivered && !sent.contains(.deliveredShown)
+        movedDelivered && !sent.contains(.deliveredShown) || shown.showsRead && isHeldDown
       // Of a thread's rows nobody else is told that they are new: joining puts them nowhere.
       shown.showsRow = isShownAnew || showsMarker
       let times = [

@@ -12,12 +12,13 @@ struct RowEnds: Hashable, Sendable {
 extension ReadVector {
   func ends(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> RowEnds {
     let position = Int(row.rawValue)
-    let shown = options.markUnread == .public ? min(read[position], markers[position]) : read[position]
-    let readEnd = options.readEvents && !hidesRead(row) ? shown : 0
+    let reached = options.readEvents && !hidesRead(row) ? read[position] : 0
+    let readEnd = options.markUnread == .public ? min(reached, markers[position]) : reached
     let deliveredEnd = options.deliveryEvents && !hidesDelivered(row) ? delivered[position] : 0
     return RowEnds(
       read: readEnd,
-      received: max(readEnd, deliveredEnd),
+      // Marking unread takes no delivery back (R4).
+      received: max(reached, deliveredEnd),
       counted: countedThrough(row, options)
     )
   }

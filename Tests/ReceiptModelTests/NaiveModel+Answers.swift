@@ -77,6 +77,11 @@ extension NaiveModel {
       showsDelivered(member) ? member.at.delivered : 0
     }
 
+    /// What they have had delivered by reading it stays so, whatever they mark unread (R4).
+    private func shownWatermark(_ member: Member) -> Int {
+      showsRead(member) ? member.at.watermark : member.at.start
+    }
+
     private func acknowledgement(_ member: Member, _ n: Int) -> Acknowledgement? {
       room.messages[n - 1].acknowledgements.first { $0.membership == member.number }
     }
@@ -92,7 +97,7 @@ extension NaiveModel {
     }
 
     private func hasReceived(_ member: Member, _ n: Int) -> Bool {
-      hasRead(member, n) || shownDelivered(member) >= n
+      hasRead(member, n) || shownDelivered(member) >= n || shownWatermark(member) >= n
     }
 
     /// When others are told that a member who has read it did so: the earlier of what its steps and its acknowledgement say.
@@ -118,13 +123,16 @@ extension NaiveModel {
     }
 
     private func deliveredTime(_ member: Member, _ n: Int) -> Moment? {
-      guard shownDelivered(member) >= n else { return nil }
-      return NaiveModel.reached(
-        n,
-        member.at.deliveredSteps,
-        kept: keptSteps,
-        shownSince: member.settings.deliveredShownSince
-      )
+      var times: [Moment?] = [nil, nil]
+      if shownDelivered(member) >= n {
+        let since = member.settings.deliveredShownSince
+        times[0] = NaiveModel.reached(n, member.at.deliveredSteps, kept: keptSteps, shownSince: since)
+      }
+      if shownWatermark(member) >= n {
+        let since = member.settings.readShownSince
+        times[1] = NaiveModel.reached(n, member.at.readSteps, kept: keptSteps, shownSince: since)
+      }
+      return Moment.earlier(times[1], times[0])
     }
 
     /// When a member's watermark reached message `n`; nil where it has not, or was put there by joining.
@@ -161,12 +169,13 @@ extension NaiveModel {
       let lastRead = showsRead(member) ? member.at.readSteps.last : nil
       let readAt = time(lastRead, member.settings.readShownSince) ?? member.membership.joinedAt
       let deliveredAt = time(member.at.deliveredSteps.last, member.settings.deliveredShownSince) ?? 0
+      let received = max(delivered, shownWatermark(member))
       return row(
         member,
         read: read,
         readAt: readAt,
-        received: max(read, delivered),
-        receivedAt: max(read, delivered) == 0 ? 0 : delivered >= read ? deliveredAt : readAt,
+        received: received,
+        receivedAt: received == 0 ? 0 : delivered == received ? deliveredAt : readAt,
         hasOwn: hasOwn
       )
     }
@@ -416,6 +425,10 @@ extension NaiveModel {
       var delivered: Moment?
       if member.at.delivered >= n {
         delivered = NaiveModel.reached(n, member.at.deliveredSteps, kept: keptSteps, shownSince: nil)
+      }
+      if member.at.watermark >= n {
+        let reached = NaiveModel.reached(n, member.at.readSteps, kept: keptSteps, shownSince: nil)
+        delivered = Moment.earlier(reached, delivered)
       }
       let made = acknowledgement(member, n).map { acknowledgementTime($0, n) }
       return memberStatus(read: read, delivered: delivered, acknowledged: made)
