@@ -894,6 +894,7 @@ FRAMES = [
         (37, "token_revoked"), (38, "order_not_available"), (39, "counts_not_visible"), (40, "receipt_not_requested"),
         (41, "own_message"), (42, "receipt_expired"), (43, "not_expected"), (44, "invalid_cursor"),
         (45, "user_erased"), (46, "ticket_invalid"), (47, "ticket_expired"),
+        (48, "message_conflict"), (49, "not_in_thread"),
         (61, "backup_under_way"), (62, "backup_not_found"), (63, "backup_failed")]
 ]
 

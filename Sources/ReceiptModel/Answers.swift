@@ -6,6 +6,8 @@ package enum Refusal: Error, Hashable, Sendable {
   case notInThread
   case messageNotFound
   case messageDeleted
+  /// The id is registered with another sender, parent or flag.
+  case messageConflict
   case markUnreadOff
   case limitReached(StaticLimit)
   /// The user's token was issued before their tokens were revoked.

@@ -563,6 +563,10 @@ package struct MessageRecord: Hashable, Sendable {
 
     package static let known: UInt8 = 127
 
+    /// Whether it was registered asking for a receipt, granted or not (R9).
+    var asksForReceipt: Bool { !isDisjoint(with: .receiptAsked) }
+    private static let receiptAsked = Flags(rawValue: 8 | 16 | 32)
+
     /// Whether the message counts as unread for those who have not read it (R14).
     package var isCountable: Bool { isDisjoint(with: .uncountable) }
     private static let uncountable = Flags(rawValue: 7)

@@ -93,7 +93,7 @@ extension ShardState {
     }
   }
 
-  /// Registers a message; its sender, where they are a member, has read and received it (R5). The same id again changes nothing.
+  /// Registers a message; its sender, where they are a member, has read and received it (R5). The same id with the same fields again changes nothing.
   ///
   /// - Parameters:
   ///   - sender: empty for the system.
@@ -112,9 +112,17 @@ extension ShardState {
   ) throws(Refusal) -> Registration {
     if let known = self[slot].messages.find(id) {
       guard !self[slot].messages.flags(known).contains(.deleted) else { throw .messageDeleted }
+      try checkRepeat(
+        of: known,
+        in: slot,
+        sender: sender,
+        isSilent: isSilent,
+        wantsReceipt: wantsReceipt,
+        movesPosition: movesPosition
+      )
       return .known(known)
     }
-    if let known = try knownReply(id, in: slot) { return .known(known) }
+    if try knownReply(id, in: slot) != nil { throw .messageConflict }
     guard self[slot].messages.hasRoom else { throw .limitReached(.messagesPerChannel) }
     if isErasing(sender) { throw .userErased }
     let number = self[slot].number
@@ -147,6 +155,26 @@ extension ShardState {
       decideSender(sender, in: slot, into: &effects)
     }
     return .created(sequence)
+  }
+
+  /// Refuses a repeated registration with other fields than the first: its caller does not mean the message that is there.
+  ///
+  /// - Parameters:
+  ///   - slot: the channel's, or that of the reply's thread.
+  ///   - wantsReceipt: compared with what was asked for, whether it was granted or not.
+  func checkRepeat(
+    of known: SequenceNumber,
+    in slot: ChannelSlot,
+    sender: RawSpan,
+    isSilent: Bool,
+    wantsReceipt: Bool,
+    movesPosition: Bool
+  ) throws(Refusal) {
+    let flags = self[slot].messages.flags(known)
+    guard flags.contains(.silent) == isSilent, flags.asksForReceipt == wantsReceipt,
+      flags.contains(.leavesPosition) != movesPosition,
+      withSender(slot, of: known, { $0.isEqual(to: sender) })
+    else { throw .messageConflict }
   }
 
   /// Deletes a message: it is not counted any more and has no status, but still marks a position (R16).

@@ -203,9 +203,21 @@ extension ShardState {
   ) throws(Refusal) -> Registration {
     if let known = self[slot].messages.find(id) {
       guard !self[slot].messages.flags(known).contains(.deleted) else { throw .messageDeleted }
-      return .known(known)
+      throw .messageConflict
     }
-    if let known = try knownReply(id, in: slot) { return .known(known) }
+    if let known = try knownReply(id, in: slot) {
+      let parentOfKnown = self[known.thread].parent
+      guard withMessage(slot, parentOfKnown, { $0.isEqual(to: parent) }) else { throw .messageConflict }
+      try checkRepeat(
+        of: known.sequence,
+        in: known.thread,
+        sender: sender,
+        isSilent: isSilent,
+        wantsReceipt: wantsReceipt,
+        movesPosition: movesPosition
+      )
+      return .known(known.sequence)
+    }
     if isErasing(sender) { throw .userErased }
     let parent = try self.parent(parent, in: slot)
     var record = MessageRecord(
@@ -379,12 +391,15 @@ extension ShardState {
   }
 
   /// A reply that is known, by its id; refused where it was deleted, by itself or with its parent.
-  func knownReply(_ id: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber? {
+  func knownReply(
+    _ id: RawSpan,
+    in slot: ChannelSlot
+  ) throws(Refusal) -> (thread: ChannelSlot, sequence: SequenceNumber)? {
     guard let place = self[slot].threads.place(ofReply: id),
       let sequence = self[slot].threads[place].messages.find(id)
     else { return nil }
     guard !isDeleted(sequence, in: slot.thread(place)) else { throw .messageDeleted }
-    return sequence
+    return (slot.thread(place), sequence)
   }
 
   /// Deletes a reply (R16); nil where there is no such reply. In a thread that is closed it is deleted already.

@@ -32,6 +32,8 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
   case userErased = 45
   case ticketInvalid = 46
   case ticketExpired = 47
+  case messageConflict = 48
+  case notInThread = 49
   case backupUnderWay = 61
   case backupNotFound = 62
   case backupFailed = 63
@@ -74,6 +76,8 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
     case .userErased: "user_erased"
     case .ticketInvalid: "ticket_invalid"
     case .ticketExpired: "ticket_expired"
+    case .messageConflict: "message_conflict"
+    case .notInThread: "not_in_thread"
     case .backupUnderWay: "backup_under_way"
     case .backupNotFound: "backup_not_found"
     case .backupFailed: "backup_failed"

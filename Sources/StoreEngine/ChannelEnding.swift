@@ -128,8 +128,7 @@ extension ShardEngine {
       noteRefused(takeUp(try Self.counter(&reader), lane))
       refuseEnding(header, lane)
     default:
-      if header.kind.isCommand { noteRefused(takeUp(try Self.counter(&reader), lane)) }
-      refuse(header, .channelNotFound, "", lane, departure(slot))
+      try refuseAbsent(header, &reader, lane, departure(slot))
     }
   }
 

@@ -68,9 +68,29 @@ extension ShardEngine {
     } else if header.kind == .deleteChannel || header.kind == .eraseMember {
       try performAbsent(header, &reader, departure(absent: cid), lane)
     } else {
-      if header.kind.isCommand { noteRefused(takeUp(try Self.counter(&reader), lane)) }
-      refuse(header, .channelNotFound, "", lane, departure(absent: cid))
+      try refuseAbsent(header, &reader, lane, departure(absent: cid))
     }
+  }
+
+  /// Refuses a request about a channel that does not exist. A revoked token is refused first, as it is where the channel exists.
+  func refuseAbsent(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ lane: ReplyLane,
+    _ departure: ReplyLane.Departure
+  ) throws(WireError) {
+    if header.kind.isCommand { noteRefused(takeUp(try Self.counter(&reader), lane)) }
+    var isRevoked = false
+    switch header.kind {
+    case .readState, .statuses, .listMembers, .memberStatuses:
+      _ = try reader.varint()
+      isRevoked = self.isRevoked(try reader.string())
+    case .markRead, .markUnread, .markDelivered, .acknowledge:
+      isRevoked = self.isRevoked(try reader.string())
+    default: break
+    }
+    if isRevoked { return refuse(header, .tokenRevoked, nil, lane) }
+    refuse(header, .channelNotFound, "", lane, departure)
   }
 
   private func perform(
@@ -232,6 +252,8 @@ extension ShardEngine {
         )
       }
     } catch {
+      // It was applied, or refused so long ago that nobody knows: its sender may have been erased since.
+      if command.isCovered, error == .messageConflict { return refuseApplied(header, lane) }
       return refuse(header, error, slot, lane, command)
     }
     finish(slot, command)
@@ -562,9 +584,6 @@ extension ShardEngine {
     var detail = ""
     if case .limitReached(let limit) = refusal { detail = limit.rawValue }
     if refusal == .nestedReply { detail = "parent_id: a reply has no replies" }
-    if refusal == .notInThread {
-      detail = "the user is not in the thread: who marks it read, or replies, is in it from then on"
-    }
     let departure =
       slot.map { self.departure($0) } ?? departure(max(dirty.typesLast, dirty.usersLast, deletions.last))
     let isFirst = lane.add(departure) { buffer in
@@ -581,9 +600,11 @@ extension ShardEngine {
   static func code(_ refusal: Refusal) -> ErrorCode {
     switch refusal {
     case .channelNotFound: .channelNotFound
-    case .notAMember, .notInThread: .notAMember
+    case .notAMember: .notAMember
+    case .notInThread: .notInThread
     case .messageNotFound: .messageNotFound
     case .messageDeleted: .messageDeleted
+    case .messageConflict: .messageConflict
     case .markUnreadOff: .markUnreadOff
     case .limitReached: .limitReached
     case .tokenRevoked: .tokenRevoked

@@ -426,7 +426,7 @@ import Testing
     (.refused(.busy, retryAfterMilliseconds: 2_001, detail: "x"), true, "store_busy 3"),
     (.refused(.unavailable, retryAfterMilliseconds: 0, detail: ""), true, "store_unavailable 1"),
     (.refused(.notAMember, retryAfterMilliseconds: 0, detail: ""), true, "member_not_found -"),
-    (.refused(.notAMember, retryAfterMilliseconds: 0, detail: ""), false, "not_a_member -"),
+    (.refused(.notAMember, retryAfterMilliseconds: 0, detail: ""), false, "channel_not_found -"),
     (.refused(.messageNotFound, retryAfterMilliseconds: 0, detail: ""), false, "message_not_found 1"),
     (.refused(.messageDeleted, retryAfterMilliseconds: 0, detail: ""), false, "message_deleted -"),
     (.refused(.markUnreadOff, retryAfterMilliseconds: 0, detail: ""), false, "mark_unread_off -"),

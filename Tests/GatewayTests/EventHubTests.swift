@@ -354,7 +354,7 @@ import Testing
   @Test func namedChannelsHaveToBeTheirs() throws {
     var hub = hub()
     let cids = Self.cids(1, 2)
-    for (isServer, code) in [(false, "not_a_member"), (true, "member_not_found")] {
+    for (isServer, code) in [(false, "channel_not_found"), (true, "member_not_found")] {
       let request = EventHub.Request(user: "alice", isServer: isServer, channels: cids)
       let ref = try hub.open(request)
       _ = hub.takeSteps()

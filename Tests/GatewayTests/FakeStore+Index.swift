@@ -167,7 +167,7 @@ extension FakeModel {
       channel.threads[parent, default: FakeThread()].read[user] = sequence
     case .markUnread:
       guard channel.threads[parent]?.read[user] != nil else {
-        throw Refused(code: .notAMember, detail: "the user is not in the thread")
+        throw Refused(code: .notInThread)
       }
       channel.threads[parent]?.read[user] = message.isEmpty ? 0 : sequence - 1
     default: break

@@ -190,7 +190,7 @@ import Testing
           (message, "user_id=b%7Fb", TestTokens.server, "400 invalid_user_id"),
           (message, "user_id=bob", alice, "403 user_id_mismatch"),
           (message, "user_id=nobody", TestTokens.server, "404 member_not_found"),
-          (message, "", TestTokens.user("nobody"), "403 not_a_member"),
+          (message, "", TestTokens.user("nobody"), "404 channel_not_found"),
           (gone, "", alice, "404 message_deleted"),
           ("/v1/channels/messaging:c/messages/m9", "", alice, "404 message_not_found"),
           ("/v1/channels/messaging:none/messages/m1", "", alice, "404 channel_not_found"),

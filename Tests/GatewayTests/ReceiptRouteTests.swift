@@ -158,7 +158,7 @@ import Testing
       let body = #"{"message_ids":["m1"]}"#
       #expect(
         try await gateway.client.post(path, body, token: TestTokens.user("carol")).verdict
-          == "403 not_a_member"
+          == "404 channel_not_found"
       )
       let named = #"{"message_ids":["m1"],"user_id":"carol"}"#
       #expect(try await gateway.client.post(path, named).verdict == "404 member_not_found")

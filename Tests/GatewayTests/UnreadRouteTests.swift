@@ -188,7 +188,7 @@ import Testing
       let stranger = TestTokens.user("carol")
       #expect(
         try await gateway.client.post(path + "read?totals=true", nil, token: stranger).verdict
-          == "403 not_a_member"
+          == "404 channel_not_found"
       )
       #expect(try await gateway.store.takeLog() == [.markRead, .markRead])
       // It was moved: that is not called unchanged.

@@ -50,7 +50,7 @@ extension RealProcesses {
         code: "channel_not_found"
       ),
       Case(name: "unknown message", body: #"{"message_id":"none"}"#, status: 404, code: "message_not_found"),
-      Case(name: "no member", token: .mallory, status: 403, code: "not_a_member"),
+      Case(name: "no member", token: .mallory, status: 404, code: "channel_not_found"),
       Case(
         name: "a server for no member",
         token: .server,

@@ -151,6 +151,18 @@ struct CommandGenerator: Sendable {
 
   private mutating func post(_ cid: String, _ model: NaiveModel) -> Command {
     var id = message(cid)
+    // A repeat, by itself or with other fields.
+    if random.oneIn(12), let known = model.channels[cid]?.main.messages.first(where: { $0.id == id }) {
+      return .post(
+        cid: cid,
+        id: id,
+        sender: known.sender,
+        created: 0,
+        isSilent: known.isSilent,
+        wantsReceipt: known.hasReceipt || !known.receiptRefusal.isEmpty,
+        movesPosition: known.moves
+      )
+    }
     if !random.oneIn(6) {
       id = "m\(nextMessage[cid, default: 1])"
       nextMessage[cid, default: 1] += 1
@@ -216,6 +228,18 @@ struct CommandGenerator: Sendable {
   private mutating func reply(_ cid: String, _ model: NaiveModel) -> Command {
     let parent = parent(cid, model)
     var id = random.oneIn(3) ? message(cid) : reply(cid, in: parent, model)
+    if random.oneIn(12), let known = model.find(cid, reply: id) {
+      let post = Command.post(
+        cid: cid,
+        id: id,
+        sender: known.message.sender,
+        created: 0,
+        isSilent: known.message.isSilent,
+        wantsReceipt: !known.message.receiptRefusal.isEmpty,
+        movesPosition: known.message.moves
+      )
+      return .inThread(known.parent, post)
+    }
     if !random.oneIn(8) {
       id = "r\(nextReply[cid, default: 1])"
       nextReply[cid, default: 1] += 1

@@ -49,10 +49,14 @@ struct CountingTests {
       if member.hidesRead { counts.hidingRead += 1 }
       if member.hidesDelivered { counts.hidingDelivered += 1 }
       let position = options.markUnread == .public ? min(member.read, member.marker ?? .max) : member.read
-      let hasRead = options.readEvents && !member.hidesRead && position >= n
-      let isDelivered = options.deliveryEvents && !member.hidesDelivered && member.delivered >= n
+      let showsRead = options.readEvents && !member.hidesRead
+      let hasRead = showsRead && position >= n
+      // Whoever has read it has had it delivered, whatever they have marked unread since (R4).
+      let isDelivered =
+        showsRead && member.read >= n
+        || options.deliveryEvents && !member.hidesDelivered && member.delivered >= n
       if hasRead { counts.read += 1 }
-      guard hasRead || isDelivered else { continue }
+      guard isDelivered else { continue }
       counts.delivered += 1
       if !member.hidesDelivered { counts.deliveredNotHiding += 1 }
     }

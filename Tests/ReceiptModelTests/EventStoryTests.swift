@@ -59,9 +59,9 @@ struct EventStoryTests {
       read bob m2
       told                 -> bob: read
       options mark_unread=public
-      told                 -> updated, bob: +row, alice:m1…m2=read, alice:m3=sent
+      told                 -> updated, bob: +row, alice:m1…m2=read, alice:m3=delivered
       unread bob m1
-      told                 -> bob: unread +row, alice:m1…m2=sent
+      told                 -> bob: unread +row, alice:m1…m2=delivered
       read bob
       told                 -> bob: read +read, alice:m1…m3=read
       """

@@ -203,9 +203,11 @@ struct ListStoryTests {
     let room = room()
     room.markUnread("bob", after: 0)
     #expect(room.page(.readers) == "zoe@1200 bob@1100")
-    #expect(room.status("bob", viewer: "bob") == "sent 0 0")
+    // To themselves too it is delivered: they have read it once.
+    #expect(room.status("bob", viewer: "bob") == "delivered 0 1100")
     room.set { $0.markUnread = .public }
     #expect(room.page(.readers) == "zoe@1200")
+    #expect(room.status("bob") == "delivered 0 1100")
     #expect(room.page(.unread) == "carol bob dave")
   }
 

@@ -138,13 +138,13 @@ struct MarkerStoryTests {
       shown bob                            -> seq 4 delivered 4
       status m3                            -> read readers 1 received 2
       types mark_unread=public
-      shown bob                            -> seq 1 delivered 1
-      status m3                            -> delivered readers 0 received 1 unread 2
+      # What bob has read stays delivered to him.
+      shown bob                            -> seq 1 delivered 4
+      status m3                            -> delivered readers 0 received 2 unread 2
       status m1                            -> read readers 1
       row bob                              -> seq 1 delivered 4
-      # What was delivered stays delivered.
       delivered bob m3                     -> moved
-      shown bob                            -> seq 1 delivered 3
+      shown bob                            -> seq 1 delivered 4
       types mark_unread=private
       shown bob                            -> seq 4 delivered 4
       """

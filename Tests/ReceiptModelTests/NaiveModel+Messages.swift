@@ -37,7 +37,13 @@ extension NaiveModel {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
     if let known = find(cid, id) {
       if isGone(known.spot, known.place) { return .refused("message_deleted") }
-      let refusal = self[known.spot].messages[known.place].receiptRefusal
+      // The same again is no news; anything else means another message.
+      let message = self[known.spot].messages[known.place]
+      let parent = self[known.spot].parent.map { channels[cid]!.main.messages[$0].id }
+      let refusal = message.receiptRefusal
+      guard parent == thread, message.sender == sender, message.isSilent == isSilent,
+        message.moves == moves, (message.hasReceipt || !refusal.isEmpty) == wantsReceipt
+      else { return .refused("message_conflict") }
       return .message(sequence: known.place + 1, isNew: false, refusal: refusal)
     }
     if isErasing(sender) { return .refused("user_erased") }
@@ -59,6 +65,7 @@ extension NaiveModel {
       registeredAt: now,
       createdAt: created == 0 ? now : created
     )
+    message.moves = moves
     if wantsReceipt {
       message.receiptRefusal = thread != nil ? "receipt_not_allowed" : receiptRefusal(cid, sender)
       message.hasReceipt = message.receiptRefusal.isEmpty
@@ -160,7 +167,7 @@ extension NaiveModel {
     }
     if isOff { return .refused("mark_unread_off") }
     if isClosed(spot) { return .refused("message_deleted") }
-    if others == .refuse, self[spot].membership(user) == nil { return .refused("not_a_member") }
+    if others == .refuse, self[spot].membership(user) == nil { return .refused("not_in_thread") }
     var sequence: Int
     if let place = self[spot].places[message] {
       sequence = place + 1
@@ -175,7 +182,7 @@ extension NaiveModel {
       switch others {
       case .join: join(spot, user, after: self[spot].messages.count, byReading: true)
       case .ignore: return .row(.zeros(user))
-      case .refuse: return .refused("not_a_member")
+      case .refuse: return .refused("not_in_thread")
       }
     }
     let row = self[spot].membership(user)!

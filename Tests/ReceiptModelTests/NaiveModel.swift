@@ -52,6 +52,8 @@ struct NaiveModel: Sendable {
     let isSilent: Bool
     let registeredAt: Int
     let createdAt: Int
+    /// It moved its sender's positions.
+    var moves = true
     /// It was registered with a receipt.
     var hasReceipt = false
     /// Why it was not, where one was asked for.
@@ -301,6 +303,14 @@ struct NaiveModel: Sendable {
       if let place = self[spot].places[id] { return (spot, place) }
     }
     return nil
+  }
+
+  /// A reply, and the id of the message that it replies to.
+  func find(_ cid: String, reply id: String) -> (parent: String, message: Message)? {
+    guard channels[cid] != nil, let (spot, place) = find(cid, id), let parent = self[spot].parent else {
+      return nil
+    }
+    return (channels[cid]!.main.messages[parent].id, self[spot].messages[place])
   }
 
   /// The thread of a parent message.

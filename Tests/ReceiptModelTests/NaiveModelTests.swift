@@ -128,7 +128,7 @@ struct NaiveModelTests {
       room.post("m3", receipt: true) == .message(sequence: 3, isNew: true, refusal: "receipt_limit_reached")
     )
     #expect(
-      room.post("m3", receipt: false) == .message(sequence: 3, isNew: false, refusal: "receipt_limit_reached")
+      room.post("m3", receipt: true) == .message(sequence: 3, isNew: false, refusal: "receipt_limit_reached")
     )
     _ = room.acknowledge("bob", "m2", note: "b")
     room.hide("carol", read: true)

@@ -171,7 +171,7 @@ struct PrivacyStoryTests {
     for id in ["m1", "m2", "m3"] { try room.post(id, by: "alice") }
     try room.read("bob")
     try room.unread("bob", "m3")
-    #expect(try room.status("m3") == "sent 0 0 of 1")
+    #expect(try room.status("m3") == "delivered 0 1 of 1")
     #expect(try room.status("m2") == "read 1 1 of 1")
     try room.hide("bob", .read)
     #expect(try room.status("m2") == "sent 0 0 of 1")

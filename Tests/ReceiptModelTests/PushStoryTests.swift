@@ -27,15 +27,15 @@ struct PushStoryTests {
     )
   }
 
-  @Test("R20: the acknowledged time is what is shown, between what is shown already and now")
+  @Test("R20: the acknowledged time is what is shown, within the message, the last step and now")
   func acked() {
     story(
       """
       join alice bob
       post m1…m5 by alice
       clock 60000
-      # A time of before the message was sent is the caller's to say.
-      push bob m1 acked 500    -> moved sent 1000 delivered 500
+      # Before the message was registered.
+      push bob m1 acked 500    -> moved sent 1000 delivered 1000
       push bob m2 acked 2000   -> moved delivered 2000
       row bob                  -> delivered 2 dat 2000
       shown bob                -> delivered 2 dat 2000
@@ -199,7 +199,7 @@ struct PushStoryTests {
     #expect(shard.threadRow(cid, "alice", under: "m1")?.lastDeliveredAt == 2_500)
     #expect(
       outcome(.redeem(cid: cid, ticket: 0, acked: 1), 5_000)
-        == .delivery(isMoved: true, sentAt: 2_000, deliveredAt: 1)
+        == .delivery(isMoved: true, sentAt: 2_000, deliveredAt: 2_000)
     )
     _ = outcome(.delete(cid: cid, id: "m1"), 6_000)
     #expect(outcome(.redeem(cid: cid, ticket: 0, acked: 0), 6_000) == .refused("message_deleted"))

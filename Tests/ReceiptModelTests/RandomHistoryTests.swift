@@ -49,7 +49,8 @@ struct RandomHistoryTests {
       "deleteChannel true", "deleteChannel false", "eraseMember true", "eraseMember false", "eraseUser",
       "assignErased", "user_erased", "push moved", "push same", "ticket", "redeem moved", "redeem same",
       "redeem channel_not_found", "redeem not_a_member", "redeem message_deleted", "marked all",
-      "totals of several", "known, no member",
+      "totals of several", "known, no member", "message_conflict", "in thread: message_conflict",
+      "in thread: not_in_thread",
     ] {
       #expect(tally[name, default: 0] > 0, "never \(name)")
     }

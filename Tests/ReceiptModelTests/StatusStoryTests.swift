@@ -146,8 +146,9 @@ struct StatusStoryTests {
       unread bob m2                        -> moved seq 1 marker 1 epoch 1 unread 2 first m2
       post m5 by bob
       row bob                              -> seq 5 marker - epoch 1 unread 0
-      # The same id again is the same message; by whomever, it moves nothing.
-      post m5 by alice                     -> known seq 5
+      # The same id again is the same message, which moves nothing; by another sender it is none.
+      post m5 by bob                       -> known seq 5
+      post m5 by alice                     -> message_conflict
       row alice                            -> seq 3 unread 2
       """
     )

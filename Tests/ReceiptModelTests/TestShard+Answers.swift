@@ -476,9 +476,11 @@ extension Refusal {
   var wireName: String {
     switch self {
     case .channelNotFound: "channel_not_found"
-    case .notAMember, .notInThread: "not_a_member"
+    case .notAMember: "not_a_member"
+    case .notInThread: "not_in_thread"
     case .messageNotFound: "message_not_found"
     case .messageDeleted: "message_deleted"
+    case .messageConflict: "message_conflict"
     case .markUnreadOff: "mark_unread_off"
     case .limitReached: "limit_reached"
     case .tokenRevoked: "token_revoked"

@@ -334,13 +334,13 @@ struct ThreadStoryTests {
       post m1 m2 by alice
       reply r1 r2 to m1 by bob
       reply x1 to m2 by bob
-      # The same answer again, whatever it is named under.
+      # The same answer again; under another parent, or none, it is another message.
       reply r2 to m1 by bob                -> known seq 2
-      reply r2 to m2 by bob                -> known seq 2
-      reply m2 to m1 by bob                -> known seq 2
-      post r2 by bob                       -> known seq 2
-      post x1 by bob                       -> known seq 1
-      reply r2 to m9 by bob                -> known seq 2
+      reply r2 to m2 by bob                -> message_conflict
+      reply m2 to m1 by bob                -> message_conflict
+      post r2 by bob                       -> message_conflict
+      post x1 by bob                       -> message_conflict
+      reply r2 to m9 by bob                -> message_conflict
       delete r2                            -> moved seq 2
       reply r2 to m1 by bob                -> message_deleted
       post r2 by bob                       -> message_deleted
@@ -398,7 +398,7 @@ struct ThreadStoryTests {
       delivered carol in m1 r2             -> same seq 0 delivered 0
       delivered carol in m1 r9             -> message_not_found
       row carol in m1                      -> none
-      unread carol in m1 r2                -> not_a_member
+      unread carol in m1 r2                -> not_in_thread
       delivered alice in m1 r2             -> moved seq 0 delivered 2 dat 2000
       status r2                            -> delivered received 1
       status r3                            -> sent

@@ -35,8 +35,9 @@ extension NaiveShard {
     switch ask {
     case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
       if id.contains("/") { return .refused(Code.invalidField) }
-      if find(cid, id) == nil, let refusal = refusal(cid, parent) { return .refused(refusal) }
-      let at = find(cid, id)?.at ?? opened(cid, parent, sender, time, moves: moves)
+      if let known = repeated(ask, parent: parent) { return known }
+      if let refusal = refusal(cid, parent) { return .refused(refusal) }
+      let at = opened(cid, parent, sender, time, moves: moves)
       return register(at, id, sender, created, isSilent, wantsReceipt, moves: moves, time)
     case .read(_, let named, let to, _), .unread(_, let named, let to, _), .delivered(_, let named, let to):
       (user, message) = (named, to)
@@ -177,7 +178,7 @@ extension NaiveShard {
       outcome.answer = answer(at, user, message, isUnread: false)
       return outcome
     case .unread(_, _, _, let epoch):
-      return isIn ? unread(at, user, message, epoch) : .refused(Code.notAMember)
+      return isIn ? unread(at, user, message, epoch) : .refused(Code.notInThread)
     default: preconditionFailure("not a mark")
     }
   }

@@ -35,6 +35,9 @@ struct NaiveShard {
     var registered: Int64
     var created: Int64
     var hasReceipt: Bool
+    var wantsReceipt: Bool
+    /// It moved its sender's positions.
+    var moves: Bool
     /// Rows that have acknowledged it.
     var acknowledged: Set<Int> = []
   }
@@ -86,6 +89,8 @@ struct NaiveShard {
     static let markUnreadOff: UInt64 = 35
     static let receiptNotRequested: UInt64 = 40
     static let ownMessage: UInt64 = 41
+    static let messageConflict: UInt64 = 48
+    static let notInThread: UInt64 = 49
   }
 
   subscript(at: Spot) -> Channel {
@@ -110,14 +115,14 @@ struct NaiveShard {
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
       if moves(cid, user, message, \.read) { return .refused(23) }
       return answer(cid, user, message, emptyIsNewest: true)
-    case .inThread(_, .register(let cid, let id, _, _, _, _, _)):
+    case .inThread(let parent, .register(let cid, let id, _, _, _, _, _)):
       if channels[cid] != nil, find(cid, id) == nil {
         // The channel is another one by now: what would refuse it refuses it.
         var copy = self
         let outcome = copy.perform(ask, at: time)
         return outcome.isRefused ? outcome : .refused(23)
       }
-      return perform(ask.withoutThread, at: time, isCovered: true)
+      return repeatedCovered(ask.withoutThread, parent: parent)
     case .inThread(_, .read(_, let user, _, _)), .inThread(_, .delivered(_, let user, _)),
       .inThread(_, .unread(_, let user, _, _)):
       return answerInThread(ask, user, at: time)
@@ -133,11 +138,7 @@ struct NaiveShard {
       var copy = self
       let outcome = copy.acknowledge(cid, user, ids)
       return outcome.hasChanged ? .refused(23) : outcome
-    case .register(let cid, let id, _, _, _, _, _):
-      if channels[cid] == nil { return .refused(Code.channelNotFound) }
-      guard let (at, place) = find(cid, id) else { return .refused(23) }
-      if isGone(at, place) { return .refused(Code.messageDeleted) }
-      return Outcome(answer: registered(at, place, isNew: false))
+    case .register: return repeatedCovered(ask, parent: nil)
     case .delete(let cid, let id):
       if channels[cid] == nil { return .refused(Code.channelNotFound) }
       guard let (_, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
@@ -158,6 +159,28 @@ struct NaiveShard {
     default:
       preconditionFailure("not a command")
     }
+  }
+
+  private func repeatedCovered(_ ask: Ask, parent: String?) -> Outcome {
+    if channels[ask.cid!] == nil { return .refused(Code.channelNotFound) }
+    let outcome = repeated(ask, parent: parent) ?? .refused(23)
+    // Its sender may have been erased since: nobody knows whether it was this message.
+    if case .refused(Code.messageConflict) = outcome.answer { return .refused(23) }
+    return outcome
+  }
+
+  /// What registering an id that is known comes to; nil: it is not known.
+  func repeated(_ ask: Ask, parent: String?) -> Outcome? {
+    guard case .register(let cid, let id, let sender, _, let isSilent, let wantsReceipt, let moves) = ask,
+      let (at, place) = find(cid, id)
+    else { return nil }
+    if isGone(at, place) { return .refused(Code.messageDeleted) }
+    let message = self[at].messages[place]
+    let knownParent = self[at].parent.map { channels[cid]!.messages[$0].id }
+    guard knownParent == parent, message.sender == sender, message.isSilent == isSilent,
+      message.wantsReceipt == wantsReceipt, message.moves == moves
+    else { return .refused(Code.messageConflict) }
+    return Outcome(answer: registered(at, place, isNew: false))
   }
 
   /// Whether a mark that names its message would move a watermark: of one that is covered nobody knows then what it did.
@@ -196,6 +219,7 @@ struct NaiveShard {
     case .put(let cid, let options, let seats): return put(cid, options, seats, time)
     case .change(let cid, let add, let remove): return change(cid, add, remove, time)
     case .register(let cid, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
+      if let known = repeated(ask, parent: nil) { return known }
       return register(Spot(cid: cid), id, sender, created, isSilent, wantsReceipt, moves: moves, time)
     case .acknowledge(let cid, let user, _, let ids): return acknowledge(cid, user, ids)
     case .delete(let cid, let id):
@@ -315,10 +339,6 @@ struct NaiveShard {
     _ time: Int64
   ) -> Outcome {
     if id.contains("/") { return .refused(Code.invalidField) }
-    if let (at, place) = find(at.cid, id) {
-      if isGone(at, place) { return .refused(Code.messageDeleted) }
-      return Outcome(answer: registered(at, place, isNew: false))
-    }
     self[at].places[id] = self[at].messages.count
     self[at].messages.append(
       Message(
@@ -327,7 +347,9 @@ struct NaiveShard {
         isSilent: isSilent,
         registered: time,
         created: created == 0 ? time : created,
-        hasReceipt: wantsReceipt && at.thread == nil
+        hasReceipt: wantsReceipt && at.thread == nil,
+        wantsReceipt: wantsReceipt,
+        moves: moves
       )
     )
     let sequence = self[at].messages.count
@@ -546,13 +568,15 @@ struct NaiveShard {
   /// Others see watermarks, or own positions where `mark_unread` is public (R4), of the kinds that are shown; one that is
   /// not stands where joining put it (R8).
   private func shown(_ row: Row, _ options: OptionView, isInThread: Bool = false) -> (
-    read: Int, delivered: Int
+    read: Int, delivered: Int, implied: Int
   ) {
     let start = row.hidesHistory || isInThread ? 0 : row.joined
     let hides = settings(row.user)
     let showsRead = options.readEvents && !hides.hidesRead
     let read = showsRead ? (options.markUnread == 1 ? row.own : row.read) : start
-    return (read, options.deliveryEvents && !hides.hidesDelivered ? row.delivered : 0)
+    let delivered = options.deliveryEvents && !hides.hidesDelivered ? row.delivered : 0
+    // Marking unread takes no delivery back (R4).
+    return (read, delivered, showsRead ? row.read : start)
   }
 
   func status(_ cid: String, _ id: String) -> StatusView {
@@ -569,13 +593,13 @@ struct NaiveShard {
         || options.readEvents && !settings(row.user).hidesRead && hasReadBefore(at, row, place))
       && !(row.isByReading && settings(row.user).hidesRead)
     {
-      let (read, delivered) = shown(row, options, isInThread: at.thread != nil)
+      let (read, delivered, implied) = shown(row, options, isInThread: at.thread != nil)
       let hides = settings(row.user).hidesRead
       let hasAcknowledged = message.acknowledged.contains(number)
       let hasRead = read > place || hasAcknowledged && options.readEvents && !hides
       status.members += 1
       if hasRead { status.read += 1 }
-      if hasRead || delivered > place { status.delivered += 1 }
+      if hasRead || max(delivered, implied) > place { status.delivered += 1 }
       if !hides { awaited += 1 }
       if !hides, !hasAcknowledged { missing += 1 }
       if !hides, hasAcknowledged { status.acknowledged += 1 }
@@ -603,7 +627,7 @@ struct NaiveShard {
       let row = channel.rows[number]
       guard !row.hasLeft, number != own else { continue }
       if rows.count == limit { return .rows(rows, next: UInt32(number + 1)) }
-      let (read, delivered) = shown(row, options)
+      let (read, delivered, implied) = shown(row, options)
       // What was moved while hidden counts from the time of showing again.
       let hides = settings(row.user)
       var shownRow = row
@@ -615,7 +639,7 @@ struct NaiveShard {
           shownRow,
           read: read,
           delivered: delivered,
-          implied: read,
+          implied: implied,
           hasOwn: isServer,
           showsReadTime: options.readEvents && !hides.hidesRead
         )

@@ -78,7 +78,7 @@ struct DeletionTests {
     let restarted = try EngineWorld(world.storage)
     let other = restarted.connect(session: 2)
     other.look("team:a")
-    other.post("team:a", "m2")
+    other.post("team:a", "m2", by: "carol")
     try turn(restarted)
     #expect(other.take() == ["1 channel of 1", "2 message 1"])
   }

@@ -103,7 +103,9 @@ struct ReceiptTests {
     gateway.post("team:a", "m1", by: "bob", flags: 2)
     gateway.post("team:a", "m2", by: "alice", flags: 3)
     gateway.post("team:a", "m3", by: "alice", flags: 2)
-    for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice", flags: 2) }
+    gateway.post("team:a", "m1", by: "bob", flags: 2)
+    gateway.post("team:a", "m2", by: "alice", flags: 3)
+    gateway.post("team:a", "m3", by: "alice", flags: 2)
     gateway.post("team:a", "m4", by: "alice", flags: 32)
     world.loop.endTurn()
     try world.persistAll()

@@ -29,7 +29,6 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case tokenRevoked = "token_revoked"
   case webhookSignatureInvalid = "webhook_signature_invalid"
   // 403
-  case notAMember = "not_a_member"
   case serverTokenRequired = "server_token_required"
   case userIDMismatch = "user_id_mismatch"
   case markUnreadOff = "mark_unread_off"
@@ -43,7 +42,11 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case hookNotFound = "hook_not_found"
   // 405 and beyond
   case methodNotAllowed = "method_not_allowed"
+  /// Only of a ticket: requests with a user's token are told `channel_not_found`.
+  case notAMember = "not_a_member"
+  case notInThread = "not_in_thread"
   case messageDeleted = "message_deleted"
+  case messageConflict = "message_conflict"
   case userErased = "user_erased"
   case receiptNotRequested = "receipt_not_requested"
   case receiptExpired = "receipt_expired"
@@ -74,12 +77,11 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
       .tokenExpired, .tokenNotYetValid, .tokenWithoutUser, .tokenUserInvalid, .tokenRevoked,
       .webhookSignatureInvalid:
       401
-    case .notAMember, .serverTokenRequired, .userIDMismatch, .markUnreadOff, .countsNotVisible, .ownMessage:
-      403
+    case .serverTokenRequired, .userIDMismatch, .markUnreadOff, .countsNotVisible, .ownMessage: 403
     case .routeNotFound, .channelNotFound, .memberNotFound, .messageNotFound, .hookNotFound: 404
     case .methodNotAllowed: 405
     case .messageDeleted, .userErased, .limitReached, .receiptNotRequested, .receiptExpired, .notExpected,
-      .webhookReplayed:
+      .messageConflict, .notAMember, .notInThread, .webhookReplayed:
       409
     case .ticketExpired: 410
     case .bodyTooLarge, .lineTooLong: 413
@@ -123,12 +125,13 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .receiptNotRequested: "The message was registered without a receipt"
     case .receiptExpired: "The message's receipt has expired"
     case .notExpected: "The member joined after the message was registered"
-    case .notAMember: "The user is not a member of the channel"
+    case .notAMember: "The ticket's user has left the channel"
+    case .notInThread: "The user is not in the thread; marking it read or replying joins it"
     case .serverTokenRequired: "Only a server may do this"
     case .userIDMismatch: "A user can only act for themselves"
     case .markUnreadOff: "Marking unread is off in this channel"
     case .routeNotFound: "There is no such route"
-    case .channelNotFound: "There is no such channel"
+    case .channelNotFound: "There is no such channel, or the user is not a member of it"
     case .memberNotFound: "The user that the server named is not a member of the channel"
     case .messageNotFound: "There is no such message in the channel, or not yet"
     case .hookNotFound: "This gateway has no hook of that name"
@@ -137,6 +140,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .webhookReplayed: "The webhook was taken before"
     case .methodNotAllowed: "The route does not take this method"
     case .messageDeleted: "The message has been deleted"
+    case .messageConflict: "The message id is registered with another sender, parent or flag"
     case .userErased: "The user is being erased; nothing new is made in their name"
     case .limitReached: "A limit of the channel is reached"
     case .bodyTooLarge: "The body is larger than this service takes"

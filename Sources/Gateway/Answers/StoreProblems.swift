@@ -5,8 +5,8 @@ extension Problem {
   /// What a failed request to the store means to the caller.
   ///
   /// - Parameters:
-  ///   - isServer: a server that named a user who is not a member is told so as 404, a user who is none as
-  ///     403.
+  ///   - isServer: a server that names a user who is not a member is told so. A user is told the same as of a
+  ///     channel that does not exist.
   init(_ failure: StoreFailure, route: Route, isServer: Bool) {
     switch failure {
     case .busy: self.init(.storeBusy)
@@ -30,9 +30,11 @@ extension Problem {
     case .notImplemented: .notImplemented
     case .invalidField: .invalidField
     case .channelNotFound: .channelNotFound
-    case .notAMember: isServer ? .memberNotFound : .notAMember
+    case .notAMember: isServer ? .memberNotFound : .channelNotFound
+    case .notInThread: .notInThread
     case .messageNotFound: .messageNotFound
     case .messageDeleted: .messageDeleted
+    case .messageConflict: .messageConflict
     case .markUnreadOff: .markUnreadOff
     case .limitReached: .limitReached
     case .tokenRevoked: .tokenRevoked
@@ -56,7 +58,7 @@ extension Problem {
   /// The store's words where they are about the caller's input; others are about the store's own affairs.
   private static func shown(_ detail: String, of code: ErrorCode) -> String {
     switch code {
-    case .invalidField, .limitReached, .notImplemented, .notAMember: detail
+    case .invalidField, .limitReached, .notImplemented: detail
     default: ""
     }
   }

@@ -311,7 +311,7 @@ extension EventHub {
   private mutating func subscribe(_ ref: Ref) {
     guard let stream = self[ref] else { return }
     if let named = stream.named, !named.isSubset(of: stream.found.map { ExactText($0.cid) }) {
-      return fail(ref, Problem(stream.request.isServer ? .memberNotFound : .notAMember))
+      return fail(ref, Problem(stream.request.isServer ? .memberNotFound : .channelNotFound))
     }
     streams[Int(ref.place)]?.phase = .subscribing
     streams[Int(ref.place)]?.found = []

@@ -249,7 +249,7 @@ struct FrameRefusal {
         .handshakeRequired, .handshakeTimeout, .frameTooLarge:
         code = .unavailable
       case .sessionExpired, .superseded: code = .outcomeUnknown
-      case .invalidField, .limitReached, .notImplemented, .notAMember:
+      case .invalidField, .limitReached, .notImplemented:
         code = refused
         self.detail = detail
       default: code = refused

@@ -354,7 +354,7 @@ struct UserWalk {
     switch code {
     case nil: markedCount += 1
     // Theirs no more, which the index did not know yet.
-    case .channelNotFound, .notAMember, .memberNotFound: break
+    case .channelNotFound, .memberNotFound: break
     case .tokenRevoked: problem = problem ?? Problem(.tokenRevoked)
     default:
       if failedCount < limits.failedMax { failed.writeField(cid.span.bytes) }
@@ -378,7 +378,7 @@ struct UserWalk {
   /// A channel of the page, or where the next one starts, could not be looked up.
   mutating func lookFailed(_ problem: Problem) -> [Step] {
     switch problem.code {
-    case .channelNotFound, .notAMember, .memberNotFound: page?.gone()
+    case .channelNotFound, .memberNotFound: page?.gone()
     default: fail(0, problem)
     }
     return advance()

@@ -183,8 +183,10 @@ extension GatewayLoop {
     order.finish(entry) { PushJSON.write(code, separator: separator, into: &$0) }
   }
 
-  /// What a failure at the store means for one acknowledgement.
+  /// What a failure at the store means for one acknowledgement. A ticket is no user's token: it proves that its
+  /// user was a member, so its holder is told that they have left.
   static func code(_ failure: StoreFailure, isByName: Bool) -> ProblemCode {
-    Problem(failure, route: .acknowledgePushes, isServer: isByName).code
+    if case .refused(.notAMember, _, _) = failure, !isByName { return .notAMember }
+    return Problem(failure, route: .acknowledgePushes, isServer: isByName).code
   }
 }

@@ -1,0 +1,19 @@
+import LocalStack
+import TestPrograms
+import Testing
+
+extension RealProcesses {
+  /// Ids of channels and users cannot be guessed: a user's token is answered alike whether one exists or not.
+  @Suite struct ExistenceRoutes {
+    @Test func nothingIsSaidOfWhatIsNotOnesOwn() async throws {
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          Pair.python,
+          [Pair.client("existence_routes.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+        )
+        #expect(output.status == 0 && output.out.hasPrefix("ok "), "\(output)")
+        print(output.out, terminator: "")
+      }
+    }
+  }
+}

@@ -1,0 +1,18 @@
+import LocalStack
+import TestPrograms
+import Testing
+
+extension RealProcesses {
+  /// Conflicting registrations, impossible times of acknowledgement (R20), and `mark_unread: public` (R4).
+  @Suite struct MessageRules {
+    @Test func holdOverTheRealPair() async throws {
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          Pair.python,
+          [Pair.client("message_rules.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+        )
+        #expect(output.status == 0 && output.out.hasPrefix("ok"), "\(output)")
+      }
+    }
+  }
+}
