@@ -96,7 +96,7 @@ def options(name, values):
     return many(name, [[number("option", n), blob("value", v)] for n, v in sorted(values.items())])
 
 
-def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None):
+def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None, joined=None):
     fields = [
         string("user", user),
         time("last_read", read[0]),
@@ -105,7 +105,7 @@ def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None):
         time("last_delivered", delivered[0]),
         string("last_delivered_message", delivered[1]),
         number("last_delivered_sequence", delivered[2]),
-        number("flags", 0 if own is None else 1),
+        number("flags", (0 if own is None else 1) | (0 if joined is None else 64)),
     ]
     if own is not None:
         fields += [
@@ -113,6 +113,8 @@ def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None):
             string("first_unread_message", own[1]),
             number("unread_epoch", own[2]),
         ]
+    if joined is not None:
+        fields.append(number("joined_sequence", joined))
     return fields
 
 
@@ -371,9 +373,17 @@ def channel_deleted_event(when):
     return [byte("event", 6), time("time", when)]
 
 
-def member_added(user, role, when, count, sequence=0, message_id=""):
+def member_added(user, role, when, count, sequence=0, message_id="", joined=0):
     return [byte("event", 7), string("user", user), string("role", role), time("time", when),
-            number("member_count", count), number("sequence", sequence), string("message", message_id)]
+            number("member_count", count), number("sequence", sequence), string("message", message_id),
+            number("joined_sequence", joined)]
+
+
+def limits(*entries):
+    """(from, through, hidden, joined)…, of the next event."""
+    return [byte("event", 32), many("limits", [
+        [time("from", first), time("through", last), byte("hidden", hidden), number("joined_sequence", joined)]
+        for first, last, hidden, joined in entries])]
 
 
 def member_removed(user, when, count):
@@ -487,10 +497,10 @@ FRAMES = [
           shard=11, correlation=5),
     frame("mark_read", request(CID, 6, string("user", "alice"), string("message", ""), opt("unread_epoch", 0)),
           flags=1, shard=11, correlation=5, name="mark_read: to the newest, epoch 0, a resend"),
-    frame("mark_read_reply", row("alice", (T0, "m-1", 1), (T0 - 5, "m-2", 2), (1, "m-2", 0)), correlation=5),
+    frame("mark_read_reply", row("alice", (T0, "m-1", 1), (T0 - 5, "m-2", 2), (1, "m-2", 0), joined=0), correlation=5),
     frame("mark_unread", request(CID, 7, string("user", "alice"), string("message", "m-1"), opt("unread_epoch", 127)),
           correlation=6),
-    frame("mark_unread_reply", row("alice", (T0, "m-9", 9), own=(4294967295, "m-1", 3)), correlation=6),
+    frame("mark_unread_reply", row("alice", (T0, "m-9", 9), own=(4294967295, "m-1", 3), joined=2**32 - 1), correlation=6),
     frame("mark_delivered", request(CID, 8, string("user", "bob"), string("message", "m-1")), correlation=7),
     frame("mark_delivered_reply", row("bob", (T0, "", 0), (T0, "m-1", 1)), correlation=7),
     frame("patch_channel_type", typed("messaging", 9, options("patch", {1: "01", 2: "00", 3: "01", 4: "01"})),
@@ -871,7 +881,10 @@ FRAMES = [
             truncated_event(2**32 - 1, T0 + 8),
             channel_updated(T0 + 8, channel(CID, T0, {1: "00", 3: "02"}, 2, 43, "m-43", T0 + 8)),
             member_added("dave", "", T0 + 8, 4),
-            member_added("eve@example.org", "admin", T0 + 8, 2**32 - 1, 2**32 - 1, "m" * 128),
+            limits((T0 + 7, T0 + 7, 1, 0)),
+            member_added("eve@example.org", "admin", T0 + 8, 2**32 - 1, 2**32 - 1, "m" * 128, 2**32 - 1),
+            limits((T0 + 4, T0 + 6, 6, 41), (T0 + 1, T0 + 3, 2, 40)),
+            row_event(0, 5, T0 + 8, BOB_OWN, BOB_SHOWN),
             member_removed("eve@example.org", T0 + 9, 4),
             status_event("alice", 1, 42, "m-42", 2, T0 + 7),
             status_event("alice", 43, 43, "m-43", 0, T0 + 8, thread="m-1"),
@@ -1310,6 +1323,11 @@ BAD_FRAMES = [
               channel_updated(T0, channel(CID, T0, {13: "00"}, 2, 0, "", 0))),
     bad_event("members above 32 bits", "badVarint", member_added("dave", "", T0, 2**32)),
     bad_event("a member who has read above 32 bits", "badVarint", member_added("dave", "", T0, 1, 2**32)),
+    bad_event("limits of nobody", "badValue:count", limits()),
+    bad_event("limits of nothing hidden", "badValue:flags", limits((T0, T0, 0, 0))),
+    bad_event("limits with hidden 8", "badValue:flags", limits((T0, T0, 8, 0))),
+    bad_event("limits that end before they begin", "badValue:flags", limits((T0, T0 - 1, 1, 0))),
+    bad_event("limits without an event behind them", "badValue:count", limits((T0, T0, 1, 0))),
     bad_event("members left above 32 bits", "badVarint", member_removed("dave", T0, 2**32)),
     bad_event("status 3", "badValue:status", status_event("alice", 1, 2, "m-2", 3, T0)),
     bad_event("a status from behind its end", "badValue:count", status_event("alice", 3, 2, "m-2", 1, T0)),

@@ -123,7 +123,7 @@ enum FieldCoding {
     guard case .number(let number)? = before.last(where: { $0.name == condition.field })?.value else {
       return false
     }
-    return condition.values.contains(number)
+    return condition.values.contains(number & spec.mask)
   }
 
   // MARK: - Values to bytes

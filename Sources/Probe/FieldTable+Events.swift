@@ -22,7 +22,13 @@ extension FrameTable {
     4: ("truncated", [sequence, time]),
     5: ("channel_updated", [time] + channel),
     6: ("channel_deleted", [time]),
-    7: ("member_added", [user, FieldSpec("role", .string), time, memberCount, sequence, message]),
+    7: (
+      "member_added",
+      [
+        user, FieldSpec("role", .string), time, memberCount, sequence, message,
+        FieldSpec("joined_sequence", .varint()),
+      ]
+    ),
     8: ("member_removed", [user, time, memberCount]),
     9: (
       "status",
@@ -38,6 +44,18 @@ extension FrameTable {
         FieldSpec("read_count", .varint()), FieldSpec("unread_count", .varint()), user,
         FieldSpec("note", .string), time, FieldSpec("acknowledged_count", .varint()),
         FieldSpec("acknowledged_at", .varint()),
+      ]
+    ),
+    32: (
+      "limits",
+      [
+        FieldSpec(
+          "limits",
+          .list([
+            FieldSpec("from", .varint()), FieldSpec("through", .varint()), FieldSpec("hidden", .byte()),
+            FieldSpec("joined_sequence", .varint()),
+          ])
+        )
       ]
     ),
   ])

@@ -23,6 +23,8 @@ package struct FieldSpec: Sendable {
   package var condition: (field: String, values: ClosedRange<UInt64>)?
   /// The last field, which may be missing.
   package var isTail = false
+  /// The bits of that number which count.
+  var mask = UInt64.max
   /// What stands in the field where a line does not give it; otherwise 0, empty, none.
   package var preset: String?
 
@@ -49,6 +51,13 @@ package struct FieldSpec: Sendable {
     var spec = FieldSpec(name, type)
     spec.isTail = true
     return spec
+  }
+
+  /// The field is there only where the number of the field of that name, before it, has this bit.
+  init(_ name: String, _ type: FieldType, ifBit bit: UInt64, of field: String) {
+    self.init(name, type)
+    condition = (field, bit...bit)
+    mask = bit
   }
 
   /// The field is there only where the number of the field of that name, before it, is not 0.
@@ -507,9 +516,10 @@ package enum FrameTable {
     user, FieldSpec("last_read", .varint()), FieldSpec("last_read_message", .string),
     FieldSpec("last_read_sequence", .varint()), FieldSpec("last_delivered", .varint()),
     FieldSpec("last_delivered_message", .string), FieldSpec("last_delivered_sequence", .varint()),
-    FieldSpec("flags", .varint()), FieldSpec("unread_messages", .varint(), if: ("flags", 1)),
-    FieldSpec("first_unread_message", .string, if: ("flags", 1)),
-    FieldSpec("unread_epoch", .varint(), if: ("flags", 1)),
+    FieldSpec("flags", .varint()), FieldSpec("unread_messages", .varint(), ifBit: 1, of: "flags"),
+    FieldSpec("first_unread_message", .string, ifBit: 1, of: "flags"),
+    FieldSpec("unread_epoch", .varint(), ifBit: 1, of: "flags"),
+    FieldSpec("joined_sequence", .varint(), ifBit: 64, of: "flags"),
   ]
 
   private static let ownReceipt = [

@@ -187,6 +187,10 @@ package struct StatusAnswer: Hashable, Sendable {
 /// A read-state row as a viewer sees it, in numbers: what names them is looked up when it is written out (R12, R18).
 package struct RowAnswer: Hashable, Sendable {
   package var row: MemberOrdinal
+  /// The newest message when they joined.
+  package var joined: SequenceNumber
+  /// Positions up to here are named by no message: whoever is told them does not know those messages (R6).
+  package var unnamedThrough = SequenceNumber.zero
   /// The time of the last move, or of the join where nothing has moved.
   package var lastRead: Timestamp
   package var lastReadSequence: SequenceNumber
@@ -210,6 +214,7 @@ package struct RowAnswer: Hashable, Sendable {
 
   package init(
     row: MemberOrdinal,
+    joined: SequenceNumber = .zero,
     lastRead: Timestamp,
     lastReadSequence: SequenceNumber,
     lastDelivered: Timestamp,
@@ -217,6 +222,7 @@ package struct RowAnswer: Hashable, Sendable {
     own: OwnDetails?
   ) {
     self.row = row
+    self.joined = joined
     self.lastRead = lastRead
     self.lastReadSequence = lastReadSequence
     self.lastDelivered = lastDelivered
@@ -228,11 +234,31 @@ package struct RowAnswer: Hashable, Sendable {
   static func unseen(_ row: MemberOrdinal, own: OwnDetails?) -> RowAnswer {
     RowAnswer(
       row: row,
+      joined: .zero,
       lastRead: .none,
       lastReadSequence: .zero,
       lastDelivered: .none,
       lastDeliveredSequence: .zero,
       own: own
     )
+  }
+
+  /// The message that a position is named by; zero: by none.
+  package func named(_ position: SequenceNumber) -> SequenceNumber {
+    position > unnamedThrough ? position : .zero
+  }
+
+  /// The row as a member sees it who joined under hidden history: positions at or below their join show as that (R6).
+  ///
+  /// - Parameters:
+  ///   - join: the newest message that is hidden from them; not zero.
+  ///   - time: when they joined.
+  func seen(since join: SequenceNumber, at time: Timestamp) -> RowAnswer {
+    var seen = self
+    seen.joined = max(joined, join)
+    seen.unnamedThrough = join
+    if lastReadSequence <= join { (seen.lastReadSequence, seen.lastRead) = (join, time) }
+    if lastDeliveredSequence <= join { (seen.lastDeliveredSequence, seen.lastDelivered) = (join, time) }
+    return seen
   }
 }

@@ -50,7 +50,9 @@ extension ChannelState {
       // Nobody would see everything where a server asks.
       user: threads[place].users.find(user) ?? .stranger,
       isServer: viewer.isServer,
-      channelRow: viewer.channelRow
+      channelRow: viewer.channelRow,
+      hiddenThrough: viewer.joinedAt == .none ? .zero : threads[place].repliesBefore(viewer.joinedAt),
+      joinedAt: viewer.joinedAt
     )
   }
 

@@ -104,20 +104,25 @@ package struct ChannelState: ~Copyable, Sendable {
   // MARK: A row as it is seen
 
   /// The member's own row: own positions and unread count, whatever others may see (R2, R4, R8, R18).
-  func ownRow(_ row: MemberOrdinal) -> RowAnswer {
+  ///
+  /// - Parameter hiddenThrough: messages up to here are hidden from the member (R6).
+  func ownRow(_ row: MemberOrdinal, hiddenThrough: SequenceNumber = .zero) -> RowAnswer {
     let position = Int(row.rawValue)
     let own = rows.ownPosition(row)
     let read = SequenceNumber(rows.read[position])
     let delivered = SequenceNumber(rows.delivered[position])
     let readTime = self.readTime(position)
-    return RowAnswer(
+    var answer = RowAnswer(
       row: row,
+      joined: SequenceNumber(rows.joined[position]),
       lastRead: readTime,
       lastReadSequence: own,
       lastDelivered: delivered >= read ? rows.deliveredShownAt(row) : readTime,
       lastDeliveredSequence: max(delivered, read),
       own: ownDetails(row)
     )
+    answer.unnamedThrough = hiddenThrough
+    return answer
   }
 
   /// The row as everybody else sees it: watermarks, or own positions where `mark_unread` is `public`, of the kinds that the
@@ -157,6 +162,7 @@ package struct ChannelState: ~Copyable, Sendable {
     if delivered < reached { deliveredTime = readTime }
     return RowAnswer(
       row: row,
+      joined: SequenceNumber(rows.joined[position]),
       lastRead: readTime,
       lastReadSequence: read,
       lastDelivered: max(delivered, reached) == .zero ? .none : deliveredTime,
@@ -273,15 +279,24 @@ package struct ChannelState: ~Copyable, Sendable {
     var answers: [RowAnswer] = []
     let showsOthers = options.countsVisibleTo == .members || viewer.seesAll
     answers.reserveCapacity(showsOthers ? min(limit, rows.activeCount) : 1)
-    if cursor == nil, let own = viewer.row { answers.append(ownRow(own)) }
+    if cursor == nil, let own = viewer.row {
+      answers.append(ownRow(own, hiddenThrough: viewer.hiddenThrough))
+    }
     guard showsOthers else { return (answers, nil) }
     var below = min(cursor.map(Int.init) ?? rows.rowCount, rows.rowCount)
     while below > 0 {
       let row = MemberOrdinal(UInt32(below - 1))
       if rows.isActive(row), row != viewer.row {
         if answers.count == limit { return (answers, UInt32(below)) }
+        let shown = shownRow(
+          row,
+          options: options,
+          settings: settings,
+          withOwnDetails: viewer.seesOwnDetails
+        )
         answers.append(
-          shownRow(row, options: options, settings: settings, withOwnDetails: viewer.isServer)
+          viewer.hiddenThrough == .zero
+            ? shown : shown.seen(since: viewer.hiddenThrough, at: viewer.joinedAt)
         )
       }
       below -= 1

@@ -74,6 +74,9 @@ package struct MessageTable: ~Copyable, Sendable {
     Timestamp(milliseconds: registeredAt[Self.position(sequence)])
   }
 
+  /// When the newest message was registered; none: there is none.
+  var newestRegisteredAt: Timestamp { Timestamp(milliseconds: registeredAt.last ?? 0) }
+
   /// For display: as given, else the time of registration (R20).
   func createdAt(_ sequence: SequenceNumber) -> Timestamp {
     let created = createdAt[Self.position(sequence)]

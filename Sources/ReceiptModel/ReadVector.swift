@@ -38,6 +38,8 @@ package struct ReadVector: ~Copyable, Sendable {
   /// Members now who hide each kind (R7).
   private(set) var hiddenReadCount = 0
   private(set) var hiddenDeliveredCount = 0
+  /// Members now from whom the history before their join is hidden (R6).
+  package private(set) var hidingHistoryCount = 0
   /// Members now whom others do not see (R7): they are in a thread by reading it, and hide that.
   private(set) var unseenCount = 0
   /// Only rows that were given a role.
@@ -176,6 +178,7 @@ package struct ReadVector: ~Copyable, Sendable {
     if isActive(row) {
       hide(row, read: false, delivered: false)
       activeCount -= 1
+      if hidesHistory(row) { hidingHistoryCount -= 1 }
       forget(row)
     }
     users[position] = user.rawValue
@@ -204,6 +207,7 @@ package struct ReadVector: ~Copyable, Sendable {
     roles[row.rawValue] = record.role.isEmpty ? nil : record.role
     if !record.hasLeft {
       activeCount += 1
+      if record.hidesHistory { hidingHistoryCount += 1 }
       remember(row, user)
     }
     noteAwaited(position)
@@ -213,6 +217,7 @@ package struct ReadVector: ~Copyable, Sendable {
     let position = Int(row.rawValue)
     guard flags[position] & Self.flagLeft == 0 else { return }
     hide(row, read: false, delivered: false)
+    if hidesHistory(row) { hidingHistoryCount -= 1 }
     forget(row)
     flags[position] = flags[position] & Self.flagHidesHistory | Self.flagLeft
     activeCount -= 1

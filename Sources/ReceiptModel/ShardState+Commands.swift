@@ -27,7 +27,7 @@ extension ShardState {
     into effects: inout [Effect]
   ) throws(Refusal) -> MemberOrdinal {
     let row = try member(user, in: slot)
-    let sequence = try position(message, in: slot)
+    let sequence = try position(message, in: slot, hiddenThrough: hiddenThrough(slot, ofRow: row))
     decideSeal(slot, row, .read, to: sequence, into: &effects)
     self[slot].decideRead(row, to: sequence, epoch: epoch, at: time, into: &effects)
     decideReadAcknowledges(slot, row, through: sequence, at: time, into: &effects)
@@ -43,7 +43,7 @@ extension ShardState {
     into effects: inout [Effect]
   ) throws(Refusal) -> MemberOrdinal {
     let row = try member(user, in: slot)
-    let sequence = try position(message, in: slot)
+    let sequence = try position(message, in: slot, hiddenThrough: hiddenThrough(slot, ofRow: row))
     if sequence.rawValue > self[slot].rows.delivered[Int(row.rawValue)] {
       let isHidden = self[slot].rows.hidesDelivered(row)
       decideSeal(slot, row, .delivered, to: sequence, into: &effects)
@@ -62,7 +62,9 @@ extension ShardState {
   ) throws(Refusal) -> MemberOrdinal {
     let row = try member(user, in: slot)
     guard options(slot).markUnread != .off else { throw .markUnreadOff }
-    guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
+    guard let sequence = find(message, in: slot, hiddenThrough: hiddenThrough(slot, row)) else {
+      throw .messageNotFound
+    }
     self[slot].decideUnread(row, from: sequence, epoch: epoch, at: time, into: &effects)
     return row
   }
@@ -73,9 +75,17 @@ extension ShardState {
     return row
   }
 
-  func position(_ message: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber {
-    if message.isEmpty { return self[slot].messages.newest }
-    guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
+  /// Where a mark goes; zero where it is meant for the newest message and none exists for the member.
+  func position(
+    _ message: RawSpan,
+    in slot: ChannelSlot,
+    hiddenThrough: SequenceNumber
+  ) throws(Refusal) -> SequenceNumber {
+    if message.isEmpty {
+      let newest = self[slot].messages.newest
+      return newest > hiddenThrough ? newest : .zero
+    }
+    guard let sequence = find(message, in: slot, hiddenThrough: hiddenThrough) else { throw .messageNotFound }
     return sequence
   }
 

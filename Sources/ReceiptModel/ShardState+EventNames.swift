@@ -26,6 +26,11 @@ extension ShardState {
     self[slot].positionOfJoining(row)
   }
 
+  /// The newest message when a member joined.
+  package func joined(_ slot: ChannelSlot, _ row: MemberOrdinal) -> SequenceNumber {
+    SequenceNumber(self[slot].rows.joined[Int(row.rawValue)])
+  }
+
   /// What a message was registered as.
   package func flags(_ slot: ChannelSlot, of sequence: SequenceNumber) -> MessageRecord.Flags {
     self[slot].messages.flags(sequence)

@@ -288,7 +288,7 @@ extension ShardState {
     for note in notes.statuses {
       guard let place = place(ofThread: note.thread, in: slot) else { continue }
       refresh(place)
-      let runs = self[place].statusRuns(note.changes, options(place))
+      let runs = cutAtJoin(self[place].statusRuns(note.changes, options(place)), place)
       for run in runs { events.append(.status(thread: note.thread, run, at: notes.newestShown)) }
     }
     return events
@@ -443,6 +443,7 @@ extension ChannelState {
     let read = positionOfJoining(row)
     return RowAnswer(
       row: row,
+      joined: SequenceNumber(rows.joined[position]),
       lastRead: joinedAt,
       lastReadSequence: read,
       lastDelivered: read == .zero ? .none : joinedAt,

@@ -152,7 +152,7 @@ extension ShardState {
     events.endRoom()
     for span in spans {
       let changes = StatusChanges(anew: span, newestBefore: self[place].messages.newest)
-      for run in self[place].statusRuns(changes, options(place)) {
+      for run in cutAtJoin(self[place].statusRuns(changes, options(place)), place) {
         events.all.append(.status(thread: thread, run, at: last))
       }
     }

@@ -27,7 +27,7 @@ extension ShardState {
     cursor: RawSpan,
     times: MemberTimes
   ) throws(Refusal) -> MemberListScan {
-    let sequence = try shownMessage(message, in: slot)
+    let sequence = try shownMessage(message, in: slot, viewer)
     try checkList(slot, viewer, sequence, query.order)
     if query.list == .acknowledged || query.list == .unacknowledged {
       guard self[slot].receipts.isRequested(sequence) else { throw .receiptNotRequested }
@@ -56,6 +56,8 @@ extension ShardState {
     viewer: ChannelViewer,
     budget: inout Int
   ) throws(Refusal) -> Bool {
+    // They may have left and joined again.
+    guard viewer.sees(scan.message) else { throw .messageNotFound }
     guard !isDeleted(scan.message, in: slot) else { throw .messageDeleted }
     try checkList(slot, viewer, scan.message, scan.order)
     return self[slot].advance(&scan, budget: &budget, options(slot), settings: settings)

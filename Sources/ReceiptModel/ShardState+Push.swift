@@ -19,7 +19,9 @@ extension ShardState {
   ) throws(Refusal) -> PushTarget {
     let member = try member(user, in: slot)
     let place = place(of: message, in: slot)
-    guard let sequence = self[place].messages.find(message) else { throw .messageNotFound }
+    guard let sequence = find(message, in: place, hiddenThrough: hiddenThrough(place, member)) else {
+      throw .messageNotFound
+    }
     return PushTarget(place: place, sequence: sequence, member: member)
   }
 
@@ -37,7 +39,9 @@ extension ShardState {
       place = slot.thread(thread)
       refresh(place)
     }
-    guard ticket.sequence > .zero, ticket.sequence <= self[place].messages.newest else {
+    guard ticket.sequence > hiddenThrough(place, ticket.row),
+      ticket.sequence <= self[place].messages.newest
+    else {
       throw .messageNotFound
     }
     let target = PushTarget(place: place, sequence: ticket.sequence, member: ticket.row)

@@ -2,7 +2,18 @@
 /// members' settings before it is asked (``refresh(_:)``).
 extension ShardState {
   /// A member's own row (R2, R4, R18).
-  package func ownRow(_ slot: ChannelSlot, _ row: MemberOrdinal) -> RowAnswer { self[slot].ownRow(row) }
+  package func ownRow(_ slot: ChannelSlot, _ row: MemberOrdinal) -> RowAnswer {
+    self[slot].ownRow(row, hiddenThrough: hiddenThrough(slot, ofRow: row))
+  }
+
+  /// What hidden history hides from the member of a row, which in a thread is not their row in the channel.
+  func hiddenThrough(_ slot: ChannelSlot, ofRow row: MemberOrdinal) -> SequenceNumber {
+    guard slot.isThread else { return hiddenThrough(slot, row) }
+    guard self[slot.channel].rows.hidingHistoryCount > 0,
+      let member = withUser(slot, row, { self[slot.channel].row(of: $0) })
+    else { return .zero }
+    return hiddenThrough(slot, member)
+  }
 
   /// A member's row as others see it (R4, R7, R8).
   package func shownRow(_ slot: ChannelSlot, _ row: MemberOrdinal, withOwnDetails: Bool) -> RowAnswer {
@@ -43,7 +54,7 @@ extension ShardState {
     message: RawSpan,
     viewer: ChannelViewer = .server
   ) throws(Refusal) -> StatusAnswer {
-    status(slot, try shownMessage(message, in: slot), viewer: viewer)
+    status(slot, try shownMessage(message, in: slot, viewer), viewer: viewer)
   }
 
   /// The status of a message that is there and not deleted.
@@ -56,10 +67,17 @@ extension ShardState {
   }
 
   /// Begins the answer about one message of several: it is complete once ``statuses(_:viewer:_:)`` has counted.
-  package mutating func askedStatus(_ slot: ChannelSlot, message: RawSpan) -> Result<StatusAnswer, Refusal> {
+  ///
+  /// - Parameter viewer: of the channel.
+  package mutating func askedStatus(
+    _ slot: ChannelSlot,
+    message: RawSpan,
+    viewer: ChannelViewer
+  ) -> Result<StatusAnswer, Refusal> {
     let place = place(of: message, in: slot)
     do throws(Refusal) {
-      return .success(StatusAnswer(asked: try shownMessage(message, in: place), thread: place.thread))
+      let viewer = self.viewer(viewer, in: place)
+      return .success(StatusAnswer(asked: try shownMessage(message, in: place, viewer), thread: place.thread))
     } catch {
       return .failure(error)
     }
@@ -67,7 +85,7 @@ extension ShardState {
 
   /// The statuses and counts of several messages, counted together (R10).
   ///
-  /// - Parameter answers: from ``askedStatus(_:message:)``, at most 255.
+  /// - Parameter answers: from ``askedStatus(_:message:viewer:)``, at most 255.
   package func statuses(
     _ slot: ChannelSlot,
     viewer: ChannelViewer,
@@ -90,9 +108,15 @@ extension ShardState {
     }
   }
 
-  /// A message that has a status: registered, and not deleted.
-  package func shownMessage(_ message: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber {
-    guard let sequence = self[slot].messages.find(message) else { throw .messageNotFound }
+  /// A message that has a status: registered, not hidden from the viewer, and not deleted.
+  package func shownMessage(
+    _ message: RawSpan,
+    in slot: ChannelSlot,
+    _ viewer: ChannelViewer
+  ) throws(Refusal) -> SequenceNumber {
+    guard let sequence = find(message, in: slot, hiddenThrough: viewer.hiddenThrough) else {
+      throw .messageNotFound
+    }
     guard !isDeleted(sequence, in: slot) else { throw .messageDeleted }
     return sequence
   }

@@ -61,7 +61,13 @@ extension ShardState {
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) {
-    guard let sequence = self[slot].messages.find(message) else {
+    guard let sequence = find(message, in: slot, hiddenThrough: hiddenThrough(slot, row)) else {
+      if let place = self[slot].threads.place(ofReply: message) {
+        let thread = slot.thread(place)
+        guard find(message, in: thread, hiddenThrough: hiddenThrough(thread, row)) != nil else {
+          throw .messageNotFound
+        }
+      }
       // No reply has a receipt (R15).
       throw try knownReply(message, in: slot) == nil ? .messageNotFound : .receiptNotRequested
     }

@@ -4,12 +4,39 @@ extension ShardState {
   // MARK: Slots
 
   /// The thread under a message, by the message's id; its rows have taken over their users' settings. Nil where there is no reply yet.
-  package mutating func thread(of parent: RawSpan, in slot: ChannelSlot) throws(Refusal) -> ChannelSlot? {
+  ///
+  /// - Parameter member: a row in the channel: a thread that does not exist for its member is refused as an unknown one (R6).
+  package mutating func thread(
+    of parent: RawSpan,
+    in slot: ChannelSlot,
+    for member: MemberOrdinal
+  ) throws(Refusal) -> ChannelSlot? {
+    try checkParent(parent, in: slot, for: member)
     let sequence = try self.parent(parent, in: slot)
     guard let place = self[slot].threads.place(of: sequence) else { return nil }
     let thread = slot.thread(place)
     refresh(thread)
     return thread
+  }
+
+  /// Refuses a parent that does not exist for a member, deleted or not.
+  private func checkParent(
+    _ parent: RawSpan,
+    in slot: ChannelSlot,
+    for member: MemberOrdinal
+  ) throws(Refusal) {
+    let hidden = hiddenThrough(slot, member)
+    guard hidden > .zero else { return }
+    if let sequence = self[slot].messages.find(parent) {
+      if sequence > hidden { return }
+      guard let place = self[slot].threads.place(of: sequence), exists(slot.thread(place), for: member)
+      else { throw .messageNotFound }
+    } else if let place = self[slot].threads.place(ofReply: parent) {
+      let thread = slot.thread(place)
+      guard find(parent, in: thread, hiddenThrough: hiddenThrough(thread, member)) != nil else {
+        throw .messageNotFound
+      }
+    }
   }
 
   /// The thread that a reply is in, by the reply's id. Nil where there is no such reply.
@@ -18,6 +45,14 @@ extension ShardState {
     let thread = slot.thread(place)
     refresh(thread)
     return thread
+  }
+
+  /// The same; nil too where the reply does not exist for the user, who is a member (R6).
+  package mutating func thread(withReply id: RawSpan, in slot: ChannelSlot, for user: RawSpan) -> ChannelSlot?
+  {
+    guard let thread = thread(withReply: id, in: slot) else { return nil }
+    guard let member = self[slot].row(of: user) else { return thread }
+    return find(id, in: thread, hiddenThrough: hiddenThrough(thread, member)) == nil ? nil : thread
   }
 
   /// Where a message is: the channel's slot, or that of a thread where it is a reply. The channel's where there is no such message.
@@ -63,7 +98,7 @@ extension ShardState {
     let member = try member(user, in: thread.channel)
     guard !isClosed(thread) else { throw .messageDeleted }
     if self[thread].row(of: user) == nil {
-      let sequence = try position(message, in: thread)
+      let sequence = try position(message, in: thread, hiddenThrough: hiddenThrough(thread, member))
       let row = MemberOrdinal(UInt32(self[thread].rows.rowCount))
       guard row.rawValue < ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
       var record = newRow(member, of: thread, in: thread.channel, at: time)
@@ -88,10 +123,10 @@ extension ShardState {
     into effects: inout [Effect]
   ) throws(Refusal) {
     let start = effects.count
-    _ = try member(user, in: thread.channel)
+    let member = try member(user, in: thread.channel)
     guard !isClosed(thread) else { throw .messageDeleted }
     guard self[thread].row(of: user) != nil else {
-      _ = try position(message, in: thread)
+      _ = try position(message, in: thread, hiddenThrough: hiddenThrough(thread, member))
       return
     }
     _ = try decideDelivered(thread, user: user, message: message, at: time, into: &effects)
@@ -107,11 +142,12 @@ extension ShardState {
     into effects: inout [Effect]
   ) throws(Refusal) {
     let start = effects.count
-    _ = try member(user, in: thread.channel)
+    let member = try member(user, in: thread.channel)
     guard options(thread).markUnread != .off else { throw .markUnreadOff }
     guard !isClosed(thread) else { throw .messageDeleted }
     guard let row = self[thread].row(of: user) else { throw .notInThread }
-    let sequence = message.isEmpty ? SequenceNumber(1) : try position(message, in: thread)
+    let hidden = hiddenThrough(thread, member)
+    let sequence = message.isEmpty ? hidden.next : try position(message, in: thread, hiddenThrough: hidden)
     self[thread].decideUnread(row, from: sequence, epoch: epoch, at: time, into: &effects)
     effects.putInThread(self[thread].parent, from: start)
   }

@@ -17,6 +17,8 @@ package struct ThreadTable: ~Copyable, Sendable {
   private var participantCount = 0
   /// What the threads occupy beside their places, in bytes.
   private var stateBytes = 0
+  /// When the newest reply of all threads was registered; none: there is none.
+  private(set) var newestReplyAt = Timestamp.none
 
   package init() {}
 
@@ -98,6 +100,7 @@ package struct ThreadTable: ~Copyable, Sendable {
     if states[place].messages.newest > newest {
       let hash = states[place].messages.withID(states[place].messages.newest) { StableHash.hash($0) }
       replies.insert(hash, UInt32(place))
+      newestReplyAt = max(newestReplyAt, states[place].messages.newestRegisteredAt)
     }
     guard let row else { return }
     let after = participant(row, at: place)

@@ -6,24 +6,41 @@ package struct ChannelEventsFields: Hashable, Sendable {
   package var cid: String
   /// In the order in which they happened.
   package var events: [EventFields]
+  /// By the places of events, those that not every member is told whole (R6).
+  package var limits: [Int: [HistoryLimit]]
 
-  package init(cid: String, _ events: [EventFields]) {
+  package init(cid: String, _ events: [EventFields], limits: [Int: [HistoryLimit]] = [:]) {
     self.cid = cid
     self.events = events
+    self.limits = limits
   }
 
   package init(_ reader: inout FieldReader) throws(WireError) {
     cid = try reader.text()
     let count = try reader.count(elementBytesMin: EventFields.byteCountMin)
     events = []
+    limits = [:]
     events.reserveCapacity(count)
-    for _ in 0..<count { events.append(try EventFields(&reader)) }
+    for _ in 0..<count {
+      let kind = try reader.byte()
+      if kind == HistoryLimit.eventKind {
+        guard limits[events.count] == nil else { throw .badValue(.flags) }
+        limits[events.count] = try reader.historyLimits()
+      } else {
+        events.append(try EventFields(kind, &reader))
+      }
+    }
+    // Limits stand before their event.
+    guard limits[events.count] == nil else { throw .badValue(.count) }
   }
 
   package func write(into buffer: inout ByteBuffer) {
     buffer.writeField(cid)
-    buffer.writeVarint(events.count)
-    for event in events { event.write(into: &buffer) }
+    buffer.writeVarint(events.count + limits.count)
+    for (place, event) in events.enumerated() {
+      if let limits = limits[place] { buffer.writeLimits(limits) }
+      event.write(into: &buffer)
+    }
   }
 
   /// Bytes that one takes at least.
@@ -65,7 +82,11 @@ package enum EventFields: Hashable, Sendable {
   package static let byteCountMin = 2
 
   package init(_ reader: inout FieldReader) throws(WireError) {
-    guard let kind = Kind(rawValue: try reader.byte()) else { throw .badValue(.flags) }
+    try self.init(try reader.byte(), &reader)
+  }
+
+  fileprivate init(_ kind: UInt8, _ reader: inout FieldReader) throws(WireError) {
+    guard let kind = Kind(rawValue: kind) else { throw .badValue(.flags) }
     switch kind {
     case .row: self = .row(try RowEventFields(&reader))
     case .messageNew: self = .messageNew(try MessageEventFields(&reader))
@@ -134,6 +155,51 @@ package enum EventFields: Hashable, Sendable {
   }
 }
 
+extension HistoryLimit {
+  /// The first byte of limits, which stand among events and are of the one behind them.
+  static let eventKind: UInt8 = 32
+  fileprivate static let byteCountMin = 4
+
+  fileprivate init(_ reader: inout FieldReader) throws(WireError) {
+    let from = try reader.time()
+    let through = try reader.time()
+    let hidden = try reader.byte()
+    guard from <= through, (1...Hidden.known).contains(hidden) else { throw .badValue(.flags) }
+    self.init(
+      from: from,
+      through: through,
+      hidden: Hidden(rawValue: hidden),
+      joined: try reader.sequence()
+    )
+  }
+}
+
+extension FieldReader {
+  @_lifetime(self: copy self)
+  fileprivate mutating func historyLimits() throws(WireError) -> [HistoryLimit] {
+    var limits: [HistoryLimit] = []
+    for _ in 0..<(try count(elementBytesMin: HistoryLimit.byteCountMin)) {
+      limits.append(try HistoryLimit(&self))
+    }
+    guard !limits.isEmpty else { throw .badValue(.count) }
+    return limits
+  }
+}
+
+extension ByteBuffer {
+  /// *limits* of Proto/frames.md.
+  package mutating func writeLimits(_ limits: [HistoryLimit]) {
+    writeInteger(HistoryLimit.eventKind)
+    writeVarint(limits.count)
+    for limit in limits {
+      writeTime(limit.from)
+      writeTime(limit.through)
+      writeInteger(limit.hidden.rawValue)
+      writeSequence(limit.joined)
+    }
+  }
+}
+
 /// Somebody who has become a member, and where that puts them (R6).
 package struct MemberEventFields: Hashable, Sendable {
   package var user: String
@@ -146,6 +212,8 @@ package struct MemberEventFields: Hashable, Sendable {
   package var readSequence: SequenceNumber
   /// The message there; empty: there is none.
   package var readMessage: String
+  /// The newest message when they joined.
+  package var joined: SequenceNumber
 
   package init(
     user: String,
@@ -153,7 +221,8 @@ package struct MemberEventFields: Hashable, Sendable {
     at: Timestamp,
     memberCount: UInt32,
     readSequence: SequenceNumber,
-    readMessage: String
+    readMessage: String,
+    joined: SequenceNumber = .zero
   ) {
     self.user = user
     self.role = role
@@ -161,6 +230,7 @@ package struct MemberEventFields: Hashable, Sendable {
     self.memberCount = memberCount
     self.readSequence = readSequence
     self.readMessage = readMessage
+    self.joined = joined
   }
 
   init(_ reader: inout FieldReader) throws(WireError) {
@@ -170,6 +240,7 @@ package struct MemberEventFields: Hashable, Sendable {
     memberCount = try reader.varint32()
     readSequence = try reader.sequence()
     readMessage = try reader.text()
+    joined = try reader.sequence()
   }
 
   func write(into buffer: inout ByteBuffer) {
@@ -179,6 +250,7 @@ package struct MemberEventFields: Hashable, Sendable {
     buffer.writeVarint(memberCount)
     buffer.writeSequence(readSequence)
     buffer.writeField(readMessage)
+    buffer.writeSequence(joined)
   }
 }
 
@@ -295,6 +367,8 @@ package struct RowEventRow: Hashable, Sendable {
   package var lastDeliveredMessage: String
   package var lastDeliveredSequence: SequenceNumber
   package var own: OwnDetails?
+  /// The newest message when the member joined; nil: not told.
+  package var joined: SequenceNumber?
 
   package init(
     user: String,
@@ -304,7 +378,8 @@ package struct RowEventRow: Hashable, Sendable {
     lastDelivered: Timestamp,
     lastDeliveredMessage: String,
     lastDeliveredSequence: SequenceNumber,
-    own: OwnDetails? = nil
+    own: OwnDetails? = nil,
+    joined: SequenceNumber? = nil
   ) {
     self.user = user
     self.lastRead = lastRead
@@ -314,6 +389,7 @@ package struct RowEventRow: Hashable, Sendable {
     self.lastDeliveredMessage = lastDeliveredMessage
     self.lastDeliveredSequence = lastDeliveredSequence
     self.own = own
+    self.joined = joined
   }
 
   init(_ reader: inout FieldReader) throws(WireError) {
@@ -325,15 +401,17 @@ package struct RowEventRow: Hashable, Sendable {
     lastDeliveredMessage = try reader.text()
     lastDeliveredSequence = try reader.sequence()
     let flags = try reader.varint()
-    guard flags <= 1 else { throw .badValue(.flags) }
-    guard flags == 1 else { return }
-    let unread = try reader.varint32()
-    let first = try reader.text()
-    own = OwnDetails(
-      unreadMessages: unread,
-      firstUnreadMessage: first,
-      unreadEpoch: try reader.varint32()
-    )
+    guard flags & ~RowFields.Flag.known == 0 else { throw .badValue(.flags) }
+    if flags & RowFields.Flag.own != 0 {
+      let unread = try reader.varint32()
+      let first = try reader.text()
+      own = OwnDetails(
+        unreadMessages: unread,
+        firstUnreadMessage: first,
+        unreadEpoch: try reader.varint32()
+      )
+    }
+    if flags & RowFields.Flag.joined != 0 { joined = try reader.sequence() }
   }
 
   package func write(into buffer: inout ByteBuffer) {
@@ -344,11 +422,13 @@ package struct RowEventRow: Hashable, Sendable {
     buffer.writeTime(lastDelivered)
     buffer.writeField(lastDeliveredMessage)
     buffer.writeSequence(lastDeliveredSequence)
-    buffer.writeVarint(UInt64(own == nil ? 0 : 1))
-    guard let own else { return }
-    buffer.writeVarint(own.unreadMessages)
-    buffer.writeField(own.firstUnreadMessage)
-    buffer.writeVarint(own.unreadEpoch)
+    buffer.writeVarint((own == nil ? 0 : RowFields.Flag.own) | (joined == nil ? 0 : RowFields.Flag.joined))
+    if let own {
+      buffer.writeVarint(own.unreadMessages)
+      buffer.writeField(own.firstUnreadMessage)
+      buffer.writeVarint(own.unreadEpoch)
+    }
+    if let joined { buffer.writeSequence(joined) }
   }
 }
 

@@ -3,9 +3,9 @@ package import ReceiptModel
 
 /// *row* of Proto/frames.md as it stands in a payload: its strings are read where they are.
 package struct RowFields: ~Escapable {
-  /// One user id and three message ids with their lengths, and at most 9 integers of at most 10 bytes.
+  /// One user id and three message ids with their lengths, and at most 10 integers of at most 10 bytes.
   package static let byteCountMax =
-    (Identifier.userLengthMax + 2) + 3 * (Identifier.messageLengthMax + 2) + 9 * 10
+    (Identifier.userLengthMax + 2) + 3 * (Identifier.messageLengthMax + 2) + 10 * 10
 
   package let user: RawSpan
   package let lastRead: Timestamp
@@ -19,6 +19,15 @@ package struct RowFields: ~Escapable {
   /// Empty: there is none.
   package let firstUnreadMessage: RawSpan
   package let unreadEpoch: UInt32
+  /// The newest message when the member joined; nil: not told.
+  package let joined: SequenceNumber?
+
+  /// What follows a row's positions.
+  package enum Flag {
+    package static let own: UInt64 = 1
+    package static let joined: UInt64 = 64
+    static let known = own | joined
+  }
 
   @_lifetime(copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
@@ -30,8 +39,8 @@ package struct RowFields: ~Escapable {
     lastDeliveredMessage = try reader.string()
     lastDeliveredSequence = try reader.sequence()
     let flags = try reader.varint()
-    guard flags <= 1 else { throw .badValue(.flags) }
-    hasOwnDetails = flags == 1
+    guard flags & ~Flag.known == 0 else { throw .badValue(.flags) }
+    hasOwnDetails = flags & Flag.own != 0
     if hasOwnDetails {
       unreadMessages = try reader.varint32()
       firstUnreadMessage = try reader.string()
@@ -41,6 +50,7 @@ package struct RowFields: ~Escapable {
       firstUnreadMessage = try reader.raw(0)
       unreadEpoch = 0
     }
+    joined = flags & Flag.joined != 0 ? try reader.sequence() : nil
   }
 }
 

@@ -57,6 +57,7 @@ extension ByteBuffer {
       writeVarint(state[slot].rows.activeCount)
       writeSequence(read)
       writeMessageID(slot, read, in: state)
+      writeSequence(state.joined(slot, row))
     case .memberRemoved(let user, let time):
       begin(.memberRemoved)
       writeField(user)
@@ -207,6 +208,12 @@ struct EventParts {
     }
     if let slot {
       for event in told {
+        let limits = state.historyLimits(of: event, in: slot)
+        if !limits.isEmpty {
+          // Nothing is limited that is of a thread which is not there.
+          events.writeLimits(limits)
+          count += 1
+        }
         guard events.writeEvent(event, slot, in: &state) else { continue }
         count += 1
         if events.readableBytes >= Self.partBytes {

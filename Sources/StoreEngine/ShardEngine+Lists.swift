@@ -91,7 +91,7 @@ extension ShardEngine {
       let asker = try state.viewer(fields.viewer, isServer: fields.viewerFlags == 1, in: slot)
       let place = state.place(of: fields.message, in: slot)
       let viewer = state.viewer(asker, in: place)
-      let message = try state.shownMessage(fields.message, in: place)
+      let message = try state.shownMessage(fields.message, in: place, viewer)
       var asked = users
       answers.reserveCapacity(fields.userCount)
       for _ in 0..<fields.userCount {

@@ -169,7 +169,7 @@ extension ShardEngine {
       }
     } catch {
       // A reply's id says by itself which thread is meant.
-      if error == .messageNotFound, let thread = state.thread(withReply: message, in: slot) {
+      if error == .messageNotFound, let thread = state.thread(withReply: message, in: slot, for: user) {
         return mark(header, slot, lane, command, in: thread, user: user, message: message, epoch: epoch)
       }
       return refuse(header, error, slot, lane, command)
@@ -318,7 +318,10 @@ extension ShardEngine {
     guard command.isCovered || !areErased(members, in: slot) else {
       return refuseErasing(header, command, lane)
     }
-    let time = state.advance(clock: loop.clock)
+    let time = state.advance(
+      clock: loop.clock,
+      forMembersOf: members.isEmpty || command.isCovered ? nil : slot
+    )
     var slot = slot
     let isNew = slot == nil
     do throws(Refusal) {
@@ -366,7 +369,7 @@ extension ShardEngine {
         slot,
         add: add,
         remove: remove,
-        at: state.advance(clock: loop.clock),
+        at: state.advance(clock: loop.clock, forMembersOf: add.isEmpty || command.isCovered ? nil : slot),
         into: &effects
       )
     } catch {
@@ -452,13 +455,19 @@ extension ShardEngine {
     let count = try reader.count()
     guard viewerFlags <= 1 else { return refuse(header, .invalidField, "viewer flags: 0 or 1", lane) }
     guard (1...100).contains(count) else { return refuse(header, .invalidField, "messages: 1 to 100", lane) }
-    var answers: [Result<StatusAnswer, Refusal>] = []
-    answers.reserveCapacity(count)
-    for _ in 0..<count { answers.append(state.askedStatus(slot, message: try reader.string())) }
+    // Read to the end before anything is looked up, then once more.
+    var messages = reader
+    for _ in 0..<count { _ = try reader.string() }
     try reader.end()
     guard !isRevoked(viewer) else { return refuse(header, .tokenRevoked, slot, lane) }
+    var answers: [Result<StatusAnswer, Refusal>] = []
+    answers.reserveCapacity(count)
     do {
       let viewer = try state.viewer(viewer, isServer: viewerFlags == 1, in: slot)
+      for _ in 0..<count {
+        guard let message = try? messages.string() else { break }
+        answers.append(state.askedStatus(slot, message: message, viewer: viewer))
+      }
       _ = state.advance(clock: loop.clock)
       guard fillStatuses(header, reader, slot, lane, viewer, &answers) else { return }
     } catch {
@@ -625,19 +634,24 @@ extension ShardEngine {
 extension ByteBuffer {
   /// *row* of Proto/frames.md, in one stretch: the answer to every mark is one of these.
   mutating func writeRow(_ row: RowAnswer, _ slot: ChannelSlot, in state: borrowing ShardState) {
+    let (read, delivered) = (row.named(row.lastReadSequence), row.named(row.lastDeliveredSequence))
     writeFields(byteCountMax: RowFields.byteCountMax) { fields in
       state.withUser(slot, row.row) { fields.string($0) }
       fields.time(row.lastRead)
-      state.withMessage(slot, row.lastReadSequence) { fields.string($0) }
+      state.withMessage(slot, read) { fields.string($0) }
       fields.varint(UInt64(row.lastReadSequence.rawValue))
       fields.time(row.lastDelivered)
-      state.withMessage(slot, row.lastDeliveredSequence) { fields.string($0) }
+      state.withMessage(slot, delivered) { fields.string($0) }
       fields.varint(UInt64(row.lastDeliveredSequence.rawValue))
-      guard let own = row.own else { return fields.byte(0) }
-      fields.byte(1)
+      guard let own = row.own else {
+        fields.varint(RowFields.Flag.joined)
+        return fields.varint(UInt64(row.joined.rawValue))
+      }
+      fields.varint(RowFields.Flag.own | RowFields.Flag.joined)
       fields.varint(UInt64(own.unreadMessages))
       state.withMessage(slot, own.firstUnread) { fields.string($0) }
       fields.varint(UInt64(own.unreadEpoch))
+      fields.varint(UInt64(row.joined.rawValue))
     }
   }
 

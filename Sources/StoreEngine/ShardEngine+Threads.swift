@@ -36,8 +36,8 @@ extension ShardEngine {
     epoch: UInt32?
   ) {
     do throws(Refusal) {
-      _ = try state.member(user, in: slot)
-      if let thread = try state.thread(of: parent, in: slot) {
+      let member = try state.member(user, in: slot)
+      if let thread = try state.thread(of: parent, in: slot, for: member) {
         return mark(header, slot, lane, command, in: thread, user: user, message: message, epoch: epoch)
       }
       try state.checkMark(
@@ -148,9 +148,9 @@ extension ByteBuffer {
       fields.string(user)
       // Read and delivered: time, message, sequence number.
       for _ in 0..<6 { fields.byte(0) }
-      fields.byte(1)
-      // Unread messages, first unread one, epoch.
-      for _ in 0..<3 { fields.byte(0) }
+      fields.varint(RowFields.Flag.own | RowFields.Flag.joined)
+      // Unread messages, first unread one, epoch, and where they joined.
+      for _ in 0..<4 { fields.byte(0) }
     }
   }
 }

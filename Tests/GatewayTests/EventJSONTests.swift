@@ -50,7 +50,8 @@ import Testing
     at: time,
     memberCount: 3,
     readSequence: SequenceNumber(9),
-    readMessage: "m9"
+    readMessage: "m9",
+    joined: SequenceNumber(9)
   )
 
   static let status = status(of: "alice")
@@ -239,6 +240,7 @@ import Testing
         .memberAdded, .memberAdded(Self.added),
         [
           "type": "member.added", "user": Self.bob, "role": "admin", "member_count": 3,
+          "joined_seq": 9,
           "last_read_message_id": "m9", "last_read_seq": 9,
         ]
       ),

@@ -123,6 +123,8 @@ struct TotalsView: Hashable, Sendable {
 /// A read-state row. Positions are sequence numbers with the ids that they name; 0 and the empty id are "none".
 struct RowView: Hashable, Sendable {
   var user: String
+  /// How many messages there were when they joined.
+  var joined = 0
   var lastReadAt: Int
   var lastRead: Int
   var lastReadID: String

@@ -208,6 +208,7 @@ struct EventPicture {
       slot,
       RowAnswer(
         row: row,
+        joined: joined,
         lastRead: Timestamp(milliseconds: joinedAt),
         lastReadSequence: read,
         lastDelivered: read == .zero ? .none : Timestamp(milliseconds: joinedAt),

@@ -174,7 +174,7 @@ final class ListRoom {
   func status(_ user: String, _ message: String = "m1", viewer: String = "") -> String {
     do throws(Refusal) {
       let viewer = try state.viewer(bytes(viewer).span.bytes, isServer: viewer.isEmpty, in: slot)
-      let sequence = try state.shownMessage(bytes(message).span.bytes, in: slot)
+      let sequence = try state.shownMessage(bytes(message).span.bytes, in: slot, viewer)
       var times = MemberTimes(now: now)
       let status = try state.memberStatus(
         slot,

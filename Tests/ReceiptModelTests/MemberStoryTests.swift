@@ -24,7 +24,7 @@ struct MemberStoryTests {
     )
   }
 
-  @Test("R6 hidden: a new member starts at 0, and nothing before the join counts as unread")
+  @Test("R6 hidden: a new member starts at 0, and nothing before the join exists for them")
   func hidden() {
     story(
       """
@@ -37,14 +37,16 @@ struct MemberStoryTests {
       status m3                            -> sent members 1
       post m4 by alice
       row carol                            -> seq 0 unread 1 first m4
-      # Above the watermark already.
-      unread carol m2                      -> same marker -
-      # A position before the join can be read, and says nothing of the message.
+      # As an unknown one.
+      unread carol m2                      -> message_not_found
       clock 3000
-      read carol m2                        -> moved seq 2 last m2 at 3000 unread 1 first m4
+      read carol m2                        -> message_not_found
+      delivered carol m3                   -> message_not_found
       status m2                            -> sent readers 0
-      read carol m4                        -> moved unread 0
-      unread carol m1                      -> moved marker 0 seq 0 unread 1 first m4
+      read carol m4                        -> moved seq 4 last m4 unread 0
+      unread carol m1                      -> message_not_found
+      # The position before the first message that exists for them has no name.
+      unread carol m4                      -> moved marker 3 seq 3 last - unread 1 first m4
       status m4                            -> read readers 1 members 2
       # The option decides at the time of the join.
       types history=visible

@@ -24,7 +24,8 @@ extension NaiveModel {
       room: room,
       isClosed: isClosed(spot),
       settings: settings(spot.cid),
-      members: members
+      members: members,
+      homes: channels[spot.cid]!.main.memberships.filter { !$0.hasLeft }
     )
   }
 
@@ -43,6 +44,8 @@ extension NaiveModel {
     let settings: Settings
     /// In join order.
     let members: [Member]
+    /// Of the channel, also where this is one of its threads.
+    let homes: [Membership]
     /// Of a channel: its threads' own.
     var threads: [Answers] = []
 
@@ -60,6 +63,18 @@ extension NaiveModel {
     private var readEvents: Bool { settings["read_events"] == "true" }
     private var deliveryEvents: Bool { settings["delivery_events"] == "true" }
     private var keptSteps: Int { Int(settings["kept_steps"]!)! }
+
+    // MARK: What exists for a member (R6)
+
+    private func exists(_ place: Int, for user: String?) -> Bool {
+      guard let home = homes.first(where: { $0.user == user }), home.hidesHistory else { return true }
+      return room.messages[place].order > home.order
+    }
+
+    /// How many of the room's messages, the first ones, do not.
+    private func hiddenCount(from user: String?) -> Int {
+      room.messages.indices.filter { !exists($0, for: user) }.count
+    }
 
     // MARK: What others see of a member (R4, R7, R8)
 
@@ -158,8 +173,25 @@ extension NaiveModel {
         readAt: readAt,
         received: max(delivered, read),
         receivedAt: delivered >= read ? member.at.deliveredSteps.last?.at ?? 0 : readAt,
-        hasOwn: true
+        hasOwn: true,
+        unnamed: hiddenCount(from: user)
       )
+    }
+
+    /// As a member sees it who knows nothing of the first messages.
+    private func shownRow(_ user: String, _ viewer: Viewer) -> RowView? {
+      let hidden = hiddenCount(from: viewer.user)
+      guard hidden > 0, var row = shownRow(user, hasOwn: false),
+        let home = homes.first(where: { $0.user == viewer.user })
+      else { return shownRow(user, hasOwn: viewer.isServer) }
+      row.joined = max(row.joined, hidden)
+      if row.lastRead <= hidden {
+        (row.lastRead, row.lastReadID, row.lastReadAt) = (hidden, "", home.joinedAt)
+      }
+      if row.lastDelivered <= hidden {
+        (row.lastDelivered, row.lastDeliveredID, row.lastDeliveredAt) = (hidden, "", home.joinedAt)
+      }
+      return row
     }
 
     func shownRow(_ user: String, hasOwn: Bool) -> RowView? {
@@ -186,9 +218,10 @@ extension NaiveModel {
       readAt: Int,
       received: Int,
       receivedAt: Int,
-      hasOwn: Bool
+      hasOwn: Bool,
+      unnamed: Int = 0
     ) -> RowView {
-      func id(_ n: Int) -> String { n == 0 ? "" : room.messages[n - 1].id }
+      func id(_ n: Int) -> String { n <= unnamed ? "" : room.messages[n - 1].id }
       var own: RowView.OwnView?
       if hasOwn {
         // Replies to a message that is deleted count nowhere.
@@ -209,6 +242,7 @@ extension NaiveModel {
       }
       return RowView(
         user: member.user,
+        joined: member.membership.joinedAfter,
         lastReadAt: readAt,
         lastRead: read,
         lastReadID: id(read),
@@ -229,7 +263,7 @@ extension NaiveModel {
         if settings["counts_visible_to"] == "sender" { return .success(rows) }
       }
       for member in members.reversed() where member.user != viewer.user {
-        rows.append(shownRow(member.user, hasOwn: viewer.isServer)!)
+        rows.append(shownRow(member.user, viewer)!)
       }
       return .success(rows)
     }
@@ -270,7 +304,7 @@ extension NaiveModel {
         return .failure(NamedRefusal(name: "not_a_member"))
       }
       for holder in [self] + threads {
-        guard let place = holder.room.places[id] else { continue }
+        guard let place = holder.room.places[id], holder.exists(place, for: viewer.user) else { continue }
         if holder.room.messages[place].isDeleted || holder.isClosed {
           return .failure(NamedRefusal(name: "message_deleted"))
         }

@@ -63,7 +63,8 @@ extension NaiveModel {
       sender: sender,
       isSilent: isSilent,
       registeredAt: now,
-      createdAt: created == 0 ? now : created
+      createdAt: created == 0 ? now : created,
+      order: nextOrder()
     )
     message.moves = moves
     if wantsReceipt {
@@ -150,10 +151,12 @@ extension NaiveModel {
     _ make: (Int, Int) -> Act
   ) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
-    guard membership(cid, user) != nil else { return .refused("not_a_member") }
+    guard let member = membership(cid, user).map({ channels[cid]!.main.memberships[$0] }) else {
+      return .refused("not_a_member")
+    }
     var spot = Spot(cid: cid)
     if let thread {
-      guard let parent = find(cid, thread) else { return .refused("message_not_found") }
+      guard let parent = findParent(cid, thread, for: member) else { return .refused("message_not_found") }
       if parent.spot.thread != nil { return .refused("invalid_field") }
       if isGone(parent.spot, parent.place) { return .refused("message_deleted") }
       guard let found = self.thread(cid, of: parent.place) else {
@@ -161,7 +164,7 @@ extension NaiveModel {
         return message.isEmpty ? .row(.zeros(user)) : .refused("message_not_found")
       }
       spot = found
-    } else if let found = find(cid, message) {
+    } else if let found = find(cid, message, for: member) {
       // A reply's id says by itself which thread is meant.
       spot = found.spot
     }
@@ -169,12 +172,13 @@ extension NaiveModel {
     if isClosed(spot) { return .refused("message_deleted") }
     if others == .refuse, self[spot].membership(user) == nil { return .refused("not_in_thread") }
     var sequence: Int
-    if let place = self[spot].places[message] {
+    let known = self[spot].messages.indices.filter { exists(spot, $0, for: member) }
+    if let place = self[spot].places[message], known.contains(place) {
       sequence = place + 1
     } else if message.isEmpty, empty == .newest {
-      sequence = self[spot].messages.count
+      sequence = known.isEmpty ? 0 : self[spot].messages.count
     } else if message.isEmpty, spot.thread != nil {
-      sequence = 1
+      sequence = known.first.map { $0 + 1 } ?? 1
     } else {
       return .refused("message_not_found")
     }
@@ -228,7 +232,7 @@ extension NaiveModel {
   /// R9: `ok`, or why not.
   mutating func acknowledge(_ cid: String, _ row: Int, _ id: String, _ note: String) -> String {
     let member = channels[cid]!.main.memberships[row]
-    guard let (spot, place) = find(cid, id) else { return "message_not_found" }
+    guard let (spot, place) = find(cid, id, for: member) else { return "message_not_found" }
     let message = self[spot].messages[place]
     if isGone(spot, place) { return "message_deleted" }
     // Replies have none (R15).

@@ -35,7 +35,7 @@ extension NaiveModel {
   private func target(_ cid: String, _ user: String, _ message: String) -> Result<Ticket, NamedRefusal> {
     guard let channel = channels[cid] else { return .failure(NamedRefusal(name: "channel_not_found")) }
     guard let member = membership(cid, user) else { return .failure(NamedRefusal(name: "not_a_member")) }
-    guard let (spot, place) = find(cid, message) else {
+    guard let (spot, place) = find(cid, message, for: channel.main.memberships[member]) else {
       return .failure(NamedRefusal(name: "message_not_found"))
     }
     let ticket = Ticket(incarnation: channel.incarnation, membership: member, spot: spot, place: place)

@@ -25,6 +25,8 @@ struct NaiveModel: Sendable {
     let hidesHistory: Bool
     /// In a thread, where nobody has read anything by joining.
     var isInThread = false
+    /// Its place in the order of all that ever happened.
+    let order: Int
     /// Of a thread: by marking it read. While they hide that they read, nobody else knows that they are in it (R7).
     var isByReading = false
     /// Of a thread, where it is not `joinedAfter`: since when replies are unread for them.
@@ -52,6 +54,8 @@ struct NaiveModel: Sendable {
     let isSilent: Bool
     let registeredAt: Int
     let createdAt: Int
+    /// Its place in the order of all that ever happened.
+    let order: Int
     /// It moved its sender's positions.
     var moves = true
     /// It was registered with a receipt.
@@ -108,6 +112,7 @@ struct NaiveModel: Sendable {
 
   var channels: [String: Channel] = [:]
   private var incarnations = 0
+  private var happenings = 0
   /// By cid, in the order in which they were made.
   var tickets: [String: [Ticket]] = [:]
   private(set) var types: [String: ChannelType] = [:]
@@ -178,7 +183,19 @@ struct NaiveModel: Sendable {
   /// R20: time never falls.
   mutating func pass(to clock: Int) { now = max(now, clock) }
 
+  /// Whoever joins does so after every message that is there, by the times too.
+  private mutating func passMessages(_ cid: String) {
+    let times = spots(cid).flatMap { self[$0].messages.map(\.registeredAt) }
+    now = max(now, (times.max() ?? -1) + 1)
+  }
+
+  mutating func nextOrder() -> Int {
+    happenings += 1
+    return happenings
+  }
+
   private mutating func put(_ cid: String, _ settings: Settings, _ members: [Seat]) -> Outcome {
+    if channels[cid] != nil, !members.isEmpty { passMessages(cid) }
     if members.contains(where: { isErasing($0.user) }) { return .refused("user_erased") }
     let isNew = channels[cid] == nil
     if isNew {
@@ -192,6 +209,7 @@ struct NaiveModel: Sendable {
 
   private mutating func change(_ cid: String, _ add: [Seat], _ remove: [String]) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
+    if !add.isEmpty { passMessages(cid) }
     if add.contains(where: { isErasing($0.user) }) { return .refused("user_erased") }
     for user in remove {
       // Leaving the channel leaves its threads (R15).
@@ -236,6 +254,7 @@ struct NaiveModel: Sendable {
         joinedAt: now,
         hidesHistory: hidesHistory,
         isInThread: spot.thread != nil,
+        order: nextOrder(),
         isByReading: byReading
       )
     )
@@ -303,6 +322,24 @@ struct NaiveModel: Sendable {
       if let place = self[spot].places[id] { return (spot, place) }
     }
     return nil
+  }
+
+  /// The same for a member: what was there before they joined under hidden history does not exist for them (R6).
+  func find(_ cid: String, _ id: String, for member: Membership) -> (spot: Spot, place: Int)? {
+    find(cid, id).flatMap { exists($0.spot, $0.place, for: member) ? $0 : nil }
+  }
+
+  func exists(_ spot: Spot, _ place: Int, for member: Membership) -> Bool {
+    !member.hidesHistory || self[spot].messages[place].order > member.order
+  }
+
+  /// A message that may be named as a parent: by its own right, or by replies since the member's join.
+  func findParent(_ cid: String, _ id: String, for member: Membership) -> (spot: Spot, place: Int)? {
+    if let found = find(cid, id, for: member) { return found }
+    guard let found = find(cid, id), found.spot.thread == nil, let thread = thread(cid, of: found.place),
+      self[thread].messages.indices.contains(where: { exists(thread, $0, for: member) })
+    else { return nil }
+    return found
   }
 
   /// A reply, and the id of the message that it replies to.

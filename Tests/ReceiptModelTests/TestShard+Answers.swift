@@ -36,7 +36,7 @@ extension TestShard {
       var answers: [Result<StatusAnswer, Refusal>] = []
       for id in ids {
         let id = Array(id.utf8)
-        answers.append(state.askedStatus(slot, message: id.span.bytes))
+        answers.append(state.askedStatus(slot, message: id.span.bytes, viewer: viewer))
       }
       state.statuses(slot, viewer: viewer, &answers)
       return answers.map { answer in
@@ -101,7 +101,7 @@ extension TestShard {
       let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
       let slot = state.place(of: id.span.bytes, in: slot)
       let viewer = state.viewer(asker, in: slot)
-      let message = try state.shownMessage(id.span.bytes, in: slot)
+      let message = try state.shownMessage(id.span.bytes, in: slot, viewer)
       return .success(users.map { memberStatus(slot, viewer, message, $0) })
     } catch {
       return .failure(NamedRefusal(name: error.wireName))
@@ -336,7 +336,7 @@ extension ShardDigest.Channel {
       let row = MemberOrdinal(UInt32(position))
       roles.append(state[slot].rows.roles[row.rawValue] ?? "")
       guard state[slot].rows.isActive(row) else { continue }
-      ownRows.append(state.view(slot, state[slot].ownRow(row)))
+      ownRows.append(state.view(slot, state.ownRow(slot, row)))
       shownRows.append(
         state.view(slot, state.shownRow(slot, row, withOwnDetails: true))
       )
@@ -362,12 +362,13 @@ extension ShardState {
       user: withUser(slot, answer.row) { bytes in
         bytes.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
       },
+      joined: Int(answer.joined.rawValue),
       lastReadAt: Int(answer.lastRead.milliseconds),
       lastRead: Int(answer.lastReadSequence.rawValue),
-      lastReadID: id(answer.lastReadSequence),
+      lastReadID: id(answer.named(answer.lastReadSequence)),
       lastDeliveredAt: Int(answer.lastDelivered.milliseconds),
       lastDelivered: Int(answer.lastDeliveredSequence.rawValue),
-      lastDeliveredID: id(answer.lastDeliveredSequence),
+      lastDeliveredID: id(answer.named(answer.lastDeliveredSequence)),
       own: answer.own.map {
         RowView.OwnView(
           unread: Int($0.unreadMessages),

@@ -57,13 +57,13 @@ extension TestShard {
   ) -> Outcome {
     deciding(cid, clock) { slot, time, effects throws(Refusal) in
       let (user, message) = (Array(user.utf8), Array(message.utf8))
-      _ = try state.member(user.span.bytes, in: slot)
+      let member = try state.member(user.span.bytes, in: slot)
       var found: ChannelSlot?
       if let parent {
         let parent = Array(parent.utf8)
-        found = try state.thread(of: parent.span.bytes, in: slot)
+        found = try state.thread(of: parent.span.bytes, in: slot, for: member)
       } else {
-        found = state.thread(withReply: message.span.bytes, in: slot)
+        found = state.thread(withReply: message.span.bytes, in: slot, for: user.span.bytes)
         if found == nil { throw .messageNotFound }
       }
       guard let thread = found else {
@@ -144,7 +144,8 @@ extension TestShard {
   /// A member's own row in a thread; nil where they have none.
   func threadRow(_ cid: String, _ user: String, under parent: Parent) -> RowView? {
     let (user, parent) = (Array(user.utf8), Array(parent.utf8))
-    guard let slot = slot(cid), let thread = try? state.thread(of: parent.span.bytes, in: slot),
+    guard let slot = slot(cid), let member = try? state.member(user.span.bytes, in: slot),
+      let thread = try? state.thread(of: parent.span.bytes, in: slot, for: member),
       let row = state[thread].row(of: user.span.bytes)
     else { return nil }
     return view(thread, state.ownRow(thread, row))
@@ -202,7 +203,7 @@ extension TestShard {
       let asker = try state.viewer(asking.span.bytes, isServer: viewer.isServer, in: slot)
       let place = state.place(of: id.span.bytes, in: slot)
       let viewer = state.viewer(asker, in: place)
-      let message = try state.shownMessage(id.span.bytes, in: place)
+      let message = try state.shownMessage(id.span.bytes, in: place, viewer)
       var times = MemberTimes(now: state.time)
       let status = try state.memberStatus(
         place,

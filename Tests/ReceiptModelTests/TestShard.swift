@@ -77,7 +77,8 @@ final class TestShard {
           loaded(cid),
           add: add.map(ShardState.NewMember.init),
           remove: remove,
-          at: time,
+          at: add.isEmpty
+            ? time : state.advance(clock: time, forMembersOf: slot(cid)),
           into: &effects
         )
       case .patchUser(let user, let showsRead, let showsDelivered, let revoked):
@@ -193,6 +194,7 @@ final class TestShard {
     let members = members.map(ShardState.NewMember.init)
     let options = OptionPatch(settings)
     if let slot = slot(cid) {
+      let time = members.isEmpty ? time : state.advance(clock: time, forMembersOf: slot)
       try state.decideUpdate(slot, options: options, members: members, at: time, into: &effects)
     } else {
       try state.decideCreate(cid: cid, options: options, members: members, at: time, into: &effects)

@@ -165,7 +165,9 @@ struct ThreadStory {
       return rowAnswer("row", row)
     case "shown":
       let (parent, user) = (Array(Self.take("in", from: &words)!.utf8), Array(words.first!.utf8))
-      guard let thread = try shard.state.thread(of: parent.span.bytes, in: shard.slot(cid)!),
+      let slot = shard.slot(cid)!
+      guard let member = try? shard.state.member(user.span.bytes, in: slot),
+        let thread = try shard.state.thread(of: parent.span.bytes, in: slot, for: member),
         let row = shard.state[thread].row(of: user.span.bytes)
       else { return Answer(word: "none") }
       return rowAnswer(

@@ -157,7 +157,9 @@ struct FrameVectorTests {
       #expect(UInt64(row.lastReadSequence.rawValue) == fields.number("last_read_sequence"))
       #expect(UInt64(row.lastDelivered.milliseconds) == fields.number("last_delivered"))
       #expect(UInt64(row.lastDeliveredSequence.rawValue) == fields.number("last_delivered_sequence"))
-      #expect(row.hasOwnDetails == (fields.number("flags") == 1))
+      #expect(row.hasOwnDetails == (fields.number("flags") & 1 == 1))
+      #expect((row.joined != nil) == (fields.number("flags") & 64 == 64))
+      if let joined = row.joined { #expect(UInt64(joined.rawValue) == fields.number("joined_sequence")) }
       if row.hasOwnDetails {
         #expect(UInt64(row.unreadMessages) == fields.number("unread_messages"))
         #expect(UInt64(row.unreadEpoch) == fields.number("unread_epoch"))

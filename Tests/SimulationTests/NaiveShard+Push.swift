@@ -5,7 +5,7 @@ extension NaiveShard {
     guard case .push(let cid, let user, let message, let acked) = ask else { preconditionFailure("a push") }
     guard channels[cid] != nil else { return .refused(Code.channelNotFound) }
     guard channels[cid]!.seats[user] != nil else { return .refused(Code.notAMember) }
-    guard let (at, place) = find(cid, message) else { return .refused(Code.messageNotFound) }
+    guard let (at, place) = find(cid, message, for: user) else { return .refused(Code.messageNotFound) }
     if isClosed(at) { return .refused(Code.messageDeleted) }
     let sent = self[at].messages[place].registered
     // In a thread only who is in it.

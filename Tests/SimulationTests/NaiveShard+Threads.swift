@@ -10,6 +10,11 @@ extension NaiveShard {
     return nil
   }
 
+  /// The same for a member.
+  func find(_ cid: String, _ id: String, for user: String) -> (at: Spot, place: Int)? {
+    find(cid, id).flatMap { $0.place >= hiddenCount($0.at, from: user) ? $0 : nil }
+  }
+
   /// A thread whose parent message is deleted.
   func isClosed(_ at: Spot) -> Bool {
     self[at].parent.map { channels[at.cid]!.messages[$0].isDeleted } ?? false
@@ -23,7 +28,7 @@ extension NaiveShard {
 
   /// The thread that a member means by a reply's id alone.
   func threadMarked(_ cid: String, _ user: String, _ message: String) -> Spot? {
-    guard channels[cid]!.seats[user] != nil, let (at, _) = find(cid, message) else { return nil }
+    guard channels[cid]!.seats[user] != nil, let (at, _) = find(cid, message, for: user) else { return nil }
     return at.thread == nil ? nil : at
   }
 
@@ -44,6 +49,12 @@ extension NaiveShard {
     default: preconditionFailure("not in a thread")
     }
     if channels[cid]!.seats[user] == nil { return .refused(Code.notAMember) }
+    if let (at, place) = find(cid, parent), place < hiddenCount(at, from: user) {
+      // Its replies since they joined are there.
+      guard at.thread == nil, let thread = thread(cid, parent),
+        self[thread].messages.count > hiddenCount(thread, from: user)
+      else { return .refused(Code.messageNotFound) }
+    }
     if let refusal = refusal(cid, parent) { return .refused(refusal) }
     if let at = thread(cid, parent) { return markInThread(ask, at, user, message, time) }
     if case .unread = ask, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
@@ -161,7 +172,8 @@ extension NaiveShard {
   {
     if case .unread = ask, options(at.cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
     if isClosed(at) { return .refused(Code.messageDeleted) }
-    let isKnown = message.isEmpty || self[at].places[message] != nil
+    let hidden = hiddenCount(at, from: user)
+    let isKnown = message.isEmpty || self[at].places[message].map { $0 >= hidden } ?? false
     let isIn = self[at].seats[user] != nil
     switch ask {
     case .read(_, _, _, let epoch):

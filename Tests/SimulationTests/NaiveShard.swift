@@ -187,7 +187,9 @@ struct NaiveShard {
   private func moves(_ cid: String, _ user: String, _ message: String, _ watermark: KeyPath<Row, Int>)
     -> Bool
   {
-    guard !message.isEmpty, let seat = channels[cid]?.seats[user], let (at, place) = find(cid, message) else {
+    guard !message.isEmpty, let seat = channels[cid]?.seats[user],
+      let (at, place) = find(cid, message, for: user)
+    else {
       return false
     }
     return place + 1 > self[at].rows[seat][keyPath: watermark]
@@ -302,6 +304,19 @@ struct NaiveShard {
     return Outcome(answer: channel(cid, isNew: nil), hasChanged: hasChanged)
   }
 
+  /// When the newest message was registered of a channel that members are added to: whoever joins does so after it, by the times too (R6).
+  func newestBeforeJoining(_ ask: Ask) -> Int64? {
+    let seats: [Seat]
+    switch ask {
+    case .put(_, _, let given), .change(_, let given, _): seats = given
+    default: return nil
+    }
+    guard let channel = ask.cid.flatMap({ channels[$0] }), !seats.isEmpty,
+      !seats.contains(where: { $0.user.contains(" ") })
+    else { return nil }
+    return ([channel] + channel.threads).compactMap(\.messages.last?.registered).max()
+  }
+
   private mutating func join(_ cid: String, _ seats: [Seat], _ time: Int64) -> Bool {
     let hidesHistory = options(cid).history == 1
     let newest = channels[cid]!.messages.count
@@ -373,7 +388,7 @@ struct NaiveShard {
     _ time: Int64
   ) -> Outcome {
     guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
-    guard let target = position(at, message) else { return .refused(Code.messageNotFound) }
+    guard let target = position(at, message, user) else { return .refused(Code.messageNotFound) }
     var hasChanged = false
     var its = self[at].rows[row]
     if target > its.read {
@@ -416,7 +431,9 @@ struct NaiveShard {
   private mutating func acknowledge(_ cid: String, _ row: Int, _ id: String) -> (
     code: UInt64, hasChanged: Bool
   ) {
-    guard let (at, place) = find(cid, id) else { return (Code.messageNotFound, false) }
+    guard let (at, place) = find(cid, id, for: channels[cid]!.rows[row].user) else {
+      return (Code.messageNotFound, false)
+    }
     if isGone(at, place) { return (Code.messageDeleted, false) }
     // No reply has a receipt.
     if at.thread != nil { return (Code.receiptNotRequested, false) }
@@ -429,7 +446,7 @@ struct NaiveShard {
 
   mutating func delivered(_ at: Spot, _ user: String, _ message: String, _ time: Int64) -> Outcome {
     guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
-    guard let target = position(at, message) else { return .refused(Code.messageNotFound) }
+    guard let target = position(at, message, user) else { return .refused(Code.messageNotFound) }
     let hasChanged = target > self[at].rows[row].delivered
     if hasChanged {
       self[at].rows[row].delivered = target
@@ -442,9 +459,11 @@ struct NaiveShard {
   mutating func unread(_ at: Spot, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome {
     guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
     if options(at.cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
-    var place = 0
+    var place = hiddenCount(at, from: user)
     if at.thread == nil || !message.isEmpty {
-      guard let found = self[at].places[message] else { return .refused(Code.messageNotFound) }
+      guard let found = self[at].places[message], found >= place else {
+        return .refused(Code.messageNotFound)
+      }
       place = found
     }
     let its = self[at].rows[row]
@@ -484,14 +503,24 @@ struct NaiveShard {
     guard let channel = channels[cid] else { return .refused(Code.channelNotFound) }
     guard let row = channel.seats[user] else { return .refused(Code.notAMember) }
     if isUnread, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
-    guard (emptyIsNewest && message.isEmpty) || channel.places[message] != nil else {
-      return .refused(Code.messageNotFound)
-    }
+    let known = channel.places[message].map { $0 >= hiddenCount(Spot(cid: cid), from: user) } ?? false
+    guard (emptyIsNewest && message.isEmpty) || known else { return .refused(Code.messageNotFound) }
     return Outcome(answer: ownRow(Spot(cid: cid), row))
   }
 
-  private func position(_ at: Spot, _ message: String) -> Int? {
-    message.isEmpty ? self[at].messages.count : self[at].places[message].map { $0 + 1 }
+  private func position(_ at: Spot, _ message: String, _ user: String) -> Int? {
+    let hidden = hiddenCount(at, from: user)
+    let count = self[at].messages.count
+    if message.isEmpty { return count > hidden ? count : 0 }
+    return self[at].places[message].flatMap { $0 >= hidden ? $0 + 1 : nil }
+  }
+
+  /// How many of a room's messages, the first ones, do not exist for a member who joined under hidden history (R6).
+  func hiddenCount(_ at: Spot, from user: String) -> Int {
+    guard let seat = channels[at.cid]!.seats[user] else { return 0 }
+    let row = channels[at.cid]!.rows[seat]
+    if !row.hidesHistory { return 0 }
+    return at.thread == nil ? row.joined : self[at].messages.filter { $0.registered < row.joinedAt }.count
   }
 
   private func type(_ name: String) -> TypeView {
@@ -525,7 +554,17 @@ struct NaiveShard {
 
   func ownRow(_ at: Spot, _ number: Int) -> Answer {
     let row = self[at].rows[number]
-    return .row(view(at, row, read: row.own, delivered: row.delivered, implied: row.read, hasOwn: true))
+    return .row(
+      view(
+        at,
+        row,
+        read: row.own,
+        delivered: row.delivered,
+        implied: row.read,
+        hasOwn: true,
+        unnamed: hiddenCount(at, from: row.user)
+      )
+    )
   }
 
   private func view(
@@ -535,7 +574,8 @@ struct NaiveShard {
     delivered: Int,
     implied: Int,
     hasOwn: Bool,
-    showsReadTime: Bool = true
+    showsReadTime: Bool = true,
+    unnamed: Int = 0
   ) -> RowView {
     let messages = self[at].messages
     let readAt = showsReadTime && row.readAt != 0 ? row.readAt : row.joinedAt
@@ -543,10 +583,10 @@ struct NaiveShard {
     var view = RowView(
       user: row.user,
       readAt: readAt,
-      readID: read == 0 ? "" : messages[read - 1].id,
+      readID: read <= unnamed ? "" : messages[read - 1].id,
       read: read,
       deliveredAt: received == 0 ? 0 : delivered >= implied ? row.deliveredAt : readAt,
-      deliveredID: received == 0 ? "" : messages[received - 1].id,
+      deliveredID: received <= unnamed ? "" : messages[received - 1].id,
       delivered: received
     )
     if hasOwn {
@@ -587,6 +627,8 @@ struct NaiveShard {
     let options = options(cid)
     var status = StatusView(code: 0, sequence: place + 1, created: message.created)
     var (awaited, missing) = (0, 0)
+    /// Those who have had it delivered and do not hide that: the status goes by them (R19).
+    var receivers = 0
     for (number, row) in channel.rows.enumerated()
     where !row.hasLeft && row.user != message.sender
       && (row.joined <= place
@@ -599,13 +641,16 @@ struct NaiveShard {
       let hasRead = read > place || hasAcknowledged && options.readEvents && !hides
       status.members += 1
       if hasRead { status.read += 1 }
-      if hasRead || max(delivered, implied) > place { status.delivered += 1 }
+      if hasRead || max(delivered, implied) > place {
+        status.delivered += 1
+        if !settings(row.user).hidesDelivered { receivers += 1 }
+      }
       if !hides { awaited += 1 }
       if !hides, !hasAcknowledged { missing += 1 }
       if !hides, hasAcknowledged { status.acknowledged += 1 }
     }
     if message.hasReceipt { status.receipt = awaited > 0 && missing == 0 ? 2 : 1 }
-    status.status = status.read > 0 ? 2 : status.delivered > 0 ? 1 : 0
+    status.status = status.read > 0 ? 2 : receivers > 0 ? 1 : 0
     status.flags = (options.readEvents ? 1 : 0) | (options.deliveryEvents ? 2 : 0)
     return status
   }
@@ -633,17 +678,24 @@ struct NaiveShard {
       var shownRow = row
       if row.readIsHidden { shownRow.readAt = hides.readShownSince }
       if row.deliveredIsHidden { shownRow.deliveredAt = hides.deliveredShownSince }
-      rows.append(
-        view(
-          Spot(cid: cid),
-          shownRow,
-          read: read,
-          delivered: delivered,
-          implied: implied,
-          hasOwn: isServer,
-          showsReadTime: options.readEvents && !hides.hidesRead
-        )
+      let hidden = hiddenCount(Spot(cid: cid), from: viewer)
+      var seen = view(
+        Spot(cid: cid),
+        shownRow,
+        read: read,
+        delivered: delivered,
+        implied: implied,
+        hasOwn: isServer && hidden == 0,
+        showsReadTime: options.readEvents && !hides.hidesRead,
+        unnamed: hidden
       )
+      if hidden > 0, let own {
+        if seen.read <= hidden { (seen.read, seen.readAt) = (hidden, channel.rows[own].joinedAt) }
+        if seen.delivered <= hidden {
+          (seen.delivered, seen.deliveredAt) = (hidden, channel.rows[own].joinedAt)
+        }
+      }
+      rows.append(seen)
     }
     return .rows(rows, next: nil)
   }

@@ -69,14 +69,17 @@ struct ShardOracle {
 
   mutating func decide(_ request: Request, session: SessionID, clock: Int64) -> (answer: Answer, needs: Int) {
     let ask = request.ask
-    let now = max(time, clock)
+    time = max(time, clock)
     guard ask.isCommand else {
+      let now = time
       let answer = live.query(ask, at: now)
       // That a webhook is not known tells of nothing.
       return (answer, answer == .known(false) ? 0 : needs(ask))
     }
     let key = CommandKey(session: session, counter: request.counter)
     let isCovered = taken[key] != nil
+    if !isCovered, let newest = live.newestBeforeJoining(ask) { time = max(time, newest + 1) }
+    let now = time
     let outcome = live.perform(ask, at: now, isCovered: isCovered)
     if let cid = ask.cid {
       takeIn(cid)

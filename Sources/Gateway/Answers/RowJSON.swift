@@ -34,7 +34,13 @@ package enum RowJSON {
   package static func write(_ row: borrowing RowFields, into out: inout OutputRawSpan) {
     out.literal("{\"user\":{\"id\":")
     out.jsonString(row.user)
-    out.literal("},\"last_read\":")
+    if let joined = row.joined {
+      out.literal("},\"joined_seq\":")
+      out.decimal(UInt64(joined.rawValue))
+      out.literal(",\"last_read\":")
+    } else {
+      out.literal("},\"last_read\":")
+    }
     out.timestamp(milliseconds: row.lastRead.milliseconds)
     if !row.lastReadMessage.isEmpty {
       out.literal(",\"last_read_message_id\":")

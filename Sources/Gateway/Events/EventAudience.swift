@@ -123,3 +123,49 @@ extension RowEventFields {
     return forms
   }
 }
+
+/// What of an event a member may be told who joined under hidden history (R6).
+extension EventFields {
+  /// The event as one of its limits leaves it, and the forms of it that are left; nil: nothing is.
+  ///
+  /// - Parameter time: when the member joined.
+  func limited(
+    by limit: HistoryLimit,
+    _ forms: EventForm.Forms,
+    joinedAt time: Timestamp
+  ) -> (event: EventFields, forms: EventForm.Forms)? {
+    if limit.hidden.contains(.event) { return nil }
+    let hidesPosition = limit.hidden.contains(.position)
+    switch self {
+    case .row(var row):
+      var forms = forms
+      if hidesPosition { forms.remove(EventForm.Forms(.read)) }
+      if limit.hidden.contains(.delivered) { forms.remove(EventForm.Forms(.delivered)) }
+      row.shownRow = row.shownRow?.seen(since: limit.joined, at: time)
+      return forms.isEmpty ? nil : (.row(row), forms)
+    case .channelUpdated(let at, var channel):
+      if hidesPosition { channel.newestMessage = "" }
+      return (.channelUpdated(at: at, channel), forms)
+    case .memberAdded(var member):
+      if hidesPosition { (member.readSequence, member.readMessage) = (limit.joined, "") }
+      return (.memberAdded(member), forms)
+    case .messageNew, .messageDeleted, .truncated: return hidesPosition ? nil : (self, forms)
+    case .channelDeleted, .memberRemoved, .status, .receipt: return (self, forms)
+    }
+  }
+}
+
+extension RowEventRow {
+  /// The row as a member sees it who joined under hidden history: positions at or below their join show as that.
+  fileprivate func seen(since join: SequenceNumber, at time: Timestamp) -> RowEventRow {
+    var seen = self
+    seen.joined = joined.map { max($0, join) }
+    if lastReadSequence <= join {
+      (seen.lastReadSequence, seen.lastReadMessage, seen.lastRead) = (join, "", time)
+    }
+    if lastDeliveredSequence <= join {
+      (seen.lastDeliveredSequence, seen.lastDeliveredMessage, seen.lastDelivered) = (join, "", time)
+    }
+    return seen
+  }
+}

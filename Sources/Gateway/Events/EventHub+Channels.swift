@@ -46,6 +46,21 @@ extension EventHub {
     return place
   }
 
+  /// When a stream's user joined a channel that it is told of; nil: it is nobody's.
+  func joinedAt(_ ref: Ref, _ channel: UInt32) -> Timestamp? {
+    guard let stream = self[ref], stream.user != nil else { return nil }
+    return stream.attached[channel]?.joinedAt
+  }
+
+  /// A user has joined a channel, by the channel's own word: their index says so a little later.
+  mutating func joined(_ user: String, _ cid: String, at time: Timestamp) {
+    guard let place = place(ofUser: user), let channel = channelPlaces[cid] else { return }
+    for ref in refs(ofUser: place) {
+      guard let known = streams[Int(ref.place)]?.attached[channel]?.joinedAt, known < time else { continue }
+      streams[Int(ref.place)]?.attached[channel]?.joinedAt = time
+    }
+  }
+
   func isLeaving(_ ref: Ref, _ channel: UInt32) -> Bool {
     streams[Int(ref.place)]?.attached[channel].map { $0.endsAt != 0 } ?? false
   }

@@ -32,6 +32,7 @@ enum EventJSON {
       buffer.member("created_at", member.at)
       buffer.memberIfAny("role", member.role)
       buffer.member("member_count", UInt64(member.memberCount))
+      buffer.member("joined_seq", UInt64(member.joined.rawValue))
       buffer.memberIfAny("last_read_message_id", member.readMessage)
       buffer.member("last_read_seq", UInt64(member.readSequence.rawValue))
     case .memberRemoved(let user, let time, let count):
@@ -232,6 +233,7 @@ extension ByteBuffer {
 
   /// A row of a read state (API.md, "Queries"), but for its user.
   fileprivate mutating func members(of row: RowEventRow) {
+    if let joined = row.joined { member("joined_seq", UInt64(joined.rawValue)) }
     member("last_read", row.lastRead)
     memberIfAny("last_read_message_id", row.lastReadMessage)
     member("last_read_seq", UInt64(row.lastReadSequence.rawValue))

@@ -236,6 +236,10 @@ extension GatewayLoop {
   /// Tells of what happened in one channel.
   private func tell(_ channel: ChannelEventsFields, _ told: EventHub.Told) {
     let heard = events.hub.heard(channel.events, by: told)
+    // Somebody's latest join decides what they are told, of what was before it too.
+    for case .memberAdded(let member) in heard {
+      events.hub.joined(member.user, channel.cid, at: member.at)
+    }
     for (index, event) in zip(heard.indices, heard) {
       guard let place = events.hub.place(ofChannel: channel.cid) else { return }
       let refs: [EventHub.Ref]
@@ -254,6 +258,12 @@ extension GatewayLoop {
         guard let stream = events[ref], stream.hasBegun else { continue }
         let forms = event.forms(for: events.hub.viewer(ref, subject: subject))
         if forms.isEmpty { continue }
+        if let limits = channel.limits[index], let joinedAt = events.hub.joinedAt(ref, place),
+          let limit = limits.first(where: { $0.from <= joinedAt && joinedAt <= $0.through })
+        {
+          tell(event, forms, limit, joinedAt: joinedAt, cid: channel.cid, stream)
+          continue
+        }
         for form in EventForm.allCases where forms.contains(EventForm.Forms(form)) {
           tell(form, of: event, cid: channel.cid, stream)
         }
@@ -261,6 +271,24 @@ extension GatewayLoop {
       }
       events.hub.passedOn(event, channel: place, to: refs, later: heard[(index + 1)...])
     }
+  }
+
+  /// Tells a member what is left of an event by hidden history (R6).
+  private func tell(
+    _ event: EventFields,
+    _ forms: EventForm.Forms,
+    _ limit: HistoryLimit,
+    joinedAt: Timestamp,
+    cid: String,
+    _ stream: EventStream
+  ) {
+    guard let left = event.limited(by: limit, forms, joinedAt: joinedAt) else { return }
+    for form in EventForm.allCases where left.forms.contains(EventForm.Forms(form)) {
+      write(EventJSON.block(form, of: left.event, cid: cid), stream) {
+        StreamQueue.Key(form, of: left.event, cid: cid)
+      }
+    }
+    noteTotals(left.event, stream, isOwn: left.forms.hasOwn)
   }
 
   private func tell(_ form: EventForm, of event: EventFields, cid: String, _ stream: EventStream) {

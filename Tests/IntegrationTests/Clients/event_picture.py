@@ -48,6 +48,8 @@ class Channel:
     truncated: int = 0
     # Newer messages than this were all told of, and whoever was not a member then has told when they joined.
     base: int = 0
+    # Where the viewer joined under hidden history: to them others stand there at the least (R6).
+    join: int = 0
 
     def is_gone(self, message):
         if message.is_deleted:
@@ -114,7 +116,7 @@ class Picture:
         elif kind == "channel.updated":
             channel.options = event["channel"]["options"]
         elif kind == "member.added":
-            place = event["last_read_seq"]
+            place = max(event["last_read_seq"], channel.join)
             channel.rows[user] = Row(place, place, place)
         elif kind == "member.removed":
             channel.rows.pop(user, None)

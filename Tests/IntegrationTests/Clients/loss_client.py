@@ -251,6 +251,7 @@ class Client:
                 user = row["user"]["id"]
                 channel.rows[user] = Row(row["last_read_seq"], row["last_delivered_seq"])
                 if user == self.viewer:
+                    channel.join = row["joined_seq"] if options["history"] == "hidden" else 0
                     channel.own = Own(
                         row["last_read_seq"], row.get("last_read_message_id", ""), row["unread_epoch"], row["unread_messages"],
                         row.get("first_unread_message_id"),

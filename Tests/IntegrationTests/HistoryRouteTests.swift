@@ -1,0 +1,19 @@
+import LocalStack
+import TestPrograms
+import Testing
+
+extension RealProcesses {
+  /// R6 on every route and in events: two channels that differ only before a newcomer joined under hidden history are alike to the newcomer.
+  @Suite struct HistoryRoutes {
+    @Test func nothingFromBeforeTheJoinIsTold() async throws {
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          Pair.python,
+          [Pair.client("history_routes.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+        )
+        #expect(output.status == 0 && output.out.hasPrefix("ok "), "\(output)")
+        print(output.out, terminator: "")
+      }
+    }
+  }
+}

@@ -1,0 +1,276 @@
+import TestSupport
+import Testing
+
+/// R6, held against everything that can be asked: two histories that differ only before a newcomer joined under hidden history answer alike to the newcomer, and to a
+/// server that asks on their behalf.
+///
+/// `TIDEMARK_SEED=n` runs the one pair of that seed, `TIDEMARK_SEEDS=n` those from 1 to n, `TIDEMARK_STEPS=n` sets how many commands each history has.
+@Suite("Leaks of hidden history", .computing)
+struct HistoryLeakTests {
+  static let seeds = RandomHistoryTests.seeds(default: 50)
+  static let steps = RandomHistoryTests.number("TIDEMARK_STEPS") ?? 120
+
+  @Test("a newcomer sees from no answer what was before they joined", arguments: seeds)
+  func leak(seed: UInt64) {
+    print("history leak: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
+    var pair = HistoryLeakPair(seed: seed, isHidden: true)
+    for _ in 0..<Self.steps {
+      pair.advance()
+      if let difference = pair.differences.first {
+        Issue.record(
+          """
+          \(difference.value)
+          replay with TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(pair.step)
+          \(pair.story.joined(separator: "\n"))
+          """
+        )
+        return
+      }
+    }
+  }
+
+  @Test("and with visible history every kind of answer shows it: this test can fail")
+  func control() {
+    var seen: [String: Int] = [:]
+    for seed in UInt64(1)...20 {
+      var pair = HistoryLeakPair(seed: seed, isHidden: false)
+      for _ in 0..<120 { pair.advance() }
+      for name in pair.differences.keys { seen[name, default: 0] += 1 }
+    }
+    for name in HistoryLeakPair.kinds { #expect(seen[name, default: 0] > 0, "never seen in \(name)") }
+  }
+}
+
+/// Two shards with as many messages and replies, under other names, by other senders and with other marks; then somebody joins, and both are told the same, of the old messages too.
+struct HistoryLeakPair {
+  static let kinds = [
+    "read state", "status", "statuses", "readers", "delivered", "unread", "members", "commands",
+  ]
+
+  private let newcomer = "newcomer"
+  private let others = ["alice", "bob", "carol", "dave"]
+  private let shards = [TestShard(), TestShard()]
+  private let cid = "team:room"
+  private let oldCount: Int
+  private let oldReplies: Int
+  private var random: SplitMix64
+  private var clock = 3 * 86_400_000
+  private var posted = 0
+  private var replied = 0
+  private(set) var step = 0
+  /// The first of each kind.
+  private(set) var differences: [String: String] = [:]
+  /// What was told, in words; before the join of the first shard alone.
+  private(set) var story: [String] = []
+
+  init(seed: UInt64, isHidden: Bool) {
+    random = SplitMix64(seed: seed)
+    oldCount = 3 + random.below(6)
+    oldReplies = random.below(4)
+    var settings: Settings = ["history": isHidden ? "hidden" : "visible", "kept_steps": "4096"]
+    let names = [
+      ("mark_unread", ["private", "public"]), ("read_acks_receipts", ["direct", "always", "never"]),
+      ("receipt_max_members", ["null", "1", "2"]), ("counts_visible_to", ["members", "members", "sender"]),
+      ("status_rule", ["any", "all", "2", "50%"]),
+    ]
+    for (name, values) in names where random.oneIn(2) { settings[name] = random.pick(values) }
+    for place in shards.indices { past(place, settings) }
+    let joining = Command.change(cid: cid, add: [Seat(user: newcomer)], remove: [])
+    story.append("\(clock) \(joining)")
+    for shard in shards { _ = shard.perform(joining, clock: clock) }
+  }
+
+  // MARK: Before the join
+
+  /// The names of the old messages of one shard; the first two are the same in both, for what is replied to later.
+  private func old(_ place: Int, _ number: Int) -> String {
+    number <= 2 ? "p\(number)" : "old\(place)-\(number)"
+  }
+  private func oldReply(_ place: Int, _ number: Int) -> String { "oldr\(place)-\(number)" }
+
+  private mutating func past(_ place: Int, _ settings: Settings) {
+    var clock = clock - 100_000
+    let shard = shards[place]
+    func tell(_ command: Command) {
+      clock += random.below(40)
+      if place == 0 { story.append("\(clock) \(command)") }
+      _ = shard.perform(command, clock: clock)
+    }
+    // They have all been there for as long.
+    tell(.put(cid: cid, settings: settings, members: others.map { Seat(user: $0) }))
+    for number in 1...oldCount {
+      tell(
+        .post(
+          cid: cid,
+          id: old(place, number),
+          // Who takes part in a thread goes on doing so.
+          sender: number <= 2 ? "alice" : random.pick(others),
+          created: 0,
+          isSilent: random.oneIn(4),
+          wantsReceipt: random.oneIn(2)
+        )
+      )
+      for _ in 0..<random.below(4) {
+        let user = random.pick(others)
+        let message = old(place, 1 + random.below(number))
+        switch random.below(6) {
+        case 0..<2: tell(.read(cid: cid, user: user, message: message, epoch: nil))
+        case 2: tell(.delivered(cid: cid, user: user, message: message))
+        case 3: tell(.unread(cid: cid, user: user, message: message, epoch: nil))
+        case 4: tell(.acknowledge(cid: cid, user: user, messages: [message], note: "secret"))
+        default: if number > 2 { tell(.delete(cid: cid, id: old(place, number))) }
+        }
+      }
+    }
+    for number in 0..<oldReplies {
+      let reply = Command.post(
+        cid: cid,
+        id: oldReply(place, number),
+        sender: others[number % others.count],
+        created: 0,
+        isSilent: false
+      )
+      tell(.inThread("p1", reply))
+      let user = others[random.below(number + 1)]
+      if random.oneIn(2) { tell(.inThread("p1", .read(cid: cid, user: user, message: "", epoch: nil))) }
+    }
+    shard.seal()
+  }
+
+  // MARK: After it
+
+  mutating func advance() {
+    step += 1
+    clock += random.below(30)
+    let make = command()
+    let commands = shards.indices.map { make($0) }
+    story.append("\(clock) \(commands[0])")
+    let outcomes = shards.indices.map { shards[$0].perform(commands[$0], clock: clock) }
+    // What somebody else is answered may differ.
+    if Self.user(of: commands[0]) == newcomer, outcomes[0] != outcomes[1] {
+      differ("commands", "\(commands[0]): \(outcomes[0]), else \(outcomes[1])")
+    }
+    for shard in shards { shard.seal() }
+    if random.oneIn(30) {
+      for shard in shards { for number in shard.slots.keys.sorted() { shard.evictAndLoad(number) } }
+    }
+    compare()
+  }
+
+  private static func user(of command: Command) -> String {
+    switch command {
+    case .inThread(_, let command): user(of: command)
+    case .read(_, let user, _, _), .delivered(_, let user, _), .unread(_, let user, _, _),
+      .acknowledge(_, let user, _, _), .push(_, let user, _, _):
+      user
+    default: ""
+    }
+  }
+
+  /// The same for both, about an old message by its place or a new one by its name.
+  private mutating func command() -> (Int) -> Command {
+    let (cid, isNewcomer) = (cid, random.oneIn(3))
+    let user = isNewcomer ? newcomer : random.pick(others)
+    let roll = random.below(100)
+    let old = 1 + random.below(oldCount)
+    let isOld = random.oneIn(2)
+    let new = "m\(max(1, posted - random.below(6)))"
+    let pair = self
+    func message(_ place: Int) -> String { isOld ? pair.old(place, old) : new }
+    switch roll {
+    case 0..<14:
+      posted += 1
+      let (id, sender) = ("m\(posted)", random.oneIn(5) ? newcomer : random.pick(others))
+      let wantsReceipt = random.oneIn(2)
+      return { _ in
+        .post(cid: cid, id: id, sender: sender, created: 0, isSilent: false, wantsReceipt: wantsReceipt)
+      }
+    case 14..<20:
+      replied += 1
+      let (id, sender) = ("r\(replied)", random.oneIn(5) ? newcomer : random.pick(others))
+      let parent = random.oneIn(2) ? "p1" : random.oneIn(2) ? "p2" : new
+      return { _ in .inThread(parent, .post(cid: cid, id: id, sender: sender, created: 0, isSilent: false)) }
+    case 20..<24: return { .delete(cid: cid, id: message($0)) }
+    case 24..<27:
+      let settings: [Settings] = [
+        ["mark_unread": random.pick(["private", "public"])],
+        ["status_rule": random.pick(["any", "all", "2", "50%"])],
+        ["counts_visible_to": random.pick(["members", "sender"])],
+        ["read_events": random.pick(["true", "true", "false"])],
+        ["delivery_events": random.pick(["true", "true", "false"])],
+      ]
+      let picked = random.pick(settings)
+      return { _ in .put(cid: cid, settings: picked, members: []) }
+    case 27..<30:
+      let (read, delivered) = (random.oneIn(2), random.oneIn(2))
+      let user = random.pick(others)
+      return { _ in .patchUser(user, showsRead: read, showsDelivered: delivered, revoked: nil) }
+    case 30..<45: return { .read(cid: cid, user: user, message: message($0), epoch: nil) }
+    case 45..<58: return { .delivered(cid: cid, user: user, message: message($0)) }
+    case 58..<68: return { .unread(cid: cid, user: user, message: message($0), epoch: nil) }
+    case 68..<78:
+      let note = "note \(random.below(100))"
+      return { .acknowledge(cid: cid, user: user, messages: [message($0), new], note: note) }
+    case 78..<82: return { .push(cid: cid, user: user, message: message($0), acked: 1) }
+    default:
+      let parent = random.oneIn(3) ? new : random.oneIn(2) ? "p1" : "p2"
+      let reply = 1 + random.below(max(1, replied))
+      let oldReply = random.below(max(1, oldReplies))
+      let named = random.below(3)
+      func text(_ place: Int) -> String {
+        named == 0 ? "" : named == 1 ? "r\(reply)" : pair.oldReply(place, oldReply)
+      }
+      switch random.below(3) {
+      case 0: return { .inThread(parent, .read(cid: cid, user: user, message: text($0), epoch: nil)) }
+      case 1: return { .inThread(parent, .delivered(cid: cid, user: user, message: text($0))) }
+      default: return { .inThread(parent, .unread(cid: cid, user: user, message: text($0), epoch: nil)) }
+      }
+    }
+  }
+
+  // MARK: Everything that the newcomer can ask
+
+  private mutating func compare() {
+    let (cid, users) = (cid, others + [newcomer])
+    for viewer in [Viewer.member(newcomer), .serverFor(newcomer)] {
+      let limit = 1 + random.below(6)
+      compare("read state", "read state for \(viewer)") { $0.readState(cid, viewer, limit: limit) }
+      var ids = ["never", "m\(posted)", "m\(max(1, posted - 1))", "r\(max(1, replied))", "p1", "p2"]
+      let (old, reply) = (1 + random.below(oldCount), random.below(oldReplies + 1))
+      // One that is of this shard, and one that is of the other.
+      for place in shards.indices { ids += [self.old(place, old), oldReply(place, reply)] }
+      compare("statuses", "statuses of \(ids) for \(viewer)") { $0.statuses(cid, ids, viewer) }
+      let id = random.pick(ids)
+      compare("status", "status of \(id) for \(viewer)") { $0.status(cid, id, viewer) }
+      for list in ListName.allCases {
+        for order in OrderName.allCases {
+          compare(list.rawValue, "\(list) of \(id) by \(order) for \(viewer)") { shard in
+            shard.pages { shard.list(cid, id, viewer, list, order, limit: limit, cursor: $0) }
+          }
+        }
+      }
+      compare("members", "members of \(id) for \(viewer)") {
+        $0.memberStatuses(cid, id, viewer, users + ["nobody"])
+      }
+    }
+    let newcomer = newcomer
+    compare("own row", "own row") { $0.ownRow(cid, newcomer) }
+    compare("totals", "what is unread") { $0.unread(cid, newcomer) }
+    for parent in ["p1", "p2", "m\(max(1, posted))"] {
+      compare("thread", "row in the thread of \(parent)") { $0.threadRow(cid, newcomer, under: parent) }
+    }
+  }
+
+  private mutating func compare<Answer: Equatable>(
+    _ kind: String,
+    _ name: String,
+    _ ask: (TestShard) -> Answer
+  ) {
+    let (a, b) = (ask(shards[0]), ask(shards[1]))
+    if a != b { differ(kind, "\(name): \(a), else \(b)") }
+  }
+
+  private mutating func differ(_ kind: String, _ text: String) {
+    if differences[kind] == nil { differences[kind] = text }
+  }
+}
