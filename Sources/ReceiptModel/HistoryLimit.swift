@@ -74,7 +74,7 @@ extension ShardState {
         showsJoin: row.showsRow,
         at: row.at
       )
-    case .messageNew(let thread, let sequence):
+    case .messageNew(let thread, let sequence, _):
       guard let place = place(ofThread: thread, in: slot) else { return nil }
       return EventSubject(
         place: place,

@@ -7,8 +7,8 @@ import Testing
 /// `TIDEMARK_SEED=n` runs the one pair of that seed, `TIDEMARK_SEEDS=n` those from 1 to n, `TIDEMARK_STEPS=n` sets how many commands each history has.
 @Suite("Leaks of hidden history", .computing)
 struct HistoryLeakTests {
-  static let seeds = RandomHistoryTests.seeds(default: 50)
-  static let steps = RandomHistoryTests.number("TIDEMARK_STEPS") ?? 120
+  static let seeds = TestRun.seeds(50, long: 250)
+  static let steps = TestRun.number("TIDEMARK_STEPS") ?? 120
 
   @Test("a newcomer sees from no answer what was before they joined", arguments: seeds)
   func leak(seed: UInt64) {

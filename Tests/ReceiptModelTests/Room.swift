@@ -191,11 +191,12 @@ final class Room {
 
   /// The same of several messages at once; a refusal by its name.
   func statuses(_ ids: [String], as user: String? = nil) throws -> [String] {
+    let viewer = try viewer(user)
     var answers = ids.map { id in
       let id = Array(id.utf8)
-      return state.askedStatus(slot, message: id.span.bytes)
+      return state.askedStatus(slot, message: id.span.bytes, viewer: viewer)
     }
-    state.statuses(slot, viewer: try viewer(user), &answers)
+    state.statuses(slot, viewer: viewer, &answers)
     return answers.map { answer in
       switch answer {
       case .success(let status): Self.words(status)

@@ -122,7 +122,9 @@ def go_on(which):
     expect("POST", path + "/messages", None, {"id": "r-new", "user_id": "alice", "parent_id": "p1"})
     expect("POST", path + "/messages", None, {"id": "r-first", "user_id": "bob", "parent_id": "p2"})
     expect("POST", path + "/messages", None, {"id": "n2", "user_id": "dave", "receipt": True})
-    expect("POST", path + "/read", "frank", {"message_id": old_id(which, 4)})
+    # Who has joined anew is a newcomer too.
+    refused = request("POST", path + "/read", "frank", {"message_id": old_id(which, 4)})
+    assert refused.json()["code"] == "message_not_found", refused.text
     expect("POST", path + "/read", "carol", {"message_id": old_id(which, 6)})
     expect("POST", "/v1/channels/delivered", "carol", {"latest_delivered_messages": [{"cid": cid, "id": old_id(which, 7)}, {"cid": cid, "id": old_reply(which, 2)}]})
     expect("POST", path + "/read", "carol", {"message_id": old_reply(which, 1)})
