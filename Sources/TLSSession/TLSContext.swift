@@ -5,6 +5,9 @@ internal import Synchronization
 package enum TLSApplicationProtocol: Sendable {
   /// HTTP/2, "h2". A handshake without it fails.
   case h2
+  /// Of a server: HTTP/2 where the client offers it. A client that offers HTTP/1, or nothing, gets its handshake, so that it
+  /// can be told; any other offer fails.
+  case h2OrHTTP1
   /// None is offered or asked for.
   case none
 }
@@ -181,7 +184,11 @@ package final class TLSContext: Sendable {
     guard SSL_CTX_set_session_id_context(context, &sessionContext, UInt32(sessionContext.count)) == 1 else {
       throw .configuration(reason: OpenSSLErrors.take().reason)
     }
-    if configuration.applicationProtocol == .h2 { SSL_CTX_set_alpn_select_cb(context, selectH2, nil) }
+    switch configuration.applicationProtocol {
+    case .h2: SSL_CTX_set_alpn_select_cb(context, selectH2, nil)
+    case .h2OrHTTP1: SSL_CTX_set_alpn_select_cb(context, selectH2OrHTTP1, nil)
+    case .none: break
+    }
   }
 
   private static func setUp(_ context: OpaquePointer, _ configuration: TLSClientConfiguration)
@@ -237,17 +244,43 @@ private func selectH2(
   _ count: UInt32,
   _: UnsafeMutableRawPointer?
 ) -> Int32 {
-  guard let offered else { return SSL_TLSEXT_ERR_ALERT_FATAL }
+  select("h2", out, outCount, offered, count) ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL
+}
+
+/// The same, or a version of HTTP/1.
+private func selectH2OrHTTP1(
+  _: OpaquePointer?,
+  _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,
+  _ outCount: UnsafeMutablePointer<UInt8>?,
+  _ offered: UnsafePointer<UInt8>?,
+  _ count: UInt32,
+  _: UnsafeMutableRawPointer?
+) -> Int32 {
+  select("h2", out, outCount, offered, count) || select("http/1.1", out, outCount, offered, count)
+    || select("http/1.0", out, outCount, offered, count) ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL
+}
+
+/// Whether a name is among those that the client offers; it is chosen then.
+private func select(
+  _ name: StaticString,
+  _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,
+  _ outCount: UnsafeMutablePointer<UInt8>?,
+  _ offered: UnsafePointer<UInt8>?,
+  _ count: UInt32
+) -> Bool {
+  guard let offered else { return false }
   var at = 0
   while at < Int(count) {
     let length = Int(offered[at])
     guard at + 1 + length <= Int(count) else { break }
-    if length == 2 && offered[at + 1] == UInt8(ascii: "h") && offered[at + 2] == UInt8(ascii: "2") {
+    if length == name.utf8CodeUnitCount,
+      (0..<length).allSatisfy({ offered[at + 1 + $0] == name.utf8Start[$0] })
+    {
       out?.pointee = offered + at + 1
-      outCount?.pointee = 2
-      return SSL_TLSEXT_ERR_OK
+      outCount?.pointee = UInt8(length)
+      return true
     }
     at += 1 + length
   }
-  return SSL_TLSEXT_ERR_ALERT_FATAL
+  return false
 }

@@ -20,6 +20,9 @@ import Yams
   /// The statuses that only it sends.
   private static let statusesOfTheLoadBalancer: Set<String> = ["408", "502", "504"]
 
+  /// The code of the one answer that is not HTTP/2.
+  private static let codesOfHTTP1: Set<String> = ["http_version_not_supported"]
+
   private let document: Object
   private let operations: [(path: String, method: HTTP2Method, operation: Object)]
 
@@ -119,7 +122,7 @@ import Yams
       "own_message", "receipt_not_requested", "receipt_expired", "not_expected", "ticket_invalid",
       "ticket_expired", "line_too_long", "not_a_member",
     ]
-    #expect(known.subtracting(used) == entries)
+    #expect(known.subtracting(used) == entries.union(Self.codesOfHTTP1))
     let text = String(buffer: ServedDocument.body)
     for code in entries {
       #expect(

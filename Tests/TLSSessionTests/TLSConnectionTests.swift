@@ -72,6 +72,19 @@ struct TLSConnectionTests {
     )
     both.run()
     #expect(both.isEstablished && both.server.negotiatedProtocol == nil)
+    // A server that tells clients of HTTP/1 what to do: h2 where it is offered, else a handshake without it.
+    let modern = try Loopback(
+      client: Contexts.client(),
+      server: Contexts.server(applicationProtocol: .h2OrHTTP1)
+    )
+    modern.run()
+    #expect(modern.isEstablished && modern.server.negotiatedProtocol == "h2")
+    let old = try Loopback(
+      client: Contexts.client(applicationProtocol: .none),
+      server: Contexts.server(applicationProtocol: .h2OrHTTP1)
+    )
+    old.run()
+    #expect(old.isEstablished && old.server.negotiatedProtocol == nil)
   }
 
   @Test(

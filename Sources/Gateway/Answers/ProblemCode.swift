@@ -60,6 +60,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case headersTooLarge = "headers_too_large"
   case internalError = "internal_error"
   case notImplemented = "not_implemented"
+  case httpVersionNotSupported = "http_version_not_supported"
   case storeUnavailable = "store_unavailable"
   case storeBusy = "store_busy"
   case outcomeUnknown = "outcome_unknown"
@@ -89,6 +90,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .headersTooLarge: 431
     case .internalError: 500
     case .notImplemented: 501
+    case .httpVersionNotSupported: 505
     case .storeUnavailable, .storeBusy, .outcomeUnknown, .authenticationBusy: 503
     }
   }
@@ -149,6 +151,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .headersTooLarge: "The headers are larger than this service takes"
     case .internalError: "This service has failed"
     case .notImplemented: "This service does not do that, or not as it was started; nothing was changed"
+    case .httpVersionNotSupported: "Only HTTP/2 is spoken here"
     case .storeUnavailable: "The store cannot be reached; nothing was changed"
     case .storeBusy: "The store has more to do than it can take; nothing was changed"
     case .outcomeUnknown: "The store did not answer; whether the change was made is not known"

@@ -11,6 +11,8 @@ struct GatewayCounters {
   var batchesDelayed: UInt64 = 0
   var tokenRefusals: UInt64 = 0
   var connectionsOpened: UInt64 = 0
+  /// Connections whose client spoke HTTP/1.
+  var http1Refused: UInt64 = 0
   /// Users of whom nothing is left.
   var usersErased: UInt64 = 0
   /// Of connections that have closed; those of open ones are added when they are told.
@@ -69,8 +71,13 @@ struct GatewayCounters {
     }
     samples.counter(
       "tidemark_gateway_connections_total",
-      help: "HTTP/2 connections accepted.",
+      help: "Connections accepted.",
       Int64(connectionsOpened)
+    )
+    samples.counter(
+      "tidemark_gateway_http1_refused_total",
+      help: "Connections answered with 505 because their client spoke HTTP/1.",
+      Int64(clamping: http1Refused)
     )
     samples.counter(
       "tidemark_gateway_users_erased_total",

@@ -58,7 +58,7 @@ package final class GatewayLoop {
   var settling = Settling()
   /// Nil where this loop leaves settling to others, or has ended.
   var settlingTicker: RepeatedTask?
-  private var requestIDs: RequestIDs
+  var requestIDs: RequestIDs
 
   /// Set while all connections are asked to end.
   private var drained: EventLoopPromise<Void>?

@@ -101,7 +101,11 @@ package struct GatewayConfiguration: Sendable {
       guard !isPlain else {
         throw SettingsError("h2c", "serves without TLS and --tls-cert with it: give one of them")
       }
-      return TLSServerConfiguration(certificateChainFile: certificate, privateKeyFile: key)
+      return TLSServerConfiguration(
+        certificateChainFile: certificate,
+        privateKeyFile: key,
+        applicationProtocol: .h2OrHTTP1
+      )
     case (nil, _):
       throw SettingsError("tls-cert", "is missing: --tls-key needs the certificate that it belongs to")
     case (_, nil): throw SettingsError("tls-key", "is missing: --tls-cert needs its private key")

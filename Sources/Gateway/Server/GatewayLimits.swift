@@ -72,6 +72,9 @@ package struct GatewayLimits: Sendable {
   static let streamTick = TimeAmount.milliseconds(500)
   /// Bytes of an acknowledgement's note (R9).
   package var noteBytes = 1_024
+  /// How long a client may take to show which protocol it speaks, and an HTTP/1 client for the head of its request, from its
+  /// first byte on.
+  package var firstBytesTimeout = TimeAmount.seconds(5)
   /// Between the GOAWAY that warns and the one that binds.
   package var shutdownGrace = TimeAmount.milliseconds(500)
   /// How long streams may take to end after that.
