@@ -15,6 +15,7 @@ let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio
 let nioEmbedded: Target.Dependency = .product(name: "NIOEmbedded", package: "swift-nio")
 let nioTestUtils: Target.Dependency = .product(name: "NIOTestUtils", package: "swift-nio")
 let crypto: Target.Dependency = .product(name: "Crypto", package: "swift-crypto")
+let cryptoExtras: Target.Dependency = .product(name: "CryptoExtras", package: "swift-crypto")
 let heap: Target.Dependency = .product(name: "HeapModule", package: "swift-collections")
 let deque: Target.Dependency = .product(name: "DequeModule", package: "swift-collections")
 let nioHTTP1: Target.Dependency = .product(name: "NIOHTTP1", package: "swift-nio")
@@ -245,7 +246,7 @@ let package = Package(
       name: "GatewayTests",
       dependencies: [
         "Gateway", "Operations", "HTTP2Session", "TLSSession", "StoreClient", "ReceiptModel", "ReceiptWire",
-        "TestSupport", nioCore, nioPosix, crypto, jwt, logging, lifecycle, yams,
+        "TestSupport", nioCore, nioPosix, crypto, cryptoExtras, jwt, logging, lifecycle, yams,
       ],
       swiftSettings: strict
     ),

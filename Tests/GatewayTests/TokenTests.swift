@@ -1,4 +1,5 @@
 import Crypto
+import CryptoExtras
 import Foundation
 import HTTP2Session
 import JWTKit
@@ -166,27 +167,78 @@ enum TestTokens {
     #expect(await verdict(TestTokens.server, verifier) == "server")
   }
 
-  @Test func refusesKeysForOtherAlgorithmsByName() async throws {
+  /// RSA keys as identity providers have them: a declared algorithm is the only one, without one there are two.
+  @Test func takesRSAKeys() async throws {
+    let (first, second, third) = (try RSAKey(), try RSAKey(), try RSAKey())
+    let keySet = """
+      {"keys":[\(first.jwk(#""kid":"r1","alg":"RS256","use":"sig""#)),
+        \(second.jwk(#""kid":"p1","alg":"PS256","key_ops":["verify"]"#)),\(third.jwk(#""kid":"b1""#))]}
+      """
+    let verifier = try await verifier(keySet: keySet)
+    #expect(verifier.passedOver == [])
+    let table: [(RSAKey, String, String, String)] = [
+      (first, "r1", "RS256", "user alice"), (second, "p1", "PS256", "user alice"),
+      (third, "b1", "RS256", "user alice"), (third, "b1", "PS256", "user alice"),
+      // The key's own algorithm counts, not the token's word.
+      (first, "r1", "PS256", "token_signature_invalid"), (second, "p1", "RS256", "token_signature_invalid"),
+      (second, "r1", "RS256", "token_signature_invalid"),
+      (first, "none", "RS512", "token_algorithm_not_allowed"),
+    ]
+    for (key, kid, algorithm, expected) in table {
+      let token = try await key.token(kid: kid, algorithm)
+      #expect(await verdict(token, verifier) == expected, "\(kid) \(algorithm)")
+    }
+    let good = try await first.token(kid: "r1", "RS256")
+    #expect(await verdict(String(good.dropLast(8)) + "AAAAAAAA", verifier) == "token_signature_invalid")
+    // The classic confusion: an HS256 token whose secret is the public key.
+    #expect(
+      await verdict(TestTokens.make(#"{"server":true}"#, secret: first.modulus), verifier)
+        == "token_signature_invalid"
+    )
+  }
+
+  /// A provider's set has more than signature keys of ours: none of it stops the gateway, and none is used.
+  @Test func passesOverKeysOfOtherKinds() async throws {
     let good = try #require(ES256PrivateKey().publicKey.parameters)
     let point = #""x":"\#(good.x)","y":"\#(good.y)""#
+    let rsa = try RSAKey()
     let usable = #"{"kty":"EC","crv":"P-256","kid":"e1",\#(point)}"#
-    // A key need not say its algorithm: its curve has only one.
-    await #expect(throws: Never.self) {
-      _ = try await TokenVerifier(TokenKeys(keySet: "{\"keys\":[\(usable)]}"))
-    }
-    for other in [
-      #"{"kty":"RSA","alg":"RS256","kid":"k","n":"AQAB","e":"AQAB"}"#,
-      #"{"kty":"EC","crv":"P-384","alg":"ES384","kid":"k",\#(point)}"#,
-      #"{"kty":"EC","crv":"P-384","alg":"ES256","kid":"k",\#(point)}"#,
-      #"{"kty":"EC","crv":"P-256","alg":"ES512","kid":"k",\#(point)}"#,
-      #"{"kty":"EC","alg":"ES256","kid":"k",\#(point)}"#,
-      #"{"kty":"OKP","crv":"Ed25519","alg":"ES256","kid":"k","x":"\#(good.x)"}"#,
-    ] {
-      do {
-        _ = try await TokenVerifier(TokenKeys(keySet: "{\"keys\":[\(usable),\(other)]}"))
-        Issue.record("taken: \(other)")
-      } catch {
-        #expect("\(error)" == "key \"k\" is not for ES256 (EC, P-256) or EdDSA (OKP, Ed25519)")
+    let others: [(String, reason: String)] = [
+      (rsa.jwk(#""kid":"k","alg":"RSA-OAEP","use":"enc""#), "is not for signatures"),
+      (rsa.jwk(#""kid":"k","alg":"RS256","use":"enc""#), "is not for signatures"),
+      (rsa.jwk(#""kid":"k","alg":"RS256","key_ops":["sign"]"#), "is not for signatures"),
+      (rsa.jwk(#""kid":"k","alg":"RS384""#), "is not for RS256, PS256, ES256 or EdDSA"),
+      (rsa.jwk(#""alg":"RS256""#), "has no kid"),
+      (
+        #"{"kty":"EC","crv":"P-384","alg":"ES384","kid":"k",\#(point)}"#,
+        "is not for RS256, PS256, ES256 or EdDSA"
+      ),
+      (
+        #"{"kty":"EC","crv":"P-384","alg":"ES256","kid":"k",\#(point)}"#,
+        "is not for RS256, PS256, ES256 or EdDSA"
+      ),
+      (
+        #"{"kty":"EC","crv":"P-256","alg":"ES512","kid":"k",\#(point)}"#,
+        "is not for RS256, PS256, ES256 or EdDSA"
+      ),
+      (#"{"kty":"EC","alg":"ES256","kid":"k",\#(point)}"#, "is not for RS256, PS256, ES256 or EdDSA"),
+      (
+        #"{"kty":"OKP","crv":"Ed25519","alg":"ES256","kid":"k","x":"\#(good.x)"}"#,
+        "is not for RS256, PS256, ES256 or EdDSA"
+      ),
+      (#"{"kty":"oct","k":"AAAA","kid":"k"}"#, "is not for RS256, PS256, ES256 or EdDSA"),
+      (#"{"kty":"AKP","alg":"ML-DSA-65","kid":"k","pub":"AAAA"}"#, "is not for RS256, PS256, ES256 or EdDSA"),
+      (#"{"kty":"RSA","alg":"RS256","kid":"k","n":"AQAB","e":"AQAB"}"#, "is not well-formed"),
+      (#"{"kty":"RSA","alg":"RS256","kid":"k"}"#, "is not well-formed"),
+      (#"{"kty":7}"#, "is not for RS256, PS256, ES256 or EdDSA"),
+    ]
+    for (other, reason) in others {
+      let keys = try await TokenVerifier(TokenKeys(keySet: "{\"keys\":[\(other),\(usable)]}"))
+      try #require(keys.passedOver.count == 1, "\(other)")
+      #expect(keys.passedOver[0].reason.hasPrefix(reason), "\(other): \(keys.passedOver[0])")
+      // Alone there is nothing to verify with.
+      await #expect(throws: (any Error).self, "\(other)") {
+        _ = try await TokenVerifier(TokenKeys(keySet: "{\"keys\":[\(other)]}"))
       }
     }
   }
@@ -206,6 +258,33 @@ enum TestTokens {
     #expect(caller.refusal(at: 1_999) == nil)
     #expect(caller.refusal(at: 2_000) == .tokenExpired)
     #expect(Caller(userID: [], isServer: true).refusal(at: .max - 1) == nil)
+  }
+}
+
+/// A key pair as OpenSSL's programs make them, for what jwt-kit has no maker of.
+private struct RSAKey {
+  private let key: _RSA.Signing.PrivateKey
+
+  init() throws { key = try _RSA.Signing.PrivateKey(keySize: .bits2048) }
+
+  var modulus: String {
+    (try? key.publicKey.getKeyPrimitives()).map { TestTokens.base64URL($0.modulus) } ?? ""
+  }
+
+  /// The public key with these members.
+  func jwk(_ members: String) -> String {
+    let exponent =
+      (try? key.publicKey.getKeyPrimitives()).map { TestTokens.base64URL($0.publicExponent) } ?? ""
+    return #"{"kty":"RSA","n":"\#(modulus)","e":"\#(exponent)",\#(members)}"#
+  }
+
+  func token(kid: String, _ algorithm: String) async throws -> String {
+    let header = TestTokens.base64URL(#"{"alg":"\#(algorithm)","kid":"\#(kid)"}"#.utf8)
+    let signed = header + "." + TestTokens.base64URL(#"{"user_id":"alice"}"#.utf8)
+    let padding: _RSA.Signing.Padding = algorithm == "PS256" ? .PSS : .insecurePKCS1v1_5
+    let digest = SHA256.hash(data: Data(signed.utf8))
+    return signed + "."
+      + TestTokens.base64URL(try key.signature(for: digest, padding: padding).rawRepresentation)
   }
 }
 

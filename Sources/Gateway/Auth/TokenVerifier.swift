@@ -6,7 +6,8 @@ internal import ReceiptModel
 package struct TokenKeys: Sendable {
   /// HS256 secrets of at least 32 bytes, the current one first (RFC 7518 section 3.2).
   package var secrets: [[UInt8]]
-  /// A JSON Web Key Set (RFC 7517) with keys for ES256 or EdDSA, each with a `kid`; nil for none.
+  /// A JSON Web Key Set (RFC 7517) with keys for RS256, PS256, ES256 or EdDSA, each with a `kid`; nil for none. Keys of other
+  /// kinds are passed over.
   package var keySet: String?
 
   package init(secrets: [[UInt8]] = [], keySet: String? = nil) {
@@ -25,9 +26,12 @@ package struct TokenVerifier: Sendable {
   /// the token's header says. Collections for HS256 hold one secret each: jwt-kit would hide which of several
   /// had failed.
   private let secrets: [JWTKeyCollection]
-  private let publicKeys: JWTKeyCollection?
+  private let publicKeys: KeySet?
 
-  /// - Throws: where the key set does not parse or holds a key that is not for ES256 or EdDSA.
+  /// Keys of the set that no token is verified with.
+  package var passedOver: [PassedOverKey] { publicKeys?.passedOver ?? [] }
+
+  /// - Throws: where the key set does not parse or has no key that can be used.
   package init(_ keys: TokenKeys) async throws {
     var secrets: [JWTKeyCollection] = []
     for secret in keys.secrets {
@@ -37,29 +41,10 @@ package struct TokenVerifier: Sendable {
     }
     self.secrets = secrets
     if let keySet = keys.keySet {
-      let collection = JWTKeyCollection()
-      try await collection.add(jwks: try Self.checked(keySet))
-      self.publicKeys = collection
+      self.publicKeys = try await KeySet(keySet)
     } else {
       self.publicKeys = nil
     }
-  }
-
-  /// The key set, each key with its algorithm, so that jwt-kit makes and checks all of them at once.
-  private static func checked(_ keySet: String) throws -> JWKS {
-    var keys = try JSONDecoder().decode(JWKS.self, from: Data(keySet.utf8))
-    for index in keys.keys.indices {
-      let key = keys.keys[index]
-      let algorithm: JWK.Algorithm
-      switch (key.keyType, key.curve) {
-      case (.ecdsa, .ecdsa(.p256)): algorithm = .es256
-      case (.octetKeyPair, .eddsa(.ed25519)): algorithm = .eddsa
-      default: throw KeyRefusal(key)
-      }
-      guard key.algorithm == nil || key.algorithm == algorithm else { throw KeyRefusal(key) }
-      keys.keys[index].algorithm = algorithm
-    }
-    return keys
   }
 
   /// Why a token need not be verified: it is not of the form of a JWT, or its algorithm is not among those
@@ -92,8 +77,7 @@ package struct TokenVerifier: Sendable {
     let candidates: [JWTKeyCollection]
     switch header.alg {
     case "HS256": candidates = secrets
-    case "ES256", "EdDSA": candidates = publicKeys.map { [$0] } ?? []
-    default: candidates = []
+    default: candidates = publicKeys?.collections[header.alg].map { [$0] } ?? []
     }
     guard !candidates.isEmpty else { throw TokenRefusal(.tokenAlgorithmNotAllowed) }
     return candidates
@@ -189,16 +173,6 @@ package struct TokenVerifier: Sendable {
 package struct TokenRefusal: Error, Equatable, Sendable {
   package let code: ProblemCode
   package init(_ code: ProblemCode) { self.code = code }
-}
-
-/// A key of the set that no token may be signed with.
-private struct KeyRefusal: Error, CustomStringConvertible {
-  let description: String
-
-  init(_ key: JWK) {
-    let name = key.keyIdentifier.map { "key \"\($0.string)\"" } ?? "a key without a kid"
-    description = "\(name) is not for ES256 (EC, P-256) or EdDSA (OKP, Ed25519)"
-  }
 }
 
 private struct TokenHeader: Decodable {

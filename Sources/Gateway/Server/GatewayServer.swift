@@ -56,7 +56,17 @@ package final class GatewayServer: Service {
     do {
       verifier = try await TokenVerifier(configuration.tokenKeys)
     } catch {
-      throw SettingsError("jwks-file", "is not a JSON Web Key Set with a \"kid\" for each key (\(error))")
+      throw SettingsError("jwks-file", "is no JSON Web Key Set that tokens can be verified with (\(error))")
+    }
+    for key in verifier.passedOver {
+      logger.notice(
+        "A key of the key set is passed over",
+        metadata: [
+          "kid": "\(key.kid ?? "")", "kty": "\(key.kty ?? "")", "alg": "\(key.alg ?? "")",
+          "use": "\(key.use ?? "")",
+          "reason": "\(key.reason)",
+        ]
+      )
     }
     let eventLoops = group.makeIterator().map { $0 as any EventLoop }
     let storeReadiness = StoreReadiness(loopCount: eventLoops.count, readiness)
