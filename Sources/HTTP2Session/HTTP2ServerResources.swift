@@ -56,6 +56,8 @@ package final class HTTP2ServerResources {
     nghttp2_option_set_max_continuations(options, limits.maxContinuations)
     nghttp2_option_set_max_settings(options, limits.maxSettingsEntries)
     nghttp2_option_set_max_outbound_ack(options, limits.maxOutboundAcks)
+    // The header callback checks it, since an `authorization` that ends with a space is for the application to answer.
+    nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(options, 1)
     return options
   }
 }

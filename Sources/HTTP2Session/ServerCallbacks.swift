@@ -84,7 +84,16 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
     slot.pointee.flags.insert(.headersTooLarge)
     return 0
   }
-  if nameCount == 13 && isBytes(name, nameCount, "authorization") {
+  let isAuthorization = nameCount == 13 && isBytes(name, nameCount, "authorization")
+  // RFC 9113 section 8.2.1: a value with such an end is malformed. `Bearer ` without a token is what callers send whose
+  // token is missing: they are told so.
+  if !isAuthorization, valueCount > 0, isBlank(value[0]) || isBlank(value[valueCount - 1]) {
+    core.pointee.decoding = nil
+    core.pointee.counters.protocolErrors += 1
+    core.pointee.abandon(slot, .protocolError)
+    return 0
+  }
+  if isAuthorization {
     // It is no list (RFC 9110 section 11.6.2): which of two would count is nothing to guess at.
     guard !slot.pointee.flags.contains(.hasAuthorization) else {
       core.pointee.decoding = nil
@@ -98,6 +107,9 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
   slot.pointee.storeField(name, nameCount, value, valueCount)
   return 0
 }
+
+@inline(__always)
+private func isBlank(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }
 
 extension StreamSlot {
   /// Stores one field, and notes where it is if it is one of those that are always asked for. The first of a

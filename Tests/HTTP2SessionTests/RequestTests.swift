@@ -93,6 +93,8 @@ struct RequestTests {
         [200, nil, nil, nil, nil, 200, 400]
       ),
       ([[""], [bob], [""], []], [400, 200, 400, 400]),
+      // Without a token, or with a space too many: for the application to answer.
+      ([["Bearer "], [bob], [bob + " "], [" " + bob], ["Bearer "]], [400, 200, 400, 400, 400]),
     ] as [([[String]], [Int?])],
     [true, false]
   )
@@ -120,6 +122,17 @@ struct RequestTests {
     }
     #expect(server.connection.counters.protocolErrors == sequence.1.filter { $0 == nil }.count)
     #expect(server.connection.openStreams == 0 && !server.isClosed)
+  }
+
+  @Test(
+    "RFC 9113 section 8.2.1: another value that begins or ends with a blank is malformed",
+    arguments: [" a", "a ", "\ta", "a\t", " "]
+  )
+  func blankEnds(_ value: String) throws {
+    let server = try TestServer()
+    server.send(get(1, extra: [("x-other", value)]), get(3, extra: [("x-other", "a b")]))
+    #expect(server.frames(.rstStream, stream: 1).map(\.errorCode) == [1])
+    #expect(server.status(1) == nil && server.status(3) == 200)
   }
 
   @Test("two authorization headers before a body: what follows is dropped")

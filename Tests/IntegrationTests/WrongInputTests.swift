@@ -61,6 +61,13 @@ extension RealProcesses {
       Case(name: "a server for nobody", token: .server, status: 400, code: "user_id_required"),
       Case(name: "another user's name", body: #"{"user_id":"alice"}"#, status: 403, code: "user_id_mismatch"),
       Case(name: "no token", token: .nobody, status: 401, code: "token_missing"),
+      Case(
+        name: "a token that is empty",
+        token: .nobody,
+        arguments: ["-H", "authorization: Bearer "],
+        status: 401,
+        code: "token_missing"
+      ),
       Case(name: "no JWT", token: .raw("abc"), status: 401, code: "token_malformed"),
       Case(name: "wrong method", method: "DELETE", body: nil, status: 405, code: "method_not_allowed"),
       Case(
