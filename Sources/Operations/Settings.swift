@@ -138,6 +138,18 @@ package struct Settings: Sendable {
     return value
   }
 
+  /// A time span; a number alone is in milliseconds.
+  package func milliseconds(_ key: String, in range: ClosedRange<Int64>) throws(SettingsError) -> Int64? {
+    guard let text = try string(key) else { return nil }
+    guard let value = TimeSpan.milliseconds(text, bare: 1), range.contains(value) else {
+      throw SettingsError(
+        key,
+        "\"\(text)\": give a time such as 500ms or 5s, from \(range.lowerBound)ms to \(range.upperBound)ms"
+      )
+    }
+    return value
+  }
+
   /// A number of bytes: digits with an optional `K`, `M`, `G` or `T` (powers of 1,024; `KiB` and `KB` mean
   /// the same).
   package func byteCount(_ key: String, in range: ClosedRange<Int>) throws(SettingsError) -> Int? {

@@ -22,12 +22,18 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Certificate chain, PEM.", valueName: "file")) var tlsCert: String?
   @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var tlsKey: String?
   @Flag(help: "Serve without TLS, by prior knowledge: behind a load balancer.") var h2c = false
-  @Option(help: ArgumentHelp("The store, or several with commas.", valueName: "host:port")) var store: String?
+  @Option(parsing: .upToNextOption, help: ArgumentHelp("The store, or several.", valueName: "host:port"))
+  var store: [String] = []
   @Option(help: ArgumentHelp("Secret that store and gateway share, at least 16 bytes.", valueName: "file"))
   var secretFile: String?
   @Option(help: ArgumentHelp("Secret of HS256 tokens, at least 32 bytes.", valueName: "file"))
   var jwtSecretFile: String?
-  @Option(help: ArgumentHelp("Public keys of ES256 and EdDSA tokens, a JSON Web Key Set.", valueName: "file"))
+  @Option(
+    help: ArgumentHelp(
+      "Public keys of RS256, PS256, ES256 and EdDSA tokens, a JSON Web Key Set.",
+      valueName: "file"
+    )
+  )
   var jwksFile: String?
   @Option(help: ArgumentHelp("Secret of push tickets.", valueName: "file")) var ticketSecretFile: String?
   @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON.", valueName: "file")) var hooksFile:
@@ -55,7 +61,8 @@ struct TidemarkGateway: AsyncParsableCommand {
 
   private var flags: [String: String] {
     let given: [String: String?] = [
-      "listen": listen, "tls-cert": tlsCert, "tls-key": tlsKey, "h2c": h2c ? "true" : nil, "store": store,
+      "listen": listen, "tls-cert": tlsCert, "tls-key": tlsKey, "h2c": h2c ? "true" : nil,
+      "store": store.isEmpty ? nil : store.joined(separator: ","),
       "secret-file": secretFile, "jwt-secret-file": jwtSecretFile, "jwks-file": jwksFile,
       "ticket-secret-file": ticketSecretFile, "hooks-file": hooksFile, "admin": admin,
       "proxy-protocol": proxyProtocol ? "true" : nil,

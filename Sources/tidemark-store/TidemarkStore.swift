@@ -45,7 +45,10 @@ struct TidemarkStore: AsyncParsableCommand {
   var loops: String?
   @Option(
     help: ArgumentHelp(
-      "sync: a command is synced before it is acknowledged; or interval:MS, 1 to 60000: synced that often, and as much is lost if the machine fails. Default sync.",
+      """
+      sync: a command is synced before it is acknowledged; or interval:TIME, 1ms to 60s (a number alone is in \
+      milliseconds): synced that often, and as much is lost if the machine fails. Default sync.
+      """,
       valueName: "mode"
     )
   )
@@ -65,7 +68,10 @@ struct TidemarkStore: AsyncParsableCommand {
   )
   var eventIntervalMembers: String?
   @Option(
-    help: ArgumentHelp("That interval, 100 to 60000 milliseconds. Default 1000.", valueName: "ms")
+    help: ArgumentHelp(
+      "That interval, 100ms to 60s; a number alone is in milliseconds. Default 1s.",
+      valueName: "time"
+    )
   )
   var eventInterval: String?
   @Option(
@@ -130,6 +136,14 @@ struct TidemarkStore: AsyncParsableCommand {
     }
   }
 
+  /// `sync`, or `interval:` with a time.
+  private static func durability(_ text: String) -> Durability? {
+    let prefix = "interval:"
+    guard text.hasPrefix(prefix) else { return Durability(text) }
+    let time = String(text.dropFirst(prefix.utf8.count))
+    return TimeSpan.milliseconds(time, bare: 1).flatMap { Durability("\(prefix)\($0)") }
+  }
+
   private func serve() async throws(SettingsError) {
     var flags: [String: String] = [:]
     flags["data"] = data
@@ -157,8 +171,8 @@ struct TidemarkStore: AsyncParsableCommand {
       throw SettingsError(key, "is not built yet; leave it out")
     }
     let mode = try settings.string("durability") ?? "sync"
-    guard let durability = Durability(mode) else {
-      throw SettingsError("durability", "\"\(mode)\": give sync, or interval:MS with 1 to 60000 milliseconds")
+    guard let durability = Self.durability(mode) else {
+      throw SettingsError("durability", "\"\(mode)\": give sync, or interval:TIME from 1ms to 60s")
     }
     let memory = try settings.byteCount("memory", in: 1 << 20...1 << 50) ?? Self.memoryDefault
     let metrics = MetricsRegistry()
@@ -220,8 +234,8 @@ struct TidemarkStore: AsyncParsableCommand {
     if let members = try settings.integer("event-interval-members", in: 0...1 << 24) {
       configuration.engine.eventIntervalMembers = members
     }
-    if let interval = try settings.integer("event-interval", in: 100...60_000) {
-      configuration.engine.eventIntervalMilliseconds = Int64(interval)
+    if let interval = try settings.milliseconds("event-interval", in: 100...60_000) {
+      configuration.engine.eventIntervalMilliseconds = interval
     }
     let erasures: ErasureLedger
     do {

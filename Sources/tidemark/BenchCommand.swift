@@ -68,8 +68,8 @@ struct LoadCommand: AsyncParsableCommand {
     help: "Answers before those, which are not measured. Default: 10 for each stream of each connection."
   )
   var warmup: Int?
-  @Option(help: ArgumentHelp("No new requests after this time of measuring.", valueName: "seconds"))
-  var duration: Double?
+  @Option(help: ArgumentHelp("No new requests after this time of measuring: 10s, 1m.", valueName: "time"))
+  var duration: TimeSpanArgument?
   @Option(
     help: ArgumentHelp("Measure this process's CPU time per request, as the gateway's.", valueName: "pid")
   )
@@ -105,9 +105,7 @@ struct LoadCommand: AsyncParsableCommand {
     for (name, value, range) in ranges where !range.contains(value) {
       throw ValidationError("--\(name) \(value): give \(range.lowerBound) to \(range.upperBound)")
     }
-    if let duration, !(duration > 0 && duration <= 86_400) {
-      throw ValidationError("--duration \(duration): give seconds, up to 86400")
-    }
+    try duration?.validate("--duration", in: 0.001...86_400)
   }
 
   func run() async throws {
@@ -141,7 +139,7 @@ struct LoadCommand: AsyncParsableCommand {
     )
     if target.usesTLS { plan.tls = try TLSContext(client: TLSClientConfiguration(authorityFile: ca)) }
     plan.loops = loops
-    plan.duration = duration
+    plan.duration = duration?.seconds
     plan.processes = processes
     let report = try await load(plan, progress)
     return try show(report, "GET \(url ?? "")", report.problems)
@@ -167,7 +165,7 @@ struct LoadCommand: AsyncParsableCommand {
       channels: channels
     )
     bench.loops = loops
-    bench.duration = duration
+    bench.duration = duration?.seconds
     bench.processes = processes
     Terminal.printError("setting up: \(bench.summary)")
     let plan = try await bench.prepare { registered, total in

@@ -24,13 +24,13 @@ struct CompareCommand: AsyncParsableCommand {
   @Option(help: "Rounds, in turn; the medians are printed. Default 3.")
   var rounds: Int?
   @Option(parsing: .upToNextOption, help: "Rows, see above. Default: all.")
-  var rows: [BenchRow] = []
+  var rows: [CommaList<BenchRow>] = []
   @Option(help: "Connections.")
   var connections = 16
   @Option(parsing: .upToNextOption, help: "Streams on each connection; without HTTP, requests pipelined.")
-  var streams = [1, 10, 100]
-  @Option(help: ArgumentHelp("The measured time of each run. Default 3.", valueName: "seconds"))
-  var seconds: Double?
+  var streams = [CommaList([1, 10, 100])]
+  @Option(help: ArgumentHelp("The measured time of each run. Default 3s.", valueName: "time"))
+  var seconds: TimeSpanArgument?
   @Option(
     help: """
       Answers after which a run ends before its time. Default 150000, 500000 and 1000000 for 1, 10 and 100 streams.
@@ -45,11 +45,13 @@ struct CompareCommand: AsyncParsableCommand {
   func validate() throws {
     guard (1...99).contains(rounds ?? 1) else { throw ValidationError("--rounds: give 1 to 99") }
     guard (1...99).contains(connections) else { throw ValidationError("--connections: give 1 to 99") }
-    guard streams.allSatisfy({ (1...100).contains($0) }) else {
+    guard streams.joined().allSatisfy({ (1...100).contains($0) }) else {
       throw ValidationError("--streams: give 1 to 100; more nghttpd does not allow")
     }
-    guard (0.1...600).contains(seconds ?? 1) else { throw ValidationError("--seconds: give 0.1 to 600") }
-    guard Set(rows).count == rows.count else { throw ValidationError("--rows: give each row once") }
+    try seconds?.validate("--seconds", in: 0.1...600)
+    guard Set(rows.joined()).count == rows.joined().count else {
+      throw ValidationError("--rows: give each row once")
+    }
     guard (1000...100_000_000).contains(requests ?? 1000) else {
       throw ValidationError("--requests: give 1000 to 100000000")
     }
@@ -60,10 +62,10 @@ struct CompareCommand: AsyncParsableCommand {
       let executables = try Executables.besideThisOne()
       var comparison = quick ? Comparison.quick : Comparison()
       comparison.connections = connections
-      comparison.streams = streams
-      if !rows.isEmpty { comparison.rows = rows }
+      comparison.streams = streams.joined()
+      if !rows.isEmpty { comparison.rows = rows.joined() }
       if let rounds { comparison.rounds = rounds }
-      if let seconds { comparison.seconds = seconds }
+      if let seconds { comparison.seconds = seconds.seconds }
       if let requests { comparison.requests = { _ in requests } }
       let configured = comparison
       let path = FileManager.default.currentDirectoryPath

@@ -20,13 +20,14 @@ struct EventsCommand: AsyncParsableCommand {
   )
 
   @Option(
-    help: ArgumentHelp("What to measure, with commas between: latency, streams, cost.", valueName: "parts")
+    parsing: .upToNextOption,
+    help: ArgumentHelp("What to measure: latency, streams, cost.", valueName: "parts")
   )
-  var parts = "latency,streams,cost"
+  var parts = [CommaList(["latency", "streams", "cost"])]
   @Option(help: "How often everything is measured.")
   var rounds = 3
-  @Option(help: ArgumentHelp("How long each row of latencies is measured.", valueName: "seconds"))
-  var seconds = 5.0
+  @Option(help: ArgumentHelp("How long each row of latencies is measured.", valueName: "time"))
+  var seconds = TimeSpanArgument(seconds: 5)
   @Option(help: "Marks a second beside the marks that are timed.")
   var rate = 10_000
   @Option(help: "Idle streams, each a user's of its own.")
@@ -44,14 +45,14 @@ struct EventsCommand: AsyncParsableCommand {
   var json = false
 
   private var chosen: Set<EventBench.Part>? {
-    let names = parts.split(separator: ",", omittingEmptySubsequences: false)
-    let known = names.compactMap { EventBench.Part(rawValue: String($0)) }
+    let names: [String] = parts.joined()
+    let known = names.compactMap { EventBench.Part(rawValue: $0) }
     return known.count == names.count ? Set(known) : nil
   }
 
   func validate() throws {
     guard chosen != nil else {
-      throw ValidationError("--parts: give latency, streams or cost, with commas between")
+      throw ValidationError("--parts: give latency, streams or cost")
     }
     let ranges: [(String, Int, ClosedRange<Int>)] = [
       ("rounds", rounds, 1...100), ("rate", rate, 1...1_000_000), ("streams", streams, 1...50_000),
@@ -62,7 +63,7 @@ struct EventsCommand: AsyncParsableCommand {
     for (name, value, range) in ranges where !range.contains(value) {
       throw ValidationError("--\(name) \(value): give \(range.lowerBound) to \(range.upperBound)")
     }
-    guard seconds > 0, seconds <= 600 else { throw ValidationError("--seconds: give more than 0, up to 600") }
+    try seconds.validate("--seconds", in: 0.001...600)
     guard connections <= streams, streams <= connections * 1_000 else {
       throw ValidationError("--connections: give each at least one of the streams, and at most 1000")
     }
@@ -72,7 +73,7 @@ struct EventsCommand: AsyncParsableCommand {
     var bench = EventBench()
     bench.parts = chosen ?? bench.parts
     bench.rounds = rounds
-    bench.seconds = seconds
+    bench.seconds = seconds.seconds
     bench.rate = Double(rate)
     bench.streams = streams
     bench.connections = connections

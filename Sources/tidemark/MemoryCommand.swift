@@ -21,8 +21,8 @@ struct MemoryCommand: AsyncParsableCommand {
   var members = 10
   @Option(help: ArgumentHelp("The store's --memory, in MiB.", valueName: "MiB"))
   var memory = 32
-  @Option(help: ArgumentHelp("How long they are used.", valueName: "seconds"))
-  var seconds = 20.0
+  @Option(help: ArgumentHelp("How long they are used.", valueName: "time"))
+  var seconds = TimeSpanArgument(seconds: 20)
   @Option(help: "Requests under way at once.")
   var concurrency = 64
   @Option(help: "Zipf's exponent.")
@@ -37,7 +37,7 @@ struct MemoryCommand: AsyncParsableCommand {
     }
     guard (1...100).contains(members) else { throw ValidationError("--members: give 1 to 100") }
     guard (1...1 << 20).contains(memory) else { throw ValidationError("--memory: give 1 to 1048576 MiB") }
-    guard seconds > 0, seconds <= 3600 else { throw ValidationError("--seconds: give up to 3600") }
+    try seconds.validate("--seconds", in: 0.001...3600)
     guard (1...4096).contains(concurrency) else { throw ValidationError("--concurrency: give 1 to 4096") }
     guard exponent > 0, exponent < 1 else { throw ValidationError("--exponent: between 0 and 1") }
   }
@@ -47,7 +47,7 @@ struct MemoryCommand: AsyncParsableCommand {
     bench.channels = channels
     bench.members = members
     bench.memoryBytes = memory << 20
-    bench.seconds = seconds
+    bench.seconds = seconds.seconds
     bench.concurrency = concurrency
     bench.exponent = exponent
     let configured = bench

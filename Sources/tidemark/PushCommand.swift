@@ -17,8 +17,8 @@ struct PushCommand: AsyncParsableCommand {
       """
   )
 
-  @Option(help: ArgumentHelp("What to measure, with commas between.", valueName: "ways"))
-  var ways = PushWay.allCases.map(\.rawValue).joined(separator: ",")
+  @Option(parsing: .upToNextOption, help: ArgumentHelp("What to measure.", valueName: "ways"))
+  var ways = [CommaList(PushWay.allCases.map(\.rawValue))]
   @Option(help: "How often everything is measured.")
   var rounds = 3
   @Option(help: "Acknowledgements of a run, at least: a message is acknowledged by all or by none.")
@@ -32,15 +32,15 @@ struct PushCommand: AsyncParsableCommand {
   var json = false
 
   private var chosen: [PushWay]? {
-    let names = ways.split(separator: ",", omittingEmptySubsequences: false)
-    let known = names.compactMap { PushWay(rawValue: String($0)) }
+    let names: [String] = ways.joined()
+    let known = names.compactMap { PushWay(rawValue: $0) }
     return known.count == names.count && Set(known).count == known.count ? known : nil
   }
 
   func validate() throws {
     guard chosen != nil else {
       throw ValidationError(
-        "--ways: give ndjson-ticket, ndjson-name, frames-name or frames-ticket, with commas between"
+        "--ways: give ndjson-ticket, ndjson-name, frames-name or frames-ticket"
       )
     }
     let ranges: [(String, Int, ClosedRange<Int>)] = [

@@ -31,7 +31,7 @@ struct RebuildIndexCommand: AsyncParsableCommand {
   )
   var secretFile: String?
   @Option(help: ArgumentHelp("How long a shard may give no answer: 90s, 15m.", valueName: "time"))
-  var timeout = Lifetime(seconds: 60)
+  var timeout = TimeSpanArgument(seconds: 60)
 
   func validate() throws {
     guard let endpoint = Endpoint(store), endpoint.port > 0 else {
@@ -46,7 +46,7 @@ struct RebuildIndexCommand: AsyncParsableCommand {
         try SecretFile.load($0, key: "secret-file", warn: Terminal.printError).all
       }
       var rebuild = IndexRebuild(store: endpoint, secrets: secrets ?? [])
-      rebuild.patience = .seconds(timeout.seconds)
+      rebuild.patience = .milliseconds(timeout.milliseconds)
       let configured = rebuild
       let progress = ProgressLine()
       let summary = try await withInterrupts {

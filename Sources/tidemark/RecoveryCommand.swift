@@ -19,8 +19,8 @@ struct RecoveryCommand: AsyncParsableCommand {
   var channels = 100_000
   @Option(help: "Members of each.")
   var members = 10
-  @Option(help: ArgumentHelp("How long marks are made before the second kill.", valueName: "seconds"))
-  var load = 10.0
+  @Option(help: ArgumentHelp("How long marks are made before the second kill.", valueName: "time"))
+  var load = TimeSpanArgument(seconds: 10)
   @Flag(help: "Have the kernel forget the data's files before each start, as after a power cut.")
   var cold = false
   @OptionGroup var place: BenchPlace
@@ -30,7 +30,7 @@ struct RecoveryCommand: AsyncParsableCommand {
   func validate() throws {
     guard (1...10_000_000).contains(channels) else { throw ValidationError("--channels: give 1 to 10000000") }
     guard (1...100).contains(members) else { throw ValidationError("--members: give 1 to 100") }
-    guard load > 0, load <= 3600 else { throw ValidationError("--load: give seconds, up to 3600") }
+    try load.validate("--load", in: 0.001...3600)
   }
 
   func run() async throws {
@@ -39,7 +39,7 @@ struct RecoveryCommand: AsyncParsableCommand {
       var bench = RecoveryBench()
       bench.channels = channels
       bench.members = members
-      bench.loadSeconds = load
+      bench.loadSeconds = load.seconds
       bench.isCold = cold
       let configured = bench
       let run = place.runDirectory("recovery")

@@ -17,8 +17,11 @@ struct UsersCommand: AsyncParsableCommand {
       """
   )
 
-  @Option(help: ArgumentHelp("In how many channels the users are, one each.", valueName: "channels"))
-  var sizes = "10,1000,10000"
+  @Option(
+    parsing: .upToNextOption,
+    help: ArgumentHelp("In how many channels the users are, one each.", valueName: "channels")
+  )
+  var sizes = [CommaList([10, 1000, 10000])]
   @Option(help: "How often each question is asked.")
   var questions = 100
   @Option(help: "How often everything is marked read.")
@@ -30,14 +33,13 @@ struct UsersCommand: AsyncParsableCommand {
   var json = false
 
   private var channelCounts: [Int]? {
-    let parts = sizes.split(separator: ",", omittingEmptySubsequences: false).map { Int($0) }
-    guard !parts.isEmpty, parts.allSatisfy({ (1...100_000).contains($0 ?? 0) }) else { return nil }
-    return parts.compactMap(\.self)
+    let counts: [Int] = sizes.joined()
+    return counts.isEmpty || !counts.allSatisfy((1...100_000).contains) ? nil : counts
   }
 
   func validate() throws {
     guard let counts = channelCounts, Set(counts).count == counts.count, counts.count <= 10 else {
-      throw ValidationError("--sizes: give up to 10 different numbers from 1 to 100000, with commas between")
+      throw ValidationError("--sizes: give up to 10 different numbers from 1 to 100000")
     }
     guard (1...100_000).contains(questions) else { throw ValidationError("--questions: give 1 to 100000") }
     guard (1...1_000).contains(marks) else { throw ValidationError("--marks: give 1 to 1000") }

@@ -24,12 +24,10 @@ struct WatchCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Whose events.", valueName: "id"))
   var user: String?
   @Option(
-    help: ArgumentHelp(
-      "Only these, with commas between them; without --user what every member sees.",
-      valueName: "cids"
-    )
+    parsing: .upToNextOption,
+    help: ArgumentHelp("Only these; without --user what every member sees.", valueName: "cids")
   )
-  var channels: String?
+  var channels: [CommaList<String>] = []
   @Option(help: ArgumentHelp("The id of an event: what has changed since comes first.", valueName: "id"))
   var since: String?
   @Flag(help: "The user's unread totals too, when they change.")
@@ -40,7 +38,7 @@ struct WatchCommand: AsyncParsableCommand {
   var count: Int?
 
   private var cids: [String] {
-    channels.map { $0.split(separator: ",").map(String.init) } ?? []
+    channels.joined()
   }
 
   func validate() throws {
