@@ -182,7 +182,8 @@ extension ShardState {
   /// - Parameter message: a reply of the thread; empty: the newest.
   package func uncounted(_ thread: ChannelSlot, user: RawSpan, message: RawSpan) -> Uncounted? {
     guard let row = self[thread].row(of: user) else { return .notInThread }
-    guard let sequence = try? position(message, in: thread) else { return nil }
+    let hidden = hiddenThrough(thread, ofRow: row)
+    guard let sequence = try? position(message, in: thread, hiddenThrough: hidden) else { return nil }
     return counts(sequence, for: row, in: thread) ? nil : .registeredBefore
   }
 
