@@ -14,16 +14,15 @@ enum LocalFiles {
 
   /// What the disk under a path has room for; nil where it does not say.
   static func freeBytes(_ path: String) -> UInt64? {
-    var state = statvfs()
-    guard statvfs(path, &state) == 0 else { return nil }
-    return UInt64(state.f_bavail) * UInt64(state.f_frsize)
+    let attributes = try? FileManager.default.attributesOfFileSystem(forPath: path)
+    return (attributes?[.systemFreeSize] as? NSNumber)?.uint64Value
   }
 
   static func exists(_ path: String) -> Bool { FileManager.default.fileExists(atPath: path) }
 
   static func isDirectory(_ path: String) -> Bool {
-    var state = stat()
-    return stat(path, &state) == 0 && state.st_mode & S_IFMT == S_IFDIR
+    var isDirectory: ObjCBool = false
+    return FileManager.default.fileExists(atPath: path, isDirectory: &isDirectory) && isDirectory.boolValue
   }
 
   /// The names in a directory, sorted.
@@ -37,9 +36,10 @@ enum LocalFiles {
 
   /// A regular file's size; nil where there is none.
   static func size(_ path: String) -> UInt64? {
-    var state = stat()
-    guard lstat(path, &state) == 0, state.st_mode & S_IFMT == S_IFREG else { return nil }
-    return UInt64(state.st_size)
+    guard let attributes = try? FileManager.default.attributesOfItem(atPath: path),
+      attributes[.type] as? FileAttributeType == .typeRegular
+    else { return nil }
+    return (attributes[.size] as? NSNumber)?.uint64Value
   }
 
   static func makeDirectory(_ path: String) throws(BackupFailure) {

@@ -16,7 +16,6 @@ package struct StoreCheck: Sendable {
     package var path: String
     package var store = ""
     package var shards = 0
-    package var channels = 0
     package var pages = 0
     package var batches = 0
     /// Each names a place and what helps.
@@ -24,7 +23,7 @@ package struct StoreCheck: Sendable {
 
     /// One line of JSON.
     package var document: String {
-      #"{"checked":"\#(path)","store":"\#(store)","shards":\#(shards),"channels":\#(channels),"pages":\#(pages),"#
+      #"{"checked":"\#(path)","store":"\#(store)","shards":\#(shards),"pages":\#(pages),"#
         + #""log_batches":\#(batches),"faults":\#(faults.count)}"#
     }
   }
@@ -139,7 +138,7 @@ package struct StoreCheck: Sendable {
       walk.faults.append("\(error)")
     }
     try Task.checkCancellation()
-    (report.channels, report.pages, report.batches) = (walk.channels, walk.pages, walk.batches)
+    (report.pages, report.batches) = (walk.pages, walk.batches)
     for fault in walk.faults { report.add("\(fault); \(remedy)") }
   }
 }
@@ -156,7 +155,6 @@ struct StoreWalk {
   let note: (String) -> Void
   /// Called with each effect in pages and log.
   var visit: (Effect) -> Void = { _ in }
-  var channels = 0
   var pages = 0
   var batches = 0
   var faults: [String] = []
@@ -215,7 +213,7 @@ struct StoreWalk {
 
   private mutating func walkPages(_ last: [LogIndex]) throws(StorageError) {
     var found: [String] = []
-    var (channels, count) = (0, 0)
+    var count = 0
     /// Of the directory: from a shard to the channels that names lead to.
     var named: [ShardID: Set<UInt64>] = [:]
     var heads: [ShardID: Set<UInt64>] = [:]
@@ -238,7 +236,6 @@ struct StoreWalk {
         count += 1
         if count % 1_024 == 0 { note("pages: \(count)") }
         if key.page == .head {
-          channels += 1
           heads[key.shard, default: []].insert(key.channel.rawValue)
         }
         do throws(WireError) {
@@ -266,7 +263,6 @@ struct StoreWalk {
         found.append("shard \(shard.rawValue), channel \(number): has a name and no head page")
       }
     }
-    self.channels = channels
     pages = count
     faults += found.prefix(StoreCheck.faultsMax)
   }

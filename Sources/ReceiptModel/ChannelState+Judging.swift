@@ -69,7 +69,8 @@ extension ChannelState {
     return hasReached(row, sequence, options, .others) || hasAcknowledged(row, sequence)
   }
 
-  /// Whether others see that an expected member has acknowledged the message (R7, R9): also where the channel does not show who has read it.
+  /// Whether others see that an expected member has acknowledged the message (R7, R9): also where the channel does not
+  /// show who has read it.
   func showsAcknowledgement(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
     !rows.hidesRead(row) && hasAcknowledged(row, sequence)
   }

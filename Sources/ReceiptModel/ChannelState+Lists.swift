@@ -81,7 +81,8 @@ extension ChannelState {
     return true
   }
 
-  /// Rows rise by when they joined: those from the first that joined after the message on have no part in it, but for a thread's, who may have read it.
+  /// Rows rise by when they joined: those from the first that joined after the message on have no part in it, but for a
+  /// thread's, who may have read it.
   private func rowToLookAt(_ scan: borrowing MemberListScan) -> MemberOrdinal? {
     guard Int(scan.row) < rows.rowCount, isThread || rows.joined[Int(scan.row)] < scan.message.rawValue else {
       return nil

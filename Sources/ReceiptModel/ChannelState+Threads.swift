@@ -56,7 +56,8 @@ extension ChannelState {
     )
   }
 
-  /// Rows newest first, below a place; on the first page (none) the viewer's own row comes first (R12). Who is in the thread unseen is shown to themselves alone, and the cursor
+  /// Rows newest first, below a place; on the first page (none) the viewer's own row comes first (R12). Who is in the
+  /// thread unseen is shown to themselves alone, and the cursor
   /// names a row by its user: its number would tell of those before it.
   func threadRows(
     _ viewer: ChannelViewer,
@@ -91,7 +92,8 @@ extension ChannelState {
   /// Later than any row joins: the first row that is not the viewer's own comes next.
   private static let endOfTime = Timestamp(milliseconds: Int64(Int32.max) * 1_000_000)
 
-  /// The place of the row with which a user joined at a time; where there is none any more, behind the last of that time, so that nobody is left out.
+  /// The place of the row with which a user joined at a time; where there is none any more, behind the last of that
+  /// time, so that nobody is left out.
   func place(before user: RawSpan, joinedAt time: Timestamp) -> Int {
     var place = rows.rowCount
     while place > 0, rows.joinedAt[place - 1] > time.milliseconds { place -= 1 }

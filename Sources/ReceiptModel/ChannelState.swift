@@ -202,7 +202,8 @@ package struct ChannelState: ~Copyable, Sendable {
     return unread - messages.countable(after: floor, sentBy: rows.user(row))
   }
 
-  /// Messages up to here do not count as unread for this member (R6, R15): what they marked unread themselves in a thread does, though they took part later.
+  /// Messages up to here do not count as unread for this member (R6, R15): what they marked unread themselves in a
+  /// thread does, though they took part later.
   private func unreadFloor(_ row: MemberOrdinal) -> SequenceNumber {
     let own = rows.ownPosition(row)
     if isThread {

@@ -52,7 +52,8 @@ extension ReadVector {
     )
   }
 
-  /// Whether the row's member counts for a message: there, and joined before it (R6), or, in a thread, shown to have read it (R15). Its sender is not asked about here.
+  /// Whether the row's member counts for a message: there, and joined before it (R6), or, in a thread, shown to have
+  /// read it (R15). Its sender is not asked about here.
   func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
     let position = Int(row.rawValue)
     return position < rowCount && isActive(row) && !isUnseen(row)

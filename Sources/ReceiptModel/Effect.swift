@@ -486,9 +486,11 @@ package struct RowRecord: Hashable, Sendable {
   package var acknowledgedThrough: SequenceNumber
   /// Of a thread: they have only marked it read. While they hide that they read, others do not see that they are in it (R7, R15).
   package var joinedByReading: Bool
-  /// Of a thread: they joined the channel when this was the newest reply, so replies up to it are never counted for them (R6); nil: the same as ``joined``.
+  /// Of a thread: they joined the channel when this was the newest reply, so replies up to it are never counted for
+  /// them (R6); nil: the same as ``joined``.
   package var countedAfter: SequenceNumber?
-  /// Of a thread: replies up to this one are not unread for them, as they did not take part then; nil: the same as ``joined``.
+  /// Of a thread: replies up to this one are not unread for them, as they did not take part then; nil: the same as
+  /// ``joined``.
   package var unreadAfter: SequenceNumber?
 
   package init(

@@ -386,7 +386,8 @@ extension ShardState {
 }
 
 extension ChannelState {
-  /// The acknowledgements of a message that were made at or after a time, as far as everybody may know them (R7), in the order in which they were made.
+  /// The acknowledgements of a message that were made at or after a time, as far as everybody may know them (R7), in
+  /// the order in which they were made.
   fileprivate func acknowledgements(of sequence: SequenceNumber, since time: Timestamp) -> [Acknowledgement] {
     receipts.acknowledgements(of: sequence).filter {
       $0.at >= time && $0.at != .none && !$0.isHidden && isSeenAcknowledging($0.row)

@@ -1,4 +1,5 @@
-/// What of a channel is a member's own to list: the receipts that they are asked for, and the threads in which they take part (R9, R15).
+/// What of a channel is a member's own to list: the receipts that they are asked for, and the threads in which they
+/// take part (R9, R15).
 extension ShardState {
   /// Which receipts a member asks for.
   package enum ReceiptState: UInt8, Sendable {

@@ -82,7 +82,8 @@ extension ShardState {
 
   // MARK: Positions
 
-  /// Mark-read in a thread, to a reply, or to the newest where `message` is empty. A member of the channel who has no row in the thread takes part from
+  /// Mark-read in a thread, to a reply, or to the newest where `message` is empty. A member of the channel who has no
+  /// row in the thread takes part from
   /// then on; what they have read of it counts, too.
   ///
   /// - Parameter thread: from ``thread(of:in:)`` or ``thread(withReply:in:)``.
@@ -192,7 +193,8 @@ extension ShardState {
     self[thread].rows.counts(row, sequence, through: self[thread].rows.read[Int(row.rawValue)])
   }
 
-  /// A new row of a thread: from the next reply on everything counts for the member (R15), and nothing before it is unread.
+  /// A new row of a thread: from the next reply on everything counts for the member (R15), and nothing before it is
+  /// unread.
   ///
   /// - Parameters:
   ///   - thread: nil: it begins with this.
@@ -220,7 +222,8 @@ extension ShardState {
 
   // MARK: Replies
 
-  /// Registers a reply (R15). With the first one the thread begins. An id that the channel or one of its threads knows changes nothing.
+  /// Registers a reply (R15). With the first one the thread begins. An id that the channel or one of its threads knows
+  /// changes nothing.
   ///
   /// - Parameters:
   ///   - wantsReceipt: it asks for a receipt, which no reply gets.
@@ -286,7 +289,8 @@ extension ShardState {
     return .created(sequence)
   }
 
-  /// The effects of a reply: first the rows of those who take part from it on, then the reply, then its sender's positions.
+  /// The effects of a reply: first the rows of those who take part from it on, then the reply, then its sender's
+  /// positions.
   ///
   /// - Parameters:
   ///   - thread: nil: it is the thread's first.
@@ -329,7 +333,8 @@ extension ShardState {
     return sequence
   }
 
-  /// Who takes part in a thread from a reply on (R15), by their rows in the channel, each once: with the first reply the parent's sender; both members where there are two;
+  /// Who takes part in a thread from a reply on (R15), by their rows in the channel, each once: with the first reply
+  /// the parent's sender; both members where there are two;
   /// and the reply's sender.
   private func takingPart(
     _ channel: ChannelSlot,
@@ -458,7 +463,8 @@ extension ShardState {
 
   // MARK: Queries
 
-  /// A page of a thread's read state (R12): the rows of those who are seen to take part, newest first; the viewer's own leads the first page.
+  /// A page of a thread's read state (R12): the rows of those who are seen to take part, newest first; the viewer's own
+  /// leads the first page.
   ///
   /// - Parameters:
   ///   - viewer: about the thread.

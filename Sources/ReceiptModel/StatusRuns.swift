@@ -229,7 +229,8 @@ extension ReadVector.Counts {
 }
 
 extension ReadVector {
-  /// What a row that is seen adds to a message's counts by its position; nothing where the message does not count for it.
+  /// What a row that is seen adds to a message's counts by its position; nothing where the message does not count for
+  /// it.
   fileprivate func share(_ row: MemberOrdinal, _ ends: RowEnds, of sequence: SequenceNumber) -> SIMD8<Int32> {
     guard counts(row, sequence, through: ends.counted) else { return .zero }
     let hidesDelivered = hidesDelivered(row)

@@ -301,7 +301,7 @@ extension ShardEngine {
         count = 1
       }
       if let slot {
-        for event in events where written.writeEvent(event, slot, in: &state) { count += 1 }
+        for event in events { count += written.writeLimitedEvent(event, slot, in: &state) }
       }
       bytes.writeField(cid.span.bytes)
       bytes.writeVarint(count)

@@ -7,11 +7,24 @@ typealias ChannelEvent = ReceiptModel.ChannelEvent
 
 /// Events as they stand in frames (Proto/frames.md, "Events"), written straight from the state that they tell of.
 extension ByteBuffer {
+  /// An event behind its *limits*, where it has any (R6).
+  ///
+  /// - Returns: the elements written; 0 where it is of a thread that is not there, which has no limits either.
+  mutating func writeLimitedEvent(
+    _ event: ChannelEvent,
+    _ slot: ChannelSlot,
+    in state: inout ShardState
+  ) -> Int {
+    let limits = state.historyLimits(of: event, in: slot)
+    if !limits.isEmpty { writeLimits(limits) }
+    return writeEvent(event, slot, in: &state) ? (limits.isEmpty ? 1 : 2) : 0
+  }
+
   /// *event* of Proto/frames.md.
   ///
   /// - Parameter slot: the channel's; it has taken over its members' settings.
   /// - Returns: false where it is of a thread that is not there: nothing is written.
-  mutating func writeEvent(_ event: ChannelEvent, _ slot: ChannelSlot, in state: inout ShardState) -> Bool {
+  private mutating func writeEvent(_ event: ChannelEvent, _ slot: ChannelSlot, in state: inout ShardState) -> Bool {
     switch event {
     case .row(let row):
       guard let place = state.thread(under: row.thread, in: slot) else { return false }
@@ -208,14 +221,9 @@ struct EventParts {
     }
     if let slot {
       for event in told {
-        let limits = state.historyLimits(of: event, in: slot)
-        if !limits.isEmpty {
-          // Nothing is limited that is of a thread which is not there.
-          events.writeLimits(limits)
-          count += 1
-        }
-        guard events.writeEvent(event, slot, in: &state) else { continue }
-        count += 1
+        let written = events.writeLimitedEvent(event, slot, in: &state)
+        if written == 0 { continue }
+        count += written
         if events.readableBytes >= Self.partBytes {
           parts.append(close(cid, count))
           count = 0

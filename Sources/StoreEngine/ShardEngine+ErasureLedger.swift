@@ -1,4 +1,4 @@
-import ReceiptModel
+package import ReceiptModel
 import ReceiptWire
 
 /// A user whom the ledger of erasures has to know before they are erased (R16).

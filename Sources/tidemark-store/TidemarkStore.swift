@@ -257,8 +257,8 @@ struct TidemarkStore: AsyncParsableCommand {
         metrics: metrics,
         logger: logger,
         memoryBytes: memory,
-        erasures: erasures,
-        durability: durability
+        durability: durability,
+        erasures: erasures
       )
     )
     do {

@@ -14,7 +14,7 @@ struct CheckCommand: AsyncParsableCommand {
       as a store would read it. Nothing in DIR is changed.
 
       Standard error says how far it is and names each fault with what helps; the last line on standard output is \
-      {"checked","store","shards","channels","pages","log_batches","faults"} as JSON. Ends with 0 only if there is no fault.
+      {"checked","store","shards","pages","log_batches","faults"} as JSON. Ends with 0 only if there is no fault.
 
       Example: tidemark check /var/backups/tidemark
       """

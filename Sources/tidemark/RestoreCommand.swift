@@ -16,7 +16,7 @@ struct RestoreCommand: AsyncParsableCommand {
       ticket_invalid, and gateways begin new sessions. Never start the old store again beside it.
 
       Standard error says how far it is; the last line on standard output is \
-      {"restored","backup","time","store","former_store","shards","channels","erased_again",\
+      {"restored","backup","time","store","former_store","shards","pages","log_batches","erased_again",\
       "erasures_complete_through"} as JSON. A restore that was interrupted can be run again; a store refuses its \
       directory until then.
 

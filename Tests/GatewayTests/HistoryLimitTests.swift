@@ -27,7 +27,7 @@ import Testing
     )
   }
 
-  private func left(_ event: EventFields, _ limit: HistoryLimit) -> (
+  private func rest(_ event: EventFields, _ limit: HistoryLimit) -> (
     event: EventFields, forms: EventForm.Forms
   )? {
     event.limited(by: limit, event.forms(for: .user(isSubject: false)), joinedAt: joinedAt)
@@ -35,14 +35,14 @@ import Testing
 
   @Test func ofARowOnlyWhatIsNewIsTold() throws {
     let both: RowEventFields.Shown = [.read, .delivered]
-    #expect(left(row(3, 4, shown: both), limit([.position, .delivered])) == nil)
-    let delivered = try #require(left(row(3, 7, shown: both), limit(.position)))
+    #expect(rest(row(3, 4, shown: both), limit([.position, .delivered])) == nil)
+    let delivered = try #require(rest(row(3, 7, shown: both), limit(.position)))
     #expect(delivered.forms == EventForm.Forms(.delivered))
-    #expect(left(row(7, 7, shown: both), limit(.event)) == nil)
+    #expect(rest(row(7, 7, shown: both), limit(.event)) == nil)
   }
 
   @Test func aRowThatIsShownStandsAtTheJoin() throws {
-    let left = try #require(left(row(3, 7, shown: .row), limit(.position, joined: 5)))
+    let left = try #require(rest(row(3, 7, shown: .row), limit(.position, joined: 5)))
     guard case .row(let event) = left.event, let shown = event.shownRow else {
       Issue.record("no row")
       return
@@ -61,13 +61,12 @@ import Testing
       sender: "bob",
       registered: Timestamp(milliseconds: 1),
       created: Timestamp(milliseconds: 1),
-      isSilent: false,
-      hasReceipt: false
+      flags: []
     )
     for event in [
       EventFields.messageNew(message), .truncated(through: SequenceNumber(3), at: joinedAt),
       .messageDeleted(thread: "", SequenceNumber(3), message: "m3", at: joinedAt),
-    ] { #expect(left(event, limit(.position)) == nil) }
+    ] { #expect(rest(event, limit(.position)) == nil) }
     let member = MemberEventFields(
       user: "erin",
       role: "",
@@ -76,7 +75,7 @@ import Testing
       readSequence: SequenceNumber(4),
       readMessage: "m4"
     )
-    guard case .memberAdded(let added)? = left(.memberAdded(member), limit(.position, joined: 5))?.event
+    guard case .memberAdded(let added)? = rest(.memberAdded(member), limit(.position, joined: 5))?.event
     else {
       Issue.record("who joined is told")
       return

@@ -10,7 +10,8 @@ import Testing
 @Suite struct UserListWalkTests {
   private static let alice = Array("alice".utf8)
 
-  /// What a user has: channels with the places that they have in the index, and in each the parents of threads, those that are unread or not.
+  /// What a user has: channels with the places that they have in the index, and in each the parents of threads, those
+  /// that are unread or not.
   private struct Channels {
     var list: [(place: UInt64, cid: String, unread: [UInt32], read: [UInt32])]
 

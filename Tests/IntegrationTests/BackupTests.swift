@@ -25,6 +25,10 @@ extension RealProcesses {
         let to = pair.directory + "/backups"
         var kept = 0
         var last = 0
+        try await eventually("marks are acknowledged") {
+          client.send("remember")
+          return await client.line() != "remembered 0"
+        }
         for round in 1...10 {
           client.send("remember")
           let remembered = Int((await client.line() ?? "").split(separator: " ").last ?? "") ?? -1

@@ -117,19 +117,24 @@ extension RealProcesses {
     @Test func documentedCommands() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:a", message: "m1")
-        let ports = try LoopbackPorts.free(1)
+        let ports = try LoopbackPorts.free(2)
         let places = [
           ("127.0.0.1:7410", "\(pair.stack.plan.store)"), ("127.0.0.1:7499", "\(ports[0])"),
           ("/etc/tidemark/frame-secret", pair.stack.files.frameSecret),
           ("/var/backups/tidemark", pair.directory + "/backups"),
           ("/var/lib/tidemark/data", pair.directory + "/restored"),
-          ("/var/lib/tidemark/erasures", pair.directory + "/erasures"),
+          ("/var/lib/tidemark/again", pair.directory + "/again"),
+          ("/mnt/other/erasures", pair.directory + "/erasures"),
           ("/tmp/tidemark-drill", pair.directory + "/drill"),
         ]
         var played = 0
         for line in try Self.documented() {
-          let words = places.reduce(line) { $0.replacingOccurrences(of: $1.0, with: $1.1) }
-            .split(separator: " ").map(String.init)
+          // A store of its own, beside the one that is backed up.
+          let isStore = line.hasPrefix("tidemark-store ")
+          let words = (isStore ? [("127.0.0.1:7410", "\(ports[1])")] + places : places).reduce(line) {
+            $0.replacingOccurrences(of: $1.0, with: $1.1)
+          }
+          .split(separator: " ").map(String.init)
           played += 1
           if words[0] == "tidemark" {
             let output = try await Command.run(Pair.binaries + "/tidemark", Array(words.dropFirst()))
@@ -140,7 +145,7 @@ extension RealProcesses {
             try await Self.wait(store, for: "is listening")
           }
         }
-        #expect(played >= 6)
+        #expect(played >= 8)
       }
     }
 

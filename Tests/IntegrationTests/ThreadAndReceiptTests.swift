@@ -189,7 +189,8 @@ extension RealProcesses {
         for number in 0..<25 {
           try await Self.send(pair, cid, [#"{"id":"tick\#(number)","user_id":"alice","silent":true}"#])
         }
-        let since = try #require(await stream.compactMap { $0.id }.last)
+        let before = try await stream
+        let since = try #require(before.compactMap { $0.id }.last)
         let pending = "/v1/users/bob/receipts?state=pending"
         let asked = try await pair.expect(200, "GET", pending, token: try await pair.token("bob"))
         #expect(Self.values(asked["receipts"], "message_id") == ["m3", "m1"])

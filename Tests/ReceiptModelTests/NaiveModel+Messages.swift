@@ -88,7 +88,8 @@ extension NaiveModel {
     return .message(sequence: sequence, isNew: true, refusal: message.receiptRefusal)
   }
 
-  /// R15: a member of the channel takes part in a thread for all to see, from the next reply on. Who has read it and shows that does so already; who hides it does so
+  /// R15: a member of the channel takes part in a thread for all to see, from the next reply on. Who has read it and
+  /// shows that does so already; who hides it does so
   /// only now, and stands where they stand.
   private mutating func takePart(_ spot: Spot, _ user: String) {
     guard membership(spot.cid, user) != nil else { return }

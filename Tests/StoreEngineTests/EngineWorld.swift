@@ -121,6 +121,8 @@ final class EngineWorld: StoreLoopDriver {
   var acknowledgements: [MembershipAcknowledgement] = []
   /// Peeks, asked for and not answered.
   var peeks: [PeekRequest] = []
+  /// Users whom the ledger of erasures is to note, asked for and not answered; nil: there is no ledger.
+  var erasures: [ErasureRequest]?
   /// Slices, asked for and not carried out.
   private(set) var slices = 0
   private(set) var reports: [StorageError] = []
@@ -164,6 +166,8 @@ final class EngineWorld: StoreLoopDriver {
   }
   func peek(_ request: PeekRequest) { peeks.append(request) }
   func sliceLater() { slices += 1 }
+  var keepsErasureLedger: Bool { erasures != nil }
+  func recordErasure(_ request: ErasureRequest) { erasures?.append(request) }
   func purge() { purges += 1 }
   func reports(_ error: StorageError) { reports.append(error) }
   func halted(_ error: StorageError) { halts.append(error) }
@@ -210,6 +214,12 @@ final class EngineWorld: StoreLoopDriver {
       )
     }
     loop.stepsRead(request, failing ? .failure(.failed("bad sector")) : .success(found))
+  }
+
+  /// The ledger has noted the oldest user, or could not.
+  func answerErasure(fault: String? = nil) {
+    guard let request = erasures?.removeFirst() else { return }
+    loop.erasureRecorded(request, fault: fault)
   }
 
   /// Carries out the purge of the storage that was asked for.
@@ -649,8 +659,8 @@ final class Gateway {
   }
 
   /// Begins erasing a user.
-  func patchErasing(_ user: String) {
-    send(.patchUser, user) { payload in
+  func patchErasing(_ user: String, counter: UInt64? = nil) {
+    send(.patchUser, user, counter: counter) { payload in
       payload.writeVarint(UInt64(8))
       payload.writeVarint(UInt64(0))
       payload.writeTime(.none)

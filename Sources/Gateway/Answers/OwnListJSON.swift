@@ -8,7 +8,8 @@ enum OwnListJSON {
   private static let fixedByteMax = 384
 
   /// Writes one entry of a reply to user_receipts as
-  /// `{"cid","message_id","seq","user"?,"created_at","receipt_status","expires_at"?,"acknowledged_at"?,"exact"?,"note"?}`.
+  /// `{"cid","message_id","seq","user"?,"created_at","receipt_status","expires_at"?,"acknowledged_at"?,"exact"?,
+  /// "note"?}`.
   ///
   /// - Returns: the message's sequence number.
   static func writeReceipt(

@@ -3,7 +3,8 @@ internal import ReceiptWire
 
 /// What came of acknowledgements (API.md, "Push").
 enum PushJSON {
-  /// Writes `{"ok":true,"cid","message_id","user_id"}`, with `"counted": false` and the reason where it counts nowhere, and the separator.
+  /// Writes `{"ok":true,"cid","message_id","user_id"}`, with `"counted": false` and the reason where it counts nowhere,
+  /// and the separator.
   static func write(_ delivery: borrowing DeliveryFields, separator: UInt8, into buffer: inout ByteBuffer) {
     let (cid, message, user) = (delivery.cid, delivery.message, delivery.user)
     let byteMax = 128 + 6 * (cid.byteCount + message.byteCount + user.byteCount)

@@ -64,7 +64,8 @@ package enum StatusJSON {
     }
   }
 
-  /// Writes `{"cid","id"?,"ok":true}`, with `"counted": false` and the reason where it counts nowhere, or `{"cid","id"?,"ok":false,"code"}`. An empty id is left out, as is
+  /// Writes `{"cid","id"?,"ok":true}`, with `"counted": false` and the reason where it counts nowhere, or
+  /// `{"cid","id"?,"ok":false,"code"}`. An empty id is left out, as is
   /// what the entry did not have as a string.
   package static func writeEntry(
     cid: RawSpan?,

@@ -27,7 +27,8 @@ final class UserListJob {
   }
 }
 
-/// Performs what ``UserListWalk`` says. A client that has gone away ends it: that is seen with the next answer of the store.
+/// Performs what ``UserListWalk`` says. A client that has gone away ends it: that is seen with the next answer of the
+/// store.
 extension GatewayLoop {
   // MARK: Routes
 

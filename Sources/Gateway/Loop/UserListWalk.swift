@@ -2,12 +2,16 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Makes a page of what a user has in all their channels: receipts (R9) or threads (R15). Channels are listed frame by frame and asked a few at a time; their
-/// entries are taken in the order of the list. A pure state machine: what has to be asked comes out as steps, whose answers go in again, each exactly once.
+/// Makes a page of what a user has in all their channels: receipts (R9) or threads (R15). Channels are listed frame by
+/// frame and asked a few at a time; their
+/// entries are taken in the order of the list. A pure state machine: what has to be asked comes out as steps, whose
+/// answers go in again, each exactly once.
 ///
-/// The page ends when one entry more than it shows is found, so that a cursor is given only where there is something behind it.
+/// The page ends when one entry more than it shows is found, so that a cursor is given only where there is something
+/// behind it.
 struct UserListWalk {
-  /// What is listed, with the values of the byte *state* or *threads* of Proto/frames.md, one pass over the channels after the other.
+  /// What is listed, with the values of the byte *state* or *threads* of Proto/frames.md, one pass over the channels
+  /// after the other.
   enum Subject: Equatable {
     case receipts(ShardState.ReceiptState)
     /// Unread ones first.
@@ -28,7 +32,8 @@ struct UserListWalk {
   enum Step: Equatable {
     /// list_channels of the user; its answer is ``listed(_:)``.
     case list(cursor: UInt64?, limit: Int)
-    /// user_receipts or user_threads of that channel of the frame; its answer is ``answered(_:_:)`` or ``refused(_:_:)``.
+    /// user_receipts or user_threads of that channel of the frame; its answer is ``answered(_:_:)`` or
+    /// ``refused(_:_:)``.
     case ask(Int)
     /// list_channels, to learn the place of the channel where the next page starts; its answer is ``located(_:)``.
     case locate(cursor: UInt64?, limit: Int)
@@ -181,7 +186,8 @@ struct UserListWalk {
     for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
       _ = try ChannelEntryFields(&reader)
     }
-    // Where memberships have changed meanwhile, the next page starts with the list frame: what is shown twice is not missed.
+    // Where memberships have changed meanwhile, the next page starts with the list frame: what is shown twice is not
+    // missed.
     next?.place = try reader.optional() ?? frameCursor
     try reader.end()
     state = .done
@@ -269,7 +275,8 @@ struct UserListWalk {
 }
 
 extension UserListWalk.Cursor {
-  /// `w`, then the pass, the place, the number and the channel's hash, with `-` between them. Callers are to take it as it is.
+  /// `w`, then the pass, the place, the number and the channel's hash, with `-` between them. Callers are to take it as
+  /// it is.
   var text: String { "w\(pass)-\(place ?? 0)-\(below ?? 0)-\(channelHash)" }
 
   /// Nil: no page has given it out.

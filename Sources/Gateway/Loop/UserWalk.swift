@@ -27,7 +27,8 @@ struct UserWalk {
     case announce(frame: Int)
     /// mark_read of ``channel(of:)``; its answer is ``marked(_:_:)``.
     case mark(Int)
-    /// user_threads of ``channel(of:)``, the unread ones from ``threadCursor(of:)`` on; its answer is ``threadsListed(_:_:)`` or ``marked(_:_:)``.
+    /// user_threads of ``channel(of:)``, the unread ones from ``threadCursor(of:)`` on; its answer is
+    /// ``threadsListed(_:_:)`` or ``marked(_:_:)``.
     case threads(Int)
     /// mark_read of ``thread(of:)`` in ``channel(of:)``; its answer is ``threadMarked(_:)`` or ``marked(_:_:)``.
     case markThread(Int)

@@ -63,11 +63,12 @@ class Stream:
         try:
             with httpx.Client(http1=False, http2=True, base_url=base, timeout=LONGEST_WAIT) as own:
                 with own.stream("GET", "/v1/events" + query, headers={"authorization": "Bearer " + token("dave")}) as answer:
-                    assert answer.status_code == 200, answer.status_code
+                    assert answer.status_code == 200, (answer.status_code, query, answer.read())
                     with self.lines:
                         self.events.append({"type": "open"})
                         self.lines.notify_all()
                     for line in answer.iter_lines():
+                        line = line.rstrip()
                         with self.lines:
                             if line.startswith("data: "):
                                 self.events.append(json.loads(line[6:]))
@@ -141,7 +142,7 @@ def go_on(which):
     expect("POST", path + "/receipts", "carol", {"message_ids": ["n1"], "note": "for all to see"})
     expect("POST", path + "/read", "carol", {"message_id": "n2"})
     expect("POST", path + "/read", "alice", {"thread_id": "p1", "message_id": "r-new"})
-    expect("POST", path + "/truncate", None, {"before": old_id(which, 4)})
+    expect("POST", path + "/truncate", None, {"before": "p1"})
     expect("POST", path + "/members", None, {"add": ["erin"]})
 
 
@@ -164,6 +165,12 @@ def ask(which, viewer, found):
         headers = {key: value for key, value in answer.headers.items() if key not in ("date", "x-request-id", "content-length")}
         document = answer.json()
         document.pop("request_id", None)
+        if name == "unread":
+            # Of all channels of dave's: this one's.
+            document = [entry for entry in document["channels"] if entry["cid"] == cid]
+        elif name.endswith("with totals"):
+            for total in [key for key in document if key.startswith(("total_", "unread_"))]:
+                document.pop(total)
         found[f"{viewer or 'server for dave'}: {name}"] = (answer.status_code, headers, document)
 
     for limit in (1, 100):
@@ -277,7 +284,8 @@ def main():
         assert texts[0] == texts[1], f"{name}:\n{texts[0]}\n{texts[1]}"
         for text in texts:
             # Ids that were asked for stand in the answer to `statuses` as asked for.
-            told = [entry for entry in (json.loads(text)[2].get("statuses") or []) if "code" not in entry]
+            document = json.loads(text)[2]
+            told = [entry for entry in document["statuses"] if "code" not in entry] if name.endswith(": statuses") else []
             assert "BEFORE" not in text and "secret" not in text, f"{name}: {text}"
             assert all("old-" not in json.dumps(entry) for entry in told), f"{name}: {told}"
             if "statuses" not in name and "in a batch" not in name and "deliver" not in name and "acknowledge" not in name:
