@@ -67,7 +67,9 @@ extension ChannelState {
     settings: borrowing UserSettingsTable
   ) -> (rows: [RowAnswer], next: ListCursor?) {
     var answers: [RowAnswer] = []
-    if below == nil, let own = viewer.row { answers.append(ownRow(own)) }
+    if below == nil, let own = viewer.row {
+      answers.append(ownRow(own, hiddenThrough: viewer.hiddenThrough))
+    }
     guard options.countsVisibleTo == .members || viewer.seesAll else { return (answers, nil) }
     var last: MemberOrdinal?
     var position = min(below ?? rows.rowCount, rows.rowCount)
@@ -76,7 +78,7 @@ extension ChannelState {
       let row = MemberOrdinal(UInt32(position))
       guard rows.isActive(row), row != viewer.row, !rows.isUnseen(row) else { continue }
       if answers.count == limit { return (answers, cursor(behind: last, viewer)) }
-      answers.append(shownRow(row, options: options, settings: settings, withOwnDetails: viewer.isServer))
+      answers.append(othersRow(row, to: viewer, options: options, settings: settings))
       last = row
     }
     return (answers, nil)

@@ -289,20 +289,23 @@ package struct ChannelState: ~Copyable, Sendable {
       let row = MemberOrdinal(UInt32(below - 1))
       if rows.isActive(row), row != viewer.row {
         if answers.count == limit { return (answers, UInt32(below)) }
-        let shown = shownRow(
-          row,
-          options: options,
-          settings: settings,
-          withOwnDetails: viewer.seesOwnDetails
-        )
-        answers.append(
-          viewer.hiddenThrough == .zero
-            ? shown : shown.seen(since: viewer.hiddenThrough, at: viewer.joinedAt)
-        )
+        answers.append(othersRow(row, to: viewer, options: options, settings: settings))
       }
       below -= 1
     }
     return (answers, nil)
+  }
+
+  /// Another member's row as a viewer sees it (R4, R6, R7, R8).
+  func othersRow(
+    _ row: MemberOrdinal,
+    to viewer: ChannelViewer,
+    options: ChannelTypeOptions,
+    settings: borrowing UserSettingsTable
+  ) -> RowAnswer {
+    let shown = shownRow(row, options: options, settings: settings, withOwnDetails: viewer.seesOwnDetails)
+    return viewer.hiddenThrough == .zero
+      ? shown : shown.seen(since: viewer.hiddenThrough, at: viewer.joinedAt)
   }
 
   // MARK: Assignment

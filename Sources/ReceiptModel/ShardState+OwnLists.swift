@@ -104,13 +104,14 @@ extension ShardState {
     below: SequenceNumber?,
     limit: Int
   ) throws(Refusal) -> (threads: [OwnThread], next: SequenceNumber?) {
-    _ = try member(user, in: slot)
+    let member = try member(user, in: slot)
     var places = self[slot].threads.places(of: user)
     if let below { places.removeAll { self[slot].threads[$0].parent >= below } }
     places.sort { self[slot].threads[$0].parent > self[slot].threads[$1].parent }
     var found: [OwnThread] = []
     for place in places where !self[slot].isClosed(place) {
-      guard let row = self[slot].threads[place].row(of: user) else { continue }
+      let thread = slot.thread(place)
+      guard let row = self[slot].threads[place].row(of: user), exists(thread, for: member) else { continue }
       let parent = self[slot].threads[place].parent
       let unread = self[slot].threads[place].unreadMessages(row)
       guard wanted == .all || (unread > 0) == (wanted == .unread) else { continue }
@@ -118,10 +119,11 @@ extension ShardState {
       let own = self[slot].threads[place].ownRow(row)
       found.append(
         OwnThread(
-          place: slot.thread(place),
+          place: thread,
           parent: parent,
           unreadReplies: unread,
-          lastRead: own.lastReadSequence,
+          // A reply from before the join has no id for the member (R6).
+          lastRead: own.lastReadSequence > hiddenThrough(thread, member) ? own.lastReadSequence : .zero,
           firstUnread: own.own?.firstUnread ?? .zero
         )
       )

@@ -6,12 +6,13 @@ extension ShardState {
   /// The thread under a message, by the message's id; its rows have taken over their users' settings. Nil where there is no reply yet.
   ///
   /// - Parameter member: a row in the channel: a thread that does not exist for its member is refused as an unknown one (R6).
+  ///   Nil: a server on nobody's behalf, for which every thread exists.
   package mutating func thread(
     of parent: RawSpan,
     in slot: ChannelSlot,
-    for member: MemberOrdinal
+    for member: MemberOrdinal?
   ) throws(Refusal) -> ChannelSlot? {
-    try checkParent(parent, in: slot, for: member)
+    if let member { try checkParent(parent, in: slot, for: member) }
     let sequence = try self.parent(parent, in: slot)
     guard let place = self[slot].threads.place(of: sequence) else { return nil }
     let thread = slot.thread(place)

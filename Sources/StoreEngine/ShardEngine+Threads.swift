@@ -121,7 +121,7 @@ extension ShardEngine {
     var page: (rows: [RowAnswer], next: ListCursor?) = ([], nil)
     do throws(Refusal) {
       let viewer = try state.viewer(user, isServer: viewerFlags == 1, in: slot)
-      place = try state.thread(of: parent, in: slot)
+      place = try state.thread(of: parent, in: slot, for: viewer.row)
       if let place {
         page = try state.readState(
           ofThread: place,
