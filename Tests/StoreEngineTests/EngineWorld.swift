@@ -218,7 +218,8 @@ final class EngineWorld: StoreLoopDriver {
 
   /// The ledger has noted the oldest user, or could not.
   func answerErasure(fault: String? = nil) {
-    guard let request = erasures?.removeFirst() else { return }
+    guard let request = erasures?.first else { return }
+    erasures?.removeFirst()
     loop.erasureRecorded(request, fault: fault)
   }
 

@@ -62,6 +62,7 @@ struct ErasureLedgerTests {
     let (world, gateway) = try worldWithLedger()
     gateway.patchErasing("bob", counter: 50)
     try turn(world)
+    world.loop.close(gateway.lane)
     let next = world.connect(session: 1, serial: 1)
     world.answerErasure()
     try world.settle()
