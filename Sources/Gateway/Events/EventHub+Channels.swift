@@ -54,7 +54,7 @@ extension EventHub {
 
   /// A user has joined a channel, by the channel's own word: their index says so a little later.
   mutating func joined(_ user: String, _ cid: String, at time: Timestamp) {
-    guard let place = place(ofUser: user), let channel = channelPlaces[cid] else { return }
+    guard let place = place(ofUser: user), let channel = channelPlaces[ExactText(cid)] else { return }
     for ref in refs(ofUser: place) {
       guard let known = streams[Int(ref.place)]?.attached[channel]?.joinedAt, known < time else { continue }
       streams[Int(ref.place)]?.attached[channel]?.joinedAt = time
