@@ -15,6 +15,8 @@ struct EventPicture {
     var read: UInt32
     var at: Int
     var epoch: Int
+    /// The channel is flagged unread as a whole.
+    var isFlagged = false
   }
 
   struct Message {
@@ -153,19 +155,24 @@ struct EventPicture {
       rooms[room, default: Room()].own[user] = OwnPosition(read: sequence.rawValue, at: at, epoch: epoch)
     }
     guard moves.contains(.readShown) || moves.contains(.deliveredShown) else { return }
+    // No event says when somebody came into a thread.
+    var joinedAt: Int64 = 0
+    if let row = state[place].rows.row(of: state[place].messages.sender(sequence)) {
+      joinedAt = state[place].rows.joinedAt[Int(row.rawValue)]
+    }
     let none = RowView(
       user: user,
-      lastReadAt: 0,
+      lastReadAt: Int(joinedAt),
       lastRead: 0,
       lastReadID: "",
       lastDeliveredAt: 0,
       lastDelivered: 0,
       lastDeliveredID: ""
     )
-    var row = rooms[room]?.shown[user] ?? none
-    if moves.contains(.readShown) { (row.lastRead, row.lastReadID, row.lastReadAt) = (number, id, at) }
-    (row.lastDelivered, row.lastDeliveredID, row.lastDeliveredAt) = (number, id, at)
-    rooms[room, default: Room()].shown[user] = row
+    var shown = rooms[room]?.shown[user] ?? none
+    if moves.contains(.readShown) { (shown.lastRead, shown.lastReadID, shown.lastReadAt) = (number, id, at) }
+    (shown.lastDelivered, shown.lastDeliveredID, shown.lastDeliveredAt) = (number, id, at)
+    rooms[room, default: Room()].shown[user] = shown
   }
 
   private static func place(
@@ -189,7 +196,8 @@ struct EventPicture {
     return OwnPosition(
       read: own.lastReadSequence.rawValue,
       at: Int(own.lastRead.milliseconds),
-      epoch: Int(own.own!.unreadEpoch)
+      epoch: Int(own.own!.unreadEpoch),
+      isFlagged: own.own!.isFlaggedUnread
     )
   }
 
