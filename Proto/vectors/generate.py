@@ -1237,7 +1237,7 @@ EFFECTS = {
     "channel_assigned": 1, "row_assigned": 2, "row_left": 3, "role_assigned": 4, "read_moved": 5,
     "delivered_moved": 6, "marker_assigned": 7, "message_assigned": 8, "message_deleted": 9, "read_moved_hidden": 10,
     "delivered_moved_hidden": 11, "delivered_acked": 13, "delivered_acked_hidden": 14, "channel_type_assigned": 16,
-    "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
+    "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "ids_widened": 21, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
@@ -1461,6 +1461,7 @@ EFFECT_VECTORS = [
                        + varint(1) + varint(2) + varint(2_000) + varint(2)).hex())),
         name="step_tail_assigned: a step that was acknowledged later"),
     effect("webhook_noted", raw("hash", xxh64(b"msg_2b5Yz")), time("until", T0 + 600_000)),
+    effect("ids_widened"),
 ] + [
     # Threads: all that one can have.
     in_thread(n, inner) for n, inner in [
@@ -1514,6 +1515,7 @@ for name, index, effects in [
                                                "row_assigned: with a marker and an acknowledged time",
                                                "step_tail_assigned: a step that was acknowledged later")),
     ("webhooks", 90, named("webhook_noted")),
+    ("the shard's head, with ids of the new kind", 91, EFFECT_VECTORS[16:17] + named("ids_widened")),
 ]:
     data = b"\x01" + varint(index) + varint(len(effects)) + b"".join(bytes.fromhex(e["hex"]) for e in effects)
     PAGE_VECTORS.append({"name": name, "index": index, "effects": [e["name"] for e in effects], "hex": data.hex()})
@@ -1537,7 +1539,8 @@ BAD_BATCHES = [
     bad_batch("more behind it", "trailingBytes", batch_of(MOVE) + b"\x00"),
     bad_batch("an effect less than announced", "badValue:count", batch_of(count=1)),
     bad_batch("effect 15, the one after delivered_acked_hidden", "badValue:effect", batch_of(b"\x0f\x01\x00")),
-    bad_batch("effect 21, the one after webhook_noted", "badValue:effect", batch_of(b"\x15\x01\x00")),
+    bad_batch("effect 31, the one before acknowledged", "badValue:effect", batch_of(b"\x1f\x01\x00")),
+    bad_batch("wide ids with something behind it", "badValue:effect", batch_of(b"\x15\x01\x00")),
     bad_batch("effect 51, the one after user_erased", "badValue:effect", batch_of(b"\x33\x01\x00")),
     bad_batch("effect 63, the one before membership_queued", "badValue:effect", batch_of(b"\x3f\x01\x00")),
     bad_batch("effect 68, of a later version", "badValue:effect", batch_of(b"\x44\x01\x00")),
@@ -1708,7 +1711,7 @@ BAD_BATCHES = [
                  "message_counts_assigned", "segments_noted",
                  "membership_assigned", "membership_removed", "options_changed", "channel_type_assigned", "type_settled",
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
-                 "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned", "webhook_noted")
+                 "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned", "webhook_noted", "ids_widened")
 ]
 
 # ------------------------------------------------------------------------------------------------------ shard hash
@@ -1716,7 +1719,7 @@ BAD_BATCHES = [
 
 def shard_hash():
     lengths = sorted(set(range(0, 101)) | {127, 128, 129, 193, 255, 256, 257, 300})
-    texts = ["", "a", "messaging:general", "messaging:general-42", "team:!members-abc", "livestream:0",
+    texts = ["", "a", "messaging:general", "messaging:general-42", "team:!members-abc", "auth0|5f7c", "@bob:example.org", "messaging:Zo\u00eb", "messaging:Zoe\u0308", "livestream:0",
              "t" * 64 + ":" + "c" * 128]
     counts = [1, 2, 3, 7, 16, 64, 1000, 65535]
     return {

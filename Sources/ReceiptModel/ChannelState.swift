@@ -58,8 +58,15 @@ package struct ChannelState: ~Copyable, Sendable {
 
   static let noType = -1
 
-  /// Whether it is a user's index of channels (R13, R14), kept under their id; it has nothing else that a channel has.
+  /// Whether it is a user's index of channels (R13, R14), kept under their ``IndexName``; it has nothing else that a channel has.
   package var isIndex: Bool { type == Self.noType }
+
+  /// The user whose index it is.
+  package var indexOwner: RawSpan {
+    @_lifetime(borrow self) borrowing get {
+      cid.span.bytes.extracting(droppingFirst: IndexName.userOffset(cid))
+    }
+  }
 
   /// What the channel occupies in memory, in bytes, near enough to hold a budget by.
   package var byteCount: Int { MemoryLayout<ChannelState>.stride + heapByteCount }
@@ -371,7 +378,7 @@ package struct ChannelState: ~Copyable, Sendable {
       preconditionFailure("not built yet")
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
       .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
-      .webhookNoted:
+      .webhookNoted, .idsWidened:
       preconditionFailure("addressed to the shard, not to a channel")
     }
   }

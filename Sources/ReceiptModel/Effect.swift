@@ -68,6 +68,8 @@ package enum Effect: Hashable, Sendable {
   /// A webhook was taken: the XXH64 of its key is remembered up to and including this time.
   case webhookNoted(UInt64, until: Timestamp)
   indirect case sessionAssigned(SessionRecord)
+  /// Ids that builds of before 2027 do not take are in this shard. Those builds refuse the directory by this effect, which they do not know.
+  case idsWidened
 
   // Threads (R15)
   /// An effect on a thread, which has rows and messages as a channel has, under its parent message.
@@ -125,7 +127,7 @@ package enum Effect: Hashable, Sendable {
       effect.channel
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
       .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
-      .webhookNoted:
+      .webhookNoted, .idsWidened:
       nil
     }
   }
@@ -156,6 +158,34 @@ package enum Effect: Hashable, Sendable {
     case .messageAssigned, .messageDeleted: true
     default: false
     }
+  }
+
+  /// Whether it brings an id into the shard that builds of before 2027 do not take.
+  package var bringsWideIDs: Bool {
+    switch self {
+    case .channelAssigned(_, let cid, _, _):
+      if IndexName.isIndex(Array(cid.utf8)) {
+        !Self.all(cid, Identifier.isNarrowUser)
+      } else {
+        !Self.all(cid, Identifier.isNarrowCID)
+      }
+    case .rowAssigned(_, _, let record): !Self.all(record.user, Identifier.isNarrowUser)
+    case .messageAssigned(_, _, let record):
+      !Self.all(record.id, Identifier.isNarrowMessage) || !Self.all(record.sender, Identifier.isNarrowUser)
+    case .userAssigned(_, let settings): !Self.all(settings.user, Identifier.isNarrowUser)
+    case .membershipQueued(_, let change):
+      !Self.all(change.user, Identifier.isNarrowUser)
+        || !Self.all(change.membership.cid, Identifier.isNarrowCID)
+    case .membershipAssigned(_, _, let membership): !Self.all(membership.cid, Identifier.isNarrowCID)
+    case .inThread(_, let effect): effect.bringsWideIDs
+    default: false
+    }
+  }
+
+  /// Whether an id is empty, which is nobody's, or of a range.
+  private static func all(_ id: String, _ isInRange: (RawSpan) -> Bool) -> Bool {
+    var id = id
+    return id.isEmpty || id.withUTF8 { isInRange($0.span.bytes) }
   }
 
   /// Whether a thread can have it: it is about a row or a message.
@@ -193,7 +223,7 @@ package enum Effect: Hashable, Sendable {
     case .channelTypeAssigned, .typeSettled: .types
     case .userAssigned(let number, _), .userSettled(let number, _), .userErased(let number, _, _, _):
       .users(number / PageID.usersPerPage)
-    case .countersAssigned, .sessionAssigned: .shardHead
+    case .countersAssigned, .sessionAssigned, .idsWidened: .shardHead
     case .webhookNoted(let key, _): .webhooks(PageID.webhookPage(of: key))
     case .inThread(let parent, let effect): effect.page.inThread(parent)
     case .membershipAssigned(_, let place, _), .membershipRemoved(_, let place):

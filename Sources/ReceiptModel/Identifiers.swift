@@ -69,19 +69,23 @@ package struct SessionID: Hashable, Sendable {
   }
 }
 
-/// The character sets and lengths of the identifiers that callers choose (API.md, first section).
+/// The ranges of the identifiers that callers choose (API.md, first section).
+///
+/// Ids are 1 to 255 bytes of UTF-8 without control characters, and are compared byte by byte: what looks alike may be two ids. Never compare them as
+/// `String`s, which are equal where Unicode calls them equivalent; see ``ExactText``.
 package enum Identifier {
   package static let typeLengthMax = 64
-  package static let channelIDLengthMax = 128
-  package static let cidLengthMax = typeLengthMax + 1 + channelIDLengthMax
-  package static let userLengthMax = 128
-  package static let messageLengthMax = 128
+  /// Bytes of a channel's, a user's or a message's id.
+  package static let idLengthMax = 255
+  package static let cidLengthMax = typeLengthMax + 1 + idLengthMax
+  package static let userLengthMax = idLengthMax
+  package static let messageLengthMax = idLengthMax
   package static let roleLengthMax = 64
 
-  /// `type:id`, the type 1 to 64 of `[A-Za-z0-9_-]`, the id 1 to 128 of `[A-Za-z0-9_!-]`.
+  /// `type:id`, split at the first colon.
   package static func isCID(_ bytes: RawSpan) -> Bool {
     guard let colon = colonOffset(bytes) else { return false }
-    return isType(bytes.extracting(0..<colon)) && isChannelID(bytes.extracting((colon + 1)..<bytes.byteCount))
+    return isType(bytes.extracting(0..<colon)) && isID(bytes.extracting((colon + 1)..<bytes.byteCount))
   }
 
   /// Where the type of a cid ends, or nil where it has no colon.
@@ -93,20 +97,79 @@ package enum Identifier {
     return nil
   }
 
-  package static func isType(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...typeLengthMax, .typeName) }
-  package static func isChannelID(_ bytes: RawSpan) -> Bool {
-    allBytes(bytes, 1...channelIDLengthMax, .channelID)
+  /// Type and id of a cid. By bytes: with a combining character behind it the colon is no `Character` of its own.
+  package static func parts(cid: String) -> (type: Substring, id: Substring) {
+    guard let colon = cid.utf8.firstIndex(of: UInt8(ascii: ":")) else { return (cid[...], "") }
+    return (cid[..<colon], cid[cid.utf8.index(after: colon)...])
   }
-  package static func isUser(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...userLengthMax, .user) }
-  package static func isMessage(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...messageLengthMax, .message) }
+
+  package static func isType(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...typeLengthMax, .typeName) }
+  package static func isUser(_ bytes: RawSpan) -> Bool { isID(bytes) }
+  package static func isMessage(_ bytes: RawSpan) -> Bool { isID(bytes) }
   package static func isRole(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...roleLengthMax, .role) }
+
+  /// 1 to 255 bytes of UTF-8 without control characters (C0, DEL, C1).
+  package static func isID(_ bytes: RawSpan) -> Bool {
+    guard (1...idLengthMax).contains(bytes.byteCount) else { return false }
+    for offset in 0..<bytes.byteCount {
+      let byte = bytes.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
+      if byte < 0x20 || byte >= 0x7F { return isText(bytes, from: offset) }
+    }
+    return true
+  }
+
+  /// Whether the bytes from one on are UTF-8 without control characters.
+  private static func isText(_ bytes: RawSpan, from start: Int) -> Bool {
+    var offset = start
+    while offset < bytes.byteCount {
+      let first = bytes.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
+      if first < 0x80 {
+        guard first >= 0x20, first != 0x7F else { return false }
+        offset += 1
+        continue
+      }
+      // The second byte's range keeps out overlong forms, surrogates, what is above U+10FFFF, and U+0080 to U+009F (Unicode, table 3-7).
+      let (count, second): (Int, ClosedRange<UInt8>)
+      switch first {
+      case 0xC2: (count, second) = (2, 0xA0...0xBF)
+      case 0xC3...0xDF: (count, second) = (2, 0x80...0xBF)
+      case 0xE0: (count, second) = (3, 0xA0...0xBF)
+      case 0xED: (count, second) = (3, 0x80...0x9F)
+      case 0xE1...0xEF: (count, second) = (3, 0x80...0xBF)
+      case 0xF0: (count, second) = (4, 0x90...0xBF)
+      case 0xF1...0xF3: (count, second) = (4, 0x80...0xBF)
+      case 0xF4: (count, second) = (4, 0x80...0x8F)
+      default: return false
+      }
+      guard offset + count <= bytes.byteCount,
+        second.contains(bytes.unsafeLoad(fromByteOffset: offset + 1, as: UInt8.self))
+      else { return false }
+      for place in (offset + 2)..<(offset + count) {
+        guard bytes.unsafeLoad(fromByteOffset: place, as: UInt8.self) & 0xC0 == 0x80 else { return false }
+      }
+      offset += count
+    }
+    return true
+  }
+
+  // MARK: Ids of before
+
+  /// Whether builds that know only the ids of before (until 2026) take a user's id.
+  static func isNarrowUser(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...128, .narrowUser) }
+  /// Likewise a message's id.
+  static func isNarrowMessage(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...128, .narrowMessage) }
+  /// Likewise a cid.
+  static func isNarrowCID(_ bytes: RawSpan) -> Bool {
+    guard let colon = colonOffset(bytes) else { return false }
+    return allBytes(bytes.extracting((colon + 1)..<bytes.byteCount), 1...128, .narrowChannel)
+  }
 
   private struct CharacterClass: OptionSet {
     let rawValue: UInt8
     static let typeName = CharacterClass(rawValue: 1)
-    static let channelID = CharacterClass(rawValue: 2)
-    static let user = CharacterClass(rawValue: 4)
-    static let message = CharacterClass(rawValue: 8)
+    static let narrowChannel = CharacterClass(rawValue: 2)
+    static let narrowUser = CharacterClass(rawValue: 4)
+    static let narrowMessage = CharacterClass(rawValue: 8)
     static let role = CharacterClass(rawValue: 16)
   }
 
@@ -128,17 +191,68 @@ package enum Identifier {
     switch byte {
     case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
       UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"), UInt8(ascii: "-"):
-      sets = [.typeName, .channelID, .user, .role]
+      sets = [.typeName, .narrowChannel, .narrowUser, .role]
     case UInt8(ascii: "!"):
-      sets = [.channelID]
+      sets = [.narrowChannel]
     case UInt8(ascii: "@"):
-      sets = [.user]
+      sets = [.narrowUser]
     case UInt8(ascii: "."):
-      sets = [.user, .role]
+      sets = [.narrowUser, .role]
     default:
       break
     }
-    if byte > 0x20, byte < 0x7F, byte != UInt8(ascii: "/") { sets.insert(.message) }
+    if byte > 0x20, byte < 0x7F, byte != UInt8(ascii: "/") { sets.insert(.narrowMessage) }
     return sets.rawValue
   }
+}
+
+/// Text that is compared byte by byte, as ids are: the key of a dictionary or a set of them. A `String` is equal to another that Unicode calls equivalent
+/// (`ë` in one character and in two), and would make two users one.
+package struct ExactText: Hashable, Comparable, Sendable, CustomStringConvertible {
+  package let text: String
+  package init(_ text: String) { self.text = text }
+
+  package static func == (a: ExactText, b: ExactText) -> Bool { a.text.isExactly(b.text) }
+
+  package static func < (a: ExactText, b: ExactText) -> Bool {
+    a.text.utf8.lexicographicallyPrecedes(b.text.utf8)
+  }
+
+  package func hash(into hasher: inout Hasher) {
+    var text = text
+    text.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
+    hasher.combine(0xFF as UInt8)
+  }
+
+  package var description: String { text }
+}
+
+extension String {
+  /// Whether both are the same bytes.
+  package func isExactly(_ other: String) -> Bool {
+    utf8.count == other.utf8.count && utf8.elementsEqual(other.utf8)
+  }
+}
+
+/// The names under which a shard keeps channels and users' indexes of channels (R13, R14) side by side: a channel's is its cid. An index's is the user's id
+/// where that has no colon, as it always was; else a zero byte and the id. Neither can be a cid, which has a colon behind a type, and no id has a zero byte.
+package enum IndexName {
+  private static let colon = UInt8(ascii: ":")
+
+  /// The name of a user's index.
+  package static func bytes(of user: RawSpan) -> [UInt8] {
+    user.withUnsafeBytes { $0.contains(colon) ? [0] + $0 : Array($0) }
+  }
+
+  /// The name of a user's index.
+  package static func text(of user: String) -> String { user.utf8.contains(colon) ? "\0" + user : user }
+
+  /// Whether this is the name of an index.
+  package static func isIndex(_ name: [UInt8]) -> Bool { name.first == 0 || !name.contains(colon) }
+
+  /// Where in the name of an index the user's id begins.
+  package static func userOffset(_ name: [UInt8]) -> Int { name.first == 0 ? 1 : 0 }
+
+  /// The user whose index has this name.
+  package static func user(_ name: [UInt8]) -> [UInt8] { Array(name[userOffset(name)...]) }
 }

@@ -31,10 +31,12 @@ extension ChannelState {
         }
         if self[slot].number >= nextChannel { return "\(cid): its number was not given yet" }
         if self[slot].isIndex {
-          if cid.contains(":") { return "\(cid): a channel without a type" }
+          if !IndexName.isIndex(self[slot].cid) { return "\(cid): a channel without a type" }
         } else {
           let type = types[self[slot].type].name
-          if type != String(cid.prefix { $0 != ":" }) { return "\(cid): its type is \(type)" }
+          if type != String(decoding: self[slot].cid.prefix { $0 != UInt8(ascii: ":") }, as: UTF8.self) {
+            return "\(cid): its type is \(type)"
+          }
         }
         if let fault = self[slot].checkInvariants() ?? checkHidden(slot) ?? checkThreads(slot) {
           return "\(cid): \(fault)"
@@ -133,7 +135,7 @@ extension ChannelState {
         .channelDeleted,
         .messageCountsAssigned, .segmentsNoted, .membershipQueued, .membershipsSent, .membershipsTaken,
         .indexEpochAssigned,
-        .webhookNoted:
+        .webhookNoted, .idsWidened:
         return nil
       case .membershipAssigned(_, let place, let membership):
         return memberships.place(of: membership.cid) == place

@@ -7,7 +7,8 @@ package enum ListCursor: Hashable, Sendable {
   /// In order of time: strictly behind this entry.
   case entry(Timestamp, user: [UInt8])
 
-  /// `j`, then the row's number; or `k` in a thread and `t` in order of time, the time in milliseconds, `-`, the user's id. Numbers have no leading zeros: each
+  /// `j`, then the row's number; or `k` in a thread and `t` in order of time, the time in milliseconds, `-`, the user's id. An id with other characters than
+  /// `A-Z a-z 0-9 @ _ . -` is written in hexadecimal digits, behind `K` or `T`, so that a cursor needs no escapes in a query. Numbers have no leading zeros: each
   /// place has one cursor.
   ///
   /// Throws ``Refusal/invalidCursor`` where no page of this order can have given it out.
@@ -31,20 +32,53 @@ package enum ListCursor: Hashable, Sendable {
 
   /// A letter, a time, `-` and a user's id.
   private static func entry(_ text: RawSpan, _ letter: UInt8) throws(Refusal) -> (Timestamp, user: [UInt8]) {
-    guard text.unsafeLoad(fromByteOffset: 0, as: UInt8.self) == letter,
-      let (time, end) = decimal(text, from: 1), end < text.byteCount,
+    let first = text.unsafeLoad(fromByteOffset: 0, as: UInt8.self)
+    let isHexadecimal = first == letter & ~0x20
+    guard first == letter || isHexadecimal, let (time, end) = decimal(text, from: 1), end < text.byteCount,
       text.unsafeLoad(fromByteOffset: end, as: UInt8.self) == UInt8(ascii: "-")
     else { throw .invalidCursor }
     let user = text.extracting((end + 1)..<text.byteCount)
-    guard Identifier.isUser(user) else { throw .invalidCursor }
+    if isHexadecimal {
+      guard let bytes = bytes(hexadecimal: user), Identifier.isUser(bytes.span.bytes),
+        !Identifier.isNarrowUser(bytes.span.bytes)
+      else { throw .invalidCursor }
+      return (Timestamp(milliseconds: time), bytes)
+    }
+    guard Identifier.isNarrowUser(user) else { throw .invalidCursor }
     return (Timestamp(milliseconds: time), user.withUnsafeBytes { Array($0) })
+  }
+
+  /// Two lower-case digits a byte.
+  private static func bytes(hexadecimal text: RawSpan) -> [UInt8]? {
+    guard text.byteCount.isMultiple(of: 2) else { return nil }
+    var bytes: [UInt8] = []
+    for offset in 0..<text.byteCount {
+      let digit: UInt8
+      switch text.unsafeLoad(fromByteOffset: offset, as: UInt8.self) {
+      case let byte where (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte):
+        digit = byte - UInt8(ascii: "0")
+      case let byte where (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte):
+        digit = byte - UInt8(ascii: "a") + 10
+      default: return nil
+      }
+      if offset.isMultiple(of: 2) { bytes.append(digit << 4) } else { bytes[bytes.count - 1] |= digit }
+    }
+    return bytes
+  }
+
+  private static func text(_ letter: Character, _ time: Timestamp, _ user: [UInt8]) -> String {
+    if Identifier.isNarrowUser(user.span.bytes) {
+      return "\(letter)\(time.milliseconds)-\(String(decoding: user, as: UTF8.self))"
+    }
+    let digits = user.map { byte in (byte < 16 ? "0" : "") + String(byte, radix: 16) }.joined()
+    return "\(letter.uppercased())\(time.milliseconds)-\(digits)"
   }
 
   package var text: String {
     switch self {
     case .row(let row): "j\(row)"
-    case .joined(let time, let user): "k\(time.milliseconds)-\(String(decoding: user, as: UTF8.self))"
-    case .entry(let time, let user): "t\(time.milliseconds)-\(String(decoding: user, as: UTF8.self))"
+    case .joined(let time, let user): Self.text("k", time, user)
+    case .entry(let time, let user): Self.text("t", time, user)
     }
   }
 

@@ -13,7 +13,7 @@ package struct MembershipTable: ~Copyable, Sendable {
     var offset: UInt32
     /// The row and one more; 0: none.
     var row: UInt32
-    var length: UInt8
+    var length: UInt16
     var isMember: Bool
     var isGone: Bool
 
@@ -154,7 +154,7 @@ package struct MembershipTable: ~Copyable, Sendable {
       if isTaken(place) { remove(place) }
       makeRoom(name.count)
       entries[position].offset = UInt32(bytes.count)
-      entries[position].length = UInt8(name.count)
+      entries[position].length = UInt16(name.count)
       bytes.append(contentsOf: name)
       index.insert(StableHash.hash(name.span.bytes), place)
     }

@@ -236,9 +236,9 @@ extension ShardState {
     try refuseErasing(add)
     let start = effects.count
     let number = self[slot].number
-    var removed: Set<String> = []
+    var removed: Set<ExactText> = []
     let cid = text(of: slot)
-    for user in remove where removed.insert(user).inserted {
+    for user in remove where removed.insert(ExactText(user)).inserted {
       guard let row = self[slot].row(of: user) else { continue }
       effects.append(.rowLeft(number, row, at: time))
       self[slot].decideLeaveThreads(row, at: time, into: &effects)
@@ -264,7 +264,7 @@ extension ShardState {
     cid: String,
     _ members: [NewMember],
     channel: borrowing ChannelState,
-    leaving: Set<String> = [],
+    leaving: Set<ExactText> = [],
     newest: SequenceNumber,
     history: HistoryOption,
     at time: Timestamp,
@@ -272,12 +272,13 @@ extension ShardState {
     into effects: inout [Effect]
   ) throws(Refusal) {
     var next = UInt32(channel.rows.rowCount)
-    var joining: [String: MemberOrdinal] = [:]
+    var joining: [ExactText: MemberOrdinal] = [:]
     /// As this command leaves them: a user may be named twice.
     var roles: [UInt32: String] = [:]
     for member in members {
+      let name = ExactText(member.user)
       let current =
-        joining[member.user] ?? (leaving.contains(member.user) ? nil : channel.row(of: member.user))
+        joining[name] ?? (leaving.contains(name) ? nil : channel.row(of: member.user))
       if let current {
         let role = roles[current.rawValue] ?? channel.rows.roles[current.rawValue] ?? ""
         if !member.role.isEmpty, role != member.role {
@@ -309,7 +310,7 @@ extension ShardState {
         epoch: 0
       )
       decideMembership(member.user, membership, isGone: false, into: &effects)
-      joining[member.user] = MemberOrdinal(next)
+      joining[name] = MemberOrdinal(next)
       roles[next] = member.role
       next += 1
     }

@@ -88,7 +88,7 @@ extension ShardState {
       guard !change.isGone else { return }
       effects.append(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
       effects.append(
-        .channelAssigned(nextChannel, cid: change.user, created: time, own: OptionPatch())
+        .channelAssigned(nextChannel, cid: IndexName.text(of: change.user), created: time, own: OptionPatch())
       )
       effects.append(.membershipAssigned(nextChannel, place: 0, change.membership))
       return
@@ -191,7 +191,7 @@ extension ShardState {
 
   /// Lets go of the index of a user who is being erased, where nothing but what was deleted is in it: their erasure looks for channels that know them, and finds none.
   package func decideForgetErased(_ slot: ChannelSlot, into effects: inout [Effect]) {
-    guard self[slot].memberships.knownCount == 0, isErasing(self[slot].cid.span.bytes) else { return }
+    guard self[slot].memberships.knownCount == 0, isErasing(self[slot].indexOwner) else { return }
     effects.append(.channelDeleted(self[slot].number, cid: text(of: slot)))
   }
 

@@ -51,6 +51,8 @@ package struct ShardState: ~Copyable, Sendable {
   package private(set) var outbox: Outbox
   /// Webhooks that were taken, and are remembered so that none is taken twice.
   package private(set) var webhooks = WebhookTable()
+  /// Ids have come into the shard that builds of before 2027 do not take.
+  package private(set) var hasWideIDs = false
 
   /// - Parameter shardCount: of the whole store; users' home shards are found with it.
   package init(id: ShardID, shardCount: Int = 1) {
@@ -93,7 +95,7 @@ package struct ShardState: ~Copyable, Sendable {
   /// The slot of a user's index of channels that is in memory.
   package func index(of user: RawSpan) -> ChannelSlot? {
     indexes.find(StableHash.hash(user)) { slot in
-      channels[Int(slot)].hasCID(user)
+      channels[Int(slot)].indexOwner.isEqual(to: user)
     }
     .map { ChannelSlot($0) }
   }
@@ -106,12 +108,11 @@ package struct ShardState: ~Copyable, Sendable {
   /// Numbers are given one after the other: this spreads them over all bits.
   private static func hash(_ number: ChannelNumber) -> UInt64 { number.rawValue &* 0x9E37_79B9_7F4A_7C15 }
 
-  /// Whether what is kept under this name is a user's index: a cid has a colon.
-  package static func isIndex(_ name: [UInt8]) -> Bool { !name.contains(UInt8(ascii: ":")) }
-
   /// The slot of what is kept under this name, a channel or a user's index.
   package func slot(named name: [UInt8]) -> ChannelSlot? {
-    Self.isIndex(name) ? index(of: name.span.bytes) : slot(of: name.span.bytes)
+    IndexName.isIndex(name)
+      ? index(of: name.span.bytes.extracting(droppingFirst: IndexName.userOffset(name)))
+      : slot(of: name.span.bytes)
   }
 
   /// Changes for these shards were queued since this was asked last.
@@ -143,7 +144,7 @@ package struct ShardState: ~Copyable, Sendable {
     -> ChannelSlot
   {
     let bytes = Array(cid.utf8)
-    let isIndex = Self.isIndex(bytes)
+    let isIndex = IndexName.isIndex(bytes)
     let typeName = String(decoding: bytes.prefix { $0 != UInt8(ascii: ":") }, as: UTF8.self)
     var channel = ChannelState(
       number: number,
@@ -163,7 +164,7 @@ package struct ShardState: ~Copyable, Sendable {
     residentBytes += channel.byteCount
     channels[Int(slot)] = channel
     if isIndex {
-      indexes.insert(StableHash.hash(bytes.span.bytes), slot)
+      indexes.insert(StableHash.hash(channels[Int(slot)].indexOwner), slot)
     } else {
       directory.insert(StableHash.hash(bytes.span.bytes), slot)
       numbers.insert(Self.hash(number), slot)
@@ -173,11 +174,10 @@ package struct ShardState: ~Copyable, Sendable {
 
   /// Lets a channel go from memory.
   package mutating func remove(_ slot: ChannelSlot) {
-    let hash = StableHash.hash(self[slot].cid.span.bytes)
     if self[slot].isIndex {
-      indexes.remove(hash, slot.rawValue)
+      indexes.remove(StableHash.hash(self[slot].indexOwner), slot.rawValue)
     } else {
-      directory.remove(hash, slot.rawValue)
+      directory.remove(StableHash.hash(self[slot].cid.span.bytes), slot.rawValue)
       numbers.remove(Self.hash(self[slot].number), slot.rawValue)
     }
     residentBytes -= self[slot].byteCount
@@ -283,6 +283,8 @@ package struct ShardState: ~Copyable, Sendable {
       outbox.assign(epoch: epoch)
     case .webhookNoted(let key, let until):
       webhooks.note(key, until: until, at: time)
+    case .idsWidened:
+      hasWideIDs = true
     case .sessionAssigned:
       // Sessions belong to the log, not to the model.
       break

@@ -21,6 +21,7 @@ enum EffectNumber: UInt8 {
   case sessionAssigned = 18
   case typeSettled = 19
   case webhookNoted = 20
+  case idsWidened = 21
   case acknowledged = 32
   case acknowledgementForgotten = 33
   case acknowledgedThrough = 34
@@ -272,6 +273,8 @@ extension ByteBuffer {
         buffer.writeVarint(UInt64(shard.rawValue))
         buffer.writeVarint(number)
       }
+    case .idsWidened:
+      writeEffect(.idsWidened) { _ in }
     case .indexEpochAssigned(let epoch):
       writeEffect(.indexEpochAssigned) { $0.writeVarint(epoch) }
     case .webhookNoted(let key, let until):
@@ -617,6 +620,8 @@ extension FieldReader {
       return .membershipsSent(to: try shardID(), through: try varint())
     case .membershipsTaken:
       return .membershipsTaken(from: try shardID(), through: try varint())
+    case .idsWidened:
+      return .idsWidened
     case .indexEpochAssigned:
       return .indexEpochAssigned(try varint())
     case .webhookNoted:

@@ -460,7 +460,7 @@ private struct LoadedContent {
       return place < MembershipTable.placesMax
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
       .sessionAssigned, .channelDeleted, .membershipQueued, .membershipsSent, .membershipsTaken,
-      .indexEpochAssigned, .webhookNoted:
+      .indexEpochAssigned, .webhookNoted, .idsWidened:
       return false
     }
   }

@@ -87,7 +87,7 @@ extension ShardEngine {
       membership.deletedAt = known?.deletedAt ?? .none
       guard known != membership else { return }
       subscriptions.note(
-        user: state[slot].cid,
+        user: IndexName.user(state[slot].cid),
         .membership(membership, at: state.time, isGone: false)
       )
     case .membershipRemoved(_, let place): noteGone(state[slot].memberships[place], slot)
@@ -98,7 +98,10 @@ extension ShardEngine {
   /// A channel knows the user no more. Of a tombstone that is let go of that was told before.
   private func noteGone(_ known: Membership?, _ slot: ChannelSlot) {
     guard let known, !known.isGone else { return }
-    subscriptions.note(user: state[slot].cid, .membership(known, at: state.time, isGone: true))
+    subscriptions.note(
+      user: IndexName.user(state[slot].cid),
+      .membership(known, at: state.time, isGone: true)
+    )
   }
 
   /// A channel was made by the batch that gathers.

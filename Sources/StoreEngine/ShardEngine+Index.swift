@@ -145,7 +145,7 @@ extension ShardEngine {
     guard !effects.isEmpty else { return true }
     carryOut(slot, session: nil)
     loop.counters.indexEntries += 1
-    if slot == nil { incoming.absent.remove(Array(change.user.utf8)) }
+    if slot == nil { incoming.absent.remove(Array(IndexName.text(of: change.user).utf8)) }
     return true
   }
 
@@ -157,7 +157,7 @@ extension ShardEngine {
   /// Whether there is no index of this user, nor a read under way that would be old if one were made now.
   private func isAbsent(_ user: String) -> Bool {
     guard !incoming.absent.isEmpty || !deletions.isEmpty else { return false }
-    let name = Array(user.utf8)
+    let name = Array(IndexName.text(of: user).utf8)
     return (incoming.absent.contains(name) || deletions.index(absent: name) != nil)
       && loads[.cid(name)] == nil
   }
@@ -172,7 +172,7 @@ extension ShardEngine {
       looks -= 1
       let user = queued.change.user
       if indexSlot(of: user) != nil { continue }
-      let name = Array(user.utf8)
+      let name = Array(IndexName.text(of: user).utf8)
       if incoming.absent.contains(name) || deletions.index(absent: name) != nil { continue }
       let reference = ChannelReference.cid(name)
       if loads[reference] == nil { load(storageReference(reference), as: reference, isBehind: true) }
@@ -247,7 +247,9 @@ extension ShardEngine {
     guard !isRevoked(user) else { return refuse(header, .tokenRevoked, nil, lane) }
     guard since.map(isKept) ?? true else { return refuse(header, .limitReached, Self.sinceRange, lane) }
     guard let slot = state.index(of: user) else {
-      guard isLookedFor || isDeleted(user) else { return try wait(header, payload, cid: user, lane: lane) }
+      guard isLookedFor || isDeleted(IndexName.bytes(of: user).span.bytes) else {
+        return try wait(header, payload, for: .cid(IndexName.bytes(of: user)), lane)
+      }
       return replyNoChannels(header, max(dirty.usersLast, deletions.last), lane)
     }
     clock.touch(slot)

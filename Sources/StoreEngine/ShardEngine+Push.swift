@@ -123,7 +123,7 @@ extension ShardEngine {
         return try wait(header, payload, for: .head(number), lane)
       }
       try redeemTicket(header, payload, lane, .named(Array(head.cid.utf8)))
-    case .named(let cid) where !ShardState.isIndex(cid) && deletions.index(absent: cid) == nil:
+    case .named(let cid) where !IndexName.isIndex(cid) && deletions.index(absent: cid) == nil:
       // Its name may lead to another channel by now.
       guard state.slot(named: cid) == nil else { return refuseTicket(header, ticket, lane) }
       try wait(header, payload, cid: cid.span.bytes, lane: lane)

@@ -232,7 +232,7 @@ extension ShardEngine {
       }
       rebuild?.step = .loading(name, number)
       let isWanted =
-        ShardState.isIndex(name) == (rebuild?.phase == .sweeping) && deletions.index(absent: name) == nil
+        IndexName.isIndex(name) == (rebuild?.phase == .sweeping) && deletions.index(absent: name) == nil
       if !isWanted {
         finishRebuilding(number)
       } else if state.slot(named: name) == nil {

@@ -138,7 +138,7 @@ extension ShardEngine {
   ) -> String? {
     guard Identifier.isUser(user) else {
       noteRefused(command)
-      refuse(header, .invalidField, "user: 1 to 128 of A-Z a-z 0-9 @ _ . -", lane)
+      refuse(header, .invalidField, Self.userRange, lane)
       return nil
     }
     return user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }

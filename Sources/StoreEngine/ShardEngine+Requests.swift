@@ -52,7 +52,8 @@ extension ShardEngine {
     }
   }
 
-  static let cidRange = "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 128 of those and !"
+  static let cidRange =
+    "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 255 bytes of UTF-8 without control characters"
 
   /// A request whose channel was looked for: it is in memory, or there is none.
   func perform(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
@@ -177,13 +178,13 @@ extension ShardEngine {
       return refuse(
         header,
         .invalidField,
-        "message: 1 to 128 printable ASCII characters, no space or slash",
+        "message: 1 to 255 bytes of UTF-8 without control characters",
         lane
       )
     }
     guard sender.isEmpty || Identifier.isUser(sender) else {
       noteRefused(command)
-      return refuse(header, .invalidField, "user: 1 to 128 of A-Z a-z 0-9 @ _ . -", lane)
+      return refuse(header, .invalidField, Self.userRange, lane)
     }
     guard flags <= 7 else {
       noteRefused(command)
@@ -365,7 +366,7 @@ extension ShardEngine {
 
   private static func invalid(_ members: [ShardState.NewMember]) -> String? {
     for member in members {
-      if !isValid(member.user, Identifier.isUser) { return "user: 1 to 128 of A-Z a-z 0-9 @ _ . -" }
+      if !isValid(member.user, Identifier.isUser) { return userRange }
       if !member.role.isEmpty, !isValid(member.role, Identifier.isRole) {
         return "role: 1 to 64 of A-Z a-z 0-9 _ . -"
       }

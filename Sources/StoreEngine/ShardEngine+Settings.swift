@@ -309,7 +309,7 @@ extension ShardEngine {
     refuse(header, .wrongShard, "another shard is the home", lane)
   }
 
-  static let userRange = "user: 1 to 128 of A-Z a-z 0-9 @ _ . -"
+  static let userRange = "user: 1 to 255 bytes of UTF-8 without control characters"
 
   /// Of an identifier that was checked.
   private static func text(_ name: RawSpan) -> String {

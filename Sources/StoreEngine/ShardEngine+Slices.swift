@@ -30,7 +30,7 @@ struct SlicedQuery {
 
   func isErasing(_ other: String, in channel: ChannelSlot) -> Bool {
     guard slot == channel, !lane.isClosed, case .erase(_, let user, true)? = progress else { return false }
-    return user == other
+    return user.isExactly(other)
   }
 }
 

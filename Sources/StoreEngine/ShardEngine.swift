@@ -153,6 +153,7 @@ final class ShardEngine {
     let index = gatheringIndex
     var cutPage: UInt32?
     var changesMessageCounts = false
+    var bringsWideIDs = false
     let bytesBefore = effectBytes.readableBytes
     for effect in effects {
       if !subscriptions.isEmpty { note(effect, slot) }
@@ -163,7 +164,11 @@ final class ShardEngine {
       case .messageDeleted, .truncated:
         changesMessageCounts = true
         for sequence in state[slot!].receiptsEmptied(by: effect) { touch(slot, .receipts(sequence), index) }
-      case .messageAssigned: changesMessageCounts = true
+      case .messageAssigned:
+        changesMessageCounts = true
+        bringsWideIDs = bringsWideIDs || isFirstWideID(effect)
+      case .channelAssigned, .rowAssigned, .userAssigned, .membershipQueued, .membershipAssigned, .inThread:
+        bringsWideIDs = bringsWideIDs || isFirstWideID(effect)
       case .deletionBegun: if !subscriptions.isEmpty { noteDeleted(slot!) }
       case .membershipsSent(let target, let number): touchTaken(target, number, index)
       default: break
@@ -198,11 +203,22 @@ final class ShardEngine {
       gatheringTime = state.time
     }
     effectCount += effects.count
+    if bringsWideIDs { widenIDs() }
     loop.gatheredBytes += effectBytes.readableBytes - bytesBefore
     if let session { sessions.touch(session) }
     if let cutPage { trimSteps(slot!, cutPage) }
     if !walks.unstarted.isEmpty { startAnnouncements() }
     return slot
+  }
+
+  /// Whether an effect brings the first id into the shard that older builds do not take.
+  private func isFirstWideID(_ effect: Effect) -> Bool { !state.hasWideIDs && effect.bringsWideIDs }
+
+  /// Has older builds refuse the directory from here on: the effect is in the same batch as the first wide id, and then in the shard's head page.
+  private func widenIDs() {
+    state.assign(.idsWidened)
+    effectBytes.writeEffect(.idsWidened)
+    effectCount += 1
   }
 
   private func touch(_ slot: ChannelSlot?, _ page: PageID, _ index: LogIndex) {
@@ -364,7 +380,7 @@ final class ShardEngine {
       )
       effects =
         [.countersAssigned(nextChannel: state.nextChannel, time: state.time)]
-        + kept.map(Effect.sessionAssigned)
+        + (state.hasWideIDs ? [.idsWidened] : []) + kept.map(Effect.sessionAssigned)
     }
     var bytes = ByteBuffer()
     Page(index: closed, effects: effects).write(into: &bytes)
@@ -458,7 +474,7 @@ final class ShardEngine {
       case .userAssigned(let number, let settings):
         !settings.user.isEmpty
           && (number < state.settings.count && !state.settings.isNameless(number)
-            ? state.settings[number].user == settings.user
+            ? state.settings[number].user.isExactly(settings.user)
             : number <= state.settings.count && state.settings.find(settings.user) == nil)
       case .userErased(let number, _, _, _): number <= state.settings.count
       case .userSettled(let number, _): Int(number) < state.settings.count

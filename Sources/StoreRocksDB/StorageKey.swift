@@ -55,8 +55,7 @@ struct StorageKey {
     var key = StorageKey()
     key.bytes.append(UInt8(ascii: "D"))
     key.append(shard.rawValue)
-    // A cid has a colon, a user's id has none.
-    guard !cid.contains(UInt8(ascii: ":")) else {
+    guard IndexName.isIndex(cid) else {
       key.bytes.append(contentsOf: cid)
       return key
     }

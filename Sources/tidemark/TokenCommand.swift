@@ -22,7 +22,7 @@ struct TokenCommand: AsyncParsableCommand {
   func validate() throws {
     guard (user == nil) == server else { throw ValidationError("give either --user ID or --server") }
     if let user, !Self.isUser(user) {
-      throw ValidationError("--user \"\(user)\": give 1 to 128 characters of A-Z a-z 0-9 @ _ . -")
+      throw ValidationError("--user \"\(user)\": give 1 to 255 bytes of UTF-8 without control characters")
     }
   }
 
@@ -41,16 +41,8 @@ struct TokenCommand: AsyncParsableCommand {
   }
 
   private static func isUser(_ id: String) -> Bool {
-    (1...128).contains(id.utf8.count)
-      && id.utf8.allSatisfy { byte in
-        switch byte {
-        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-          UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "@"), UInt8(ascii: "_"), UInt8(ascii: "."),
-          UInt8(ascii: "-"):
-          true
-        default: false
-        }
-      }
+    (1...255).contains(id.utf8.count)
+      && id.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7F...0x9F).contains($0.value) }
   }
 }
 

@@ -86,7 +86,7 @@ import Testing
   }
 
   @Test func theLargestRowFits() throws {
-    let quotes = String(repeating: "\"", count: 128)
+    let quotes = String(repeating: "\"", count: 255)
     let found = try answer(
       row(
         user: quotes,
@@ -161,7 +161,7 @@ import Testing
         "privacy_settings": ["read_receipts": ["enabled": false], "delivery_receipts": ["enabled": true]],
       ]
     )
-    settings.user = String(repeating: "u", count: 128)
+    settings.user = String(repeating: "u", count: 255)
     settings.hidesDelivered = true
     settings.tokensRevokedBefore = Timestamp(milliseconds: .max)
     let found = try object { UserJSON.write(settings, into: &$0) }
@@ -177,7 +177,7 @@ import Testing
       isExact: false,
       note: String(repeating: "\u{1}", count: 1_024)
     )
-    let user = Array(String(repeating: "\"", count: 128).utf8)
+    let user = Array(String(repeating: "\"", count: 255).utf8)
     for _ in 0..<100 { buffer.writeListEntry(user: user.span.bytes, entry) }
     buffer.writeField(String(repeating: "\"", count: 150))
     for list in MemberList.allCases {
@@ -208,7 +208,7 @@ import Testing
         StatusJSON.writeMessage(id: id.span.bytes, cid: cid.span.bytes, sequence: 9, status: .sent, into: &$0)
       } == ["id": "m", "cid": "a:b", "seq": 9, "status": "sent"]
     )
-    let longest = Array(String(repeating: "\"", count: 128).utf8)
+    let longest = Array(String(repeating: "\"", count: 255).utf8)
     for (refusal, expected) in [
       (ReceiptRefusal.none, nil), (.limitReached, "receipt_limit_reached"),
       (.notAllowed, "receipt_not_allowed"),

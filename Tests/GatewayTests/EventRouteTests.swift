@@ -357,7 +357,7 @@ import Testing
         ("?channels=messaging:none", alice, "403 not_a_member"),
         ("?user_id=alice&channels=\(Self.other)", TestTokens.server, "404 member_not_found"),
         ("?user_id=bob", alice, "403 user_id_mismatch"), ("", TestTokens.server, "400 user_id_required"),
-        ("?user_id=a%20b", TestTokens.server, "400 invalid_user_id"),
+        ("?user_id=a%7Fb", TestTokens.server, "400 invalid_user_id"),
         ("?channels=\(Self.general)&totals=true", TestTokens.server, "400 user_id_required"),
         ("?channels=general", alice, "400 invalid_cid"),
         ("?channels=\(Self.general),", alice, "400 invalid_cid"),

@@ -291,7 +291,7 @@ import Testing
         #"{"type":"push.sent","data":{}}"#, #"{"type":"push.delivered"}"#, "17",
         #"{"type":"push.delivered","data":{"ticket":"\#(ticket)","acked_at":1772366400}}"#,
         #"{"type":"push.delivered","data":{"ticket":"\#(ticket)x"}}"#, Self.delivery("m9"),
-        Self.delivery("m2", user: "b b"), Self.delivery("m2", more: #","acked_at":"noon""#),
+        Self.delivery("m2", user: "b\u{7F}b"), Self.delivery("m2", more: #","acked_at":"noon""#),
       ]
       let answer = try await Self.post(gateway, "[\(events.joined(separator: ","))]", id: "a")
       let codes = (answer.json["results"] as? [NSDictionary] ?? []).map { $0["code"] as? String ?? "ok" }

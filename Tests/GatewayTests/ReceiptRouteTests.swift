@@ -89,7 +89,7 @@ import Testing
       _ = try await gateway.store.takeLog()
       let all = try await client.post(
         path,
-        #"{"message_ids":["m2","plain",7,"own","a b","m1","m9","gone",null,"m2"]}"#,
+        #"{"message_ids":["m2","plain",7,"own","a\u007Fb","m1","m9","gone",null,"m2"]}"#,
         token: bob
       )
       #expect(all.status == 200)
@@ -99,7 +99,7 @@ import Testing
           "errors": [
             ["message_id": "plain", "code": "receipt_not_requested"], ["code": "invalid_field"],
             ["message_id": "own", "code": "own_message"],
-            ["message_id": "a b", "code": "invalid_message_id"],
+            ["message_id": "a\u{7F}b", "code": "invalid_message_id"],
             ["message_id": "m9", "code": "message_not_found"],
             ["message_id": "gone", "code": "message_deleted"], ["code": "invalid_field"],
           ],
@@ -107,12 +107,12 @@ import Testing
       )
       #expect(try await gateway.store.takeLog() == [.acknowledge])
       // Nothing to ask the store about.
-      let none = try await client.post(path, #"{"message_ids":["a b",{}]}"#, token: bob)
+      let none = try await client.post(path, #"{"message_ids":["a\u007Fb",{}]}"#, token: bob)
       #expect(none.status == 200)
       #expect(
         none.json == [
           "acknowledged": [],
-          "errors": [["message_id": "a b", "code": "invalid_message_id"], ["code": "invalid_field"]],
+          "errors": [["message_id": "a\u{7F}b", "code": "invalid_message_id"], ["code": "invalid_field"]],
         ]
       )
       #expect(try await gateway.store.takeLog().isEmpty)
@@ -142,7 +142,7 @@ import Testing
         (#"{"message_ids":["m1"],"note":7}"#, bob, "400 invalid_field"),
         ("{\"message_ids\":[\"m1\"],\"note\":\"\(most)n\"}", bob, "400 invalid_field"),
         (#"{"message_ids":["m1"]}"#, TestTokens.server, "400 user_id_required"),
-        (#"{"message_ids":["m1"],"user_id":"a b"}"#, TestTokens.server, "400 invalid_user_id"),
+        (#"{"message_ids":["m1"],"user_id":"a\u007Fb"}"#, TestTokens.server, "400 invalid_user_id"),
         (#"{"message_ids":["m1"],"user_id":"alice"}"#, bob, "403 user_id_mismatch"),
       ]
       for (body, token, expected) in table {

@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct RouterTests {
   private static let long64 = String(repeating: "t", count: 64)
-  private static let long128 = String(repeating: "c", count: 128)
+  private static let long255 = String(repeating: "c", count: 255)
 
   /// Method, path, and what it leads to: a route with its parts, or a code.
   private static let table: [(HTTP2Method, String, String)] = [
@@ -68,7 +68,7 @@ import Testing
     (.get, "/v1/users/a%40b.c_d-e/unread?x=/y/z", "unread_of_user a@b.c_d-e ?x=/y/z"),
     (.delete, "/v1/channels/m:c/messages/a%25b%22%3f", "delete_message m:c a%b\"?"),
     (.delete, "/v1/channels/m:c/messages/a+b", "delete_message m:c a+b"),
-    (.put, "/v1/channels/\(long64):\(long128)", "put_channel \(long64):\(long128)"),
+    (.put, "/v1/channels/\(long64):\(long255)", "put_channel \(long64):\(long255)"),
     (.put, "/v1/channels/a:!b", "put_channel a:!b"),
     // No such route.
     (.get, "/", "route_not_found"), (.get, "", "route_not_found"), (.get, "*", "route_not_found"),
@@ -93,18 +93,26 @@ import Testing
     (.post, "/v1/channels/nocolon/read", "invalid_cid"),
     (.get, "/v1/channels/nocolon/read", "method_not_allowed POST"),
     (.post, "/v1/channels/:c/read", "invalid_cid"), (.post, "/v1/channels/m:/read", "invalid_cid"),
-    (.post, "/v1/channels/m:c%2Fd/read", "invalid_cid"), (.post, "/v1/channels/m!:c/read", "invalid_cid"),
+    (.post, "/v1/channels/m:c%2Fd/read", "mark_read m:c/d"), (.post, "/v1/channels/m!:c/read", "invalid_cid"),
     (.post, "/v1/channels/m:c%/read", "invalid_cid"), (.post, "/v1/channels/m:c%4/read", "invalid_cid"),
-    (.post, "/v1/channels/m:c%zz/read", "invalid_cid"), (.post, "/v1/channels/m:c.d/read", "invalid_cid"),
-    (.post, "/v1/channels/m:a:b/read", "invalid_cid"),
-    (.put, "/v1/channels/\(long64)t:c", "invalid_cid"), (.put, "/v1/channels/m:\(long128)c", "invalid_cid"),
+    (.post, "/v1/channels/m:c%zz/read", "invalid_cid"), (.post, "/v1/channels/m:c.d/read", "mark_read m:c.d"),
+    (.post, "/v1/channels/m:a:b/read", "mark_read m:a:b"),
+    (.post, "/v1/channels/m:%C3%28/read", "invalid_cid"),
+    (.put, "/v1/channels/\(long64)t:c", "invalid_cid"), (.put, "/v1/channels/m:\(long255)c", "invalid_cid"),
     (.put, "/v1/channel-types/a.b", "invalid_channel_type"),
     (.put, "/v1/channel-types/\(long64)t", "invalid_channel_type"),
-    (.get, "/v1/users/a%20b", "invalid_user_id"), (.get, "/v1/users/\(long128)u", "invalid_user_id"),
-    (.delete, "/v1/channels/m:c/messages/a%2Fb", "invalid_message_id"),
-    (.delete, "/v1/channels/m:c/messages/a%20b", "invalid_message_id"),
-    (.delete, "/v1/channels/m:c/messages/%C3%A9", "invalid_message_id"),
-    (.delete, "/v1/channels/m:c/messages/\(long128)x", "invalid_message_id"),
+    (.get, "/v1/users/a%7Fb", "invalid_user_id"), (.get, "/v1/users/\(long255)u", "invalid_user_id"),
+    (.delete, "/v1/channels/m:c/messages/a%2Fb", "delete_message m:c a/b"),
+    (.get, "/v1/users/auth0%7C5f7c", "get_user auth0|5f7c"),
+    (.get, "/v1/users/@bob:example.org", "get_user @bob:example.org"),
+    (.get, "/v1/users/%2E", "invalid_user_id"), (.get, "/v1/users/..", "invalid_user_id"),
+    (.get, "/v1/users/...", "get_user ..."),
+    (.get, "/v1/channels/m:c/messages/%2e%2E/status", "invalid_message_id"),
+    (.get, "/v1/channels/m:../read-state", "read_state m:.."),
+    (.delete, "/v1/channels/m:c/messages/a%7Fb", "invalid_message_id"),
+    (.delete, "/v1/channels/m:c/messages/%C3%A9", "delete_message m:c é"),
+    (.delete, "/v1/channels/m:c/messages/%C3", "invalid_message_id"),
+    (.delete, "/v1/channels/m:c/messages/\(long255)x", "invalid_message_id"),
   ]
 
   @Test func readsLikeTheApi() {

@@ -48,9 +48,9 @@ import Testing
         ("read", #"{"thread_id":"r1"}"#, bob, "400 invalid_field"),
         ("unread", #"{"thread_id":"m2"}"#, alice, "403 not_a_member"),
         ("read", #"{"thread_id":""}"#, bob, "400 invalid_message_id"),
-        ("read", #"{"thread_id":"a b"}"#, bob, "400 invalid_message_id"),
+        ("read", #"{"thread_id":"a\u007Fb"}"#, bob, "400 invalid_message_id"),
         ("read", #"{"thread_id":1}"#, bob, "400 invalid_field"),
-        ("read?thread_id=a%20b", nil, bob, "400 invalid_message_id"),
+        ("read?thread_id=a%7Fb", nil, bob, "400 invalid_message_id"),
         ("unread?thread_id=%2F", nil, bob, "400 invalid_message_id"),
         ("unread", "{}", bob, "400 invalid_field"),
       ]

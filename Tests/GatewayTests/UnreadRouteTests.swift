@@ -127,12 +127,12 @@ import Testing
       try await setUp(gateway, 12)
       let answer = try await gateway.client.post(
         "/v1/unread",
-        #"{"user_ids":["alice","bob","no one","nobody",7,"alice"]}"#
+        #"{"user_ids":["alice","bob","no\u007Fone","nobody",7,"alice"]}"#
       )
       let users = try #require(answer.json["users"] as? [NSDictionary])
       #expect(
         users.map { "\($0["user_id"] ?? "-"): \(totals($0))" } == [
-          "alice: 12 in 8, 0 threads", "bob: 12 in 8, 0 threads", "no one: invalid_user_id",
+          "alice: 12 in 8, 0 threads", "bob: 12 in 8, 0 threads", "no\u{7F}one: invalid_user_id",
           "nobody: 0 in 0, 0 threads", "-: invalid_field", "alice: 12 in 8, 0 threads",
         ]
       )
@@ -232,7 +232,7 @@ import Testing
         (#"{"user_id":"alice"}"#, alice, "400 invalid_field"),
         (#"{"all":true,"user_id":"bob"}"#, alice, "403 user_id_mismatch"),
         (#"{"user_id":"bob"}"#, alice, "403 user_id_mismatch"),
-        (#"{"user_id":"b b"}"#, TestTokens.server, "400 invalid_user_id"),
+        (#"{"user_id":"b\u007Fb"}"#, TestTokens.server, "400 invalid_user_id"),
         (#"{"user_id":"bob","read_by_channel":null}"#, TestTokens.server, "400 invalid_field"),
       ] as [(String?, String, String)] {
         #expect(try await gateway.client.post(path, body, token: token).verdict == expected)
@@ -289,7 +289,7 @@ import Testing
       for route in ["channels", "unread"] {
         for (rest, token, expected) in [
           ("alice/\(route)", TestTokens.user("bob"), "403 user_id_mismatch"),
-          ("al%20ice/\(route)", TestTokens.server, "400 invalid_user_id"),
+          ("al%7Fice/\(route)", TestTokens.server, "400 invalid_user_id"),
           ("alice/\(route)?limit=0", alice, "400 invalid_query"),
           ("alice/\(route)?limit=101", alice, "400 invalid_query"),
           ("alice/\(route)?limit=x", alice, "400 invalid_query"),

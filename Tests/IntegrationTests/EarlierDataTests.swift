@@ -79,7 +79,7 @@ extension RealProcesses {
 }
 
 /// The kinds of pages, and of effects in pages and in the log, of a data directory.
-private struct StoredKinds {
+struct StoredKinds {
   private(set) var pages: Set<String> = []
   private(set) var paged: Set<String> = []
   private(set) var logged: Set<String> = []

@@ -76,7 +76,15 @@ struct CommandGenerator: Sendable {
     terms = SplitMix64(seed: seed &* 0xD6E8_FEB8_6659_FD93 &+ 3)
     shape = HistoryShape.all[Int(seed % UInt64(HistoryShape.all.count))]
     cids = (0..<shape.channels).map { "\($0 % 2 == 0 ? "team" : "dm"):c\($0)" }
-    users = (0..<shape.users).map { "user\($0)" }
+    // Some are called like channels, some have ids of other systems.
+    users = (0..<shape.users).map { number in
+      switch number {
+      case 1: "team:c0"
+      case 2: "auth0|2"
+      case 3: "@user:3/é"
+      default: "user\(number)"
+      }
+    }
   }
 
   /// Mostly a little forward, sometimes not at all, sometimes back (R20), sometimes over the expiry of receipts, or into another day.

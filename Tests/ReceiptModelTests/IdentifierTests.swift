@@ -2,20 +2,16 @@ import Testing
 
 @testable import ReceiptModel
 
-/// The character sets and lengths of API.md's first section, written out here as that page says them.
+/// The ranges of API.md's first section, written out here as that page says them.
 @Suite("Identifiers")
 struct IdentifierTests {
   enum Kind: String, CaseIterable, Sendable {
-    case type, channelID, user, message, role
+    case type, role
 
     func accepts(_ bytes: [UInt8]) -> Bool {
-      let span = bytes.span.bytes
-      return switch self {
-      case .type: Identifier.isType(span)
-      case .channelID: Identifier.isChannelID(span)
-      case .user: Identifier.isUser(span)
-      case .message: Identifier.isMessage(span)
-      case .role: Identifier.isRole(span)
+      switch self {
+      case .type: Identifier.isType(bytes.span.bytes)
+      case .role: Identifier.isRole(bytes.span.bytes)
       }
     }
 
@@ -23,18 +19,7 @@ struct IdentifierTests {
     var punctuation: String {
       switch self {
       case .type: "_-"
-      case .channelID: "_!-"
-      case .user: "@_.-"
       case .role: "_.-"
-      // Printable ASCII without space and slash.
-      case .message: ##"!"#$%&'()*+,-.:;<=>?@[\]^_`{|}~"##
-      }
-    }
-
-    var longest: Int {
-      switch self {
-      case .type, .role: 64
-      case .channelID, .user, .message: 128
       }
     }
   }
@@ -52,44 +37,203 @@ struct IdentifierTests {
     }
   }
 
-  @Test("lengths", arguments: Kind.allCases)
+  @Test("lengths of types and roles", arguments: Kind.allCases)
   func lengths(kind: Kind) {
     #expect(!kind.accepts([]))
     #expect(kind.accepts(Array(repeating: UInt8(ascii: "a"), count: 1)))
-    #expect(kind.accepts(Array(repeating: UInt8(ascii: "a"), count: kind.longest)))
-    #expect(!kind.accepts(Array(repeating: UInt8(ascii: "a"), count: kind.longest + 1)))
+    #expect(kind.accepts(Array(repeating: UInt8(ascii: "a"), count: 64)))
+    #expect(!kind.accepts(Array(repeating: UInt8(ascii: "a"), count: 65)))
     #expect(!kind.accepts(Array(repeating: UInt8(ascii: "a"), count: 4096)))
   }
 
-  @Test(
-    "no text beyond ASCII, and no blanks",
-    arguments: ["é", "日本", "a\u{301}", "🙂", "\u{212A}", "\u{0}", "a\nb", "a b", "a/b", "a\u{7F}"]
-  )
-  func unicode(text: String) {
-    for kind in Kind.allCases { #expect(!kind.accepts(Array(text.utf8)), "\(kind)") }
+  private static func isID(_ bytes: [UInt8]) -> Bool {
+    let isID = Identifier.isID(bytes.span.bytes)
+    #expect(Identifier.isUser(bytes.span.bytes) == isID && Identifier.isMessage(bytes.span.bytes) == isID)
+    #expect(Identifier.isCID(Array("a:".utf8) + bytes) == isID)
+    return isID
   }
 
-  static let good: [String] = [
-    "team:general", "t:x", "messaging:!members-Bv3xF_1", "T_-9:A!_-z", ("a" * 64) + ":" + ("b" * 128), "a:!",
+  /// The rule in other words: what the standard library reads without a repair, and no control character in it.
+  private static func shouldBeID(_ bytes: [UInt8]) -> Bool {
+    guard (1...255).contains(bytes.count), let text = String(validating: bytes, as: UTF8.self) else {
+      return false
+    }
+    return text.unicodeScalars.allSatisfy { $0.properties.generalCategory != .control }
+  }
+
+  @Test("ids: every Unicode scalar value, alone and between others")
+  func scalars() {
+    for value in UInt32(0)...0x10FFFF {
+      guard let scalar = Unicode.Scalar(value) else { continue }
+      let bytes = Array(String(Character(scalar)).utf8)
+      let isAllowed = scalar.properties.generalCategory != .control
+      if Identifier.isID(bytes.span.bytes) != isAllowed { Issue.record("U+\(String(value, radix: 16))") }
+      let between = Array("a".utf8) + bytes + Array("é".utf8)
+      if Identifier.isID(between.span.bytes) != isAllowed {
+        Issue.record("U+\(String(value, radix: 16)) between")
+      }
+    }
+  }
+
+  @Test("ids: all strings of two bytes, and of three and four from the edges of UTF-8's ranges")
+  func sequences() {
+    for first in UInt8.min...UInt8.max {
+      for second in UInt8.min...UInt8.max {
+        let bytes = [first, second]
+        if Identifier.isID(bytes.span.bytes) != Self.shouldBeID(bytes) { Issue.record("\(bytes)") }
+      }
+    }
+    let edges: [UInt8] = [
+      0x1F, 0x20, 0x41, 0x7E, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xC3, 0xDF, 0xE0,
+      0xE1, 0xEC, 0xED, 0xEE, 0xEF, 0xF0,
+      0xF1, 0xF3, 0xF4, 0xF5, 0xFF,
+    ]
+    for first in edges {
+      for second in edges {
+        for third in edges {
+          let bytes = [first, second, third]
+          if Identifier.isID(bytes.span.bytes) != Self.shouldBeID(bytes) { Issue.record("\(bytes)") }
+          for fourth in edges {
+            let bytes = [first, second, third, fourth]
+            if Identifier.isID(bytes.span.bytes) != Self.shouldBeID(bytes) { Issue.record("\(bytes)") }
+          }
+        }
+      }
+    }
+  }
+
+  static let ids: [String] = [
+    "a", "auth0|5f7c", "@bob:example.org", "a/b", "Zoë", "Zoe\u{308}", "日本", "🙂", ".", "..", "a b", " ",
+    "a,b", "%2F", "\"", "\\", "'; DROP TABLE",
+    "\u{200B}", "\u{FEFF}", "\u{2028}", "\u{FFFF}", "a" * 255, "é" * 127, "🙂" * 63 + "abc", "type:id", "::",
+    ":",
   ]
 
-  @Test("cids", arguments: good)
-  func goodCIDs(text: String) {
+  @Test("what other systems have for ids", arguments: ids)
+  func goodIDs(text: String) {
+    #expect(Self.isID(Array(text.utf8)))
+  }
+
+  static let notIDs: [[UInt8]] = [
+    [], Array("a\u{0}".utf8), Array("a\nb".utf8), Array("\u{7F}".utf8), Array("\u{85}".utf8),
+    Array("\u{9F}".utf8), Array(("a" * 256).utf8),
+    Array(("é" * 128).utf8), Array(("🙂" * 64).utf8), Array(("a" * 4096).utf8),
+    // Overlong, a surrogate, above U+10FFFF, cut off, a lone continuation, Latin-1.
+    [0xC0, 0xAF], [0xC1, 0xBF], [0xE0, 0x80, 0xAF], [0xF0, 0x80, 0x80, 0xAF], [0xED, 0xA0, 0x80],
+    [0xF4, 0x90, 0x80, 0x80], [0xC3], [0xE2, 0x82],
+    [0xF0, 0x9F, 0x99], [0x80], [0xE9], [0xFF], [0xFE, 0xFF],
+  ]
+
+  @Test("not ids", arguments: notIDs)
+  func badIDs(bytes: [UInt8]) {
+    #expect(!Self.isID(bytes))
+  }
+
+  static let good: [(String, Int)] = [
+    ("team:general", 4), ("t:x", 1), ("messaging:!members-Bv3xF_1", 9), ("T_-9:A!_-z", 4),
+    (("a" * 64) + ":" + ("b" * 255), 64), ("a:!", 1),
+    ("team::general", 4), ("team:gen:eral", 4), ("team:@bob:example.org", 4), ("team:gen/eral", 4),
+    ("team: ", 4), ("team:générale", 4),
+    // A combining mark behind the colon makes one `Character` of both.
+    ("team:\u{301}a", 4),
+  ]
+
+  @Test("cids, split at the first colon", arguments: good)
+  func goodCIDs(text: String, colon: Int) {
     #expect(Identifier.isCID(text))
     #expect(text.utf8.count <= Identifier.cidLengthMax)
-    #expect(Identifier.colonOffset(text) == text.utf8.prefix { $0 != UInt8(ascii: ":") }.count)
+    #expect(Identifier.colonOffset(text) == colon)
+    let parts = Identifier.parts(cid: text)
+    #expect(Array(parts.type.utf8) == Array(text.utf8.prefix(colon)))
+    #expect(Array(parts.id.utf8) == Array(text.utf8.dropFirst(colon + 1)))
   }
 
   static let bad: [String] = [
-    "", ":", "team", "team:", ":general", "team::general", "team:gen:eral", "te!am:general", "te.am:general",
-    "team:gen.eral", "team:gen eral", "team:gen/eral", " team:general", "team:general ", "team:générale",
-    ("a" * 65) + ":b", "a:" + ("b" * 129), ("a" * 200) + ":b", "a" * 300, "team:general\u{0}", "team@x:y",
-    "team:user@x",
+    "", ":", "team", "team:", ":general", "te!am:general", "te.am:general", " team:general", "té:general",
+    ("a" * 65) + ":b", "a:" + ("b" * 256),
+    ("a" * 200) + ":b", "a" * 300, "team:general\u{0}", "team:a\u{85}", "team@x:y", "\u{0}a:b",
   ]
 
   @Test("not cids", arguments: bad)
   func badCIDs(text: String) {
     #expect(!Identifier.isCID(text))
+  }
+
+  @Test("texts are compared byte by byte")
+  func exactTexts() {
+    let (one, two) = ("Zo\u{EB}", "Zoe\u{308}")
+    #expect(one == two, "as strings they are equal")
+    #expect(ExactText(one) != ExactText(two) && !one.isExactly(two) && one.isExactly(one))
+    #expect(Set([ExactText(one), ExactText(two), ExactText(one)]).count == 2)
+    #expect(
+      ExactText(two) < ExactText(one) && !(ExactText(one) < ExactText(two))
+        && !(ExactText(one) < ExactText(one))
+    )
+  }
+
+  @Test(
+    "an index's name is no channel's, and every user has another one",
+    arguments: ["alice", "auth0|5f7c", "messaging:general", "@bob:example.org", ":", "a:b:c", "Zoë"]
+  )
+  func indexNames(user: String) {
+    let name = IndexName.bytes(of: Array(user.utf8).span.bytes)
+    #expect(IndexName.isIndex(name) && !Identifier.isCID(name.span.bytes))
+    #expect(IndexName.user(name) == Array(user.utf8))
+    #expect(Array(IndexName.text(of: user).utf8) == name)
+    // Directories of before have ids without a colon: those are kept under the id, as they were.
+    #expect((name == Array(user.utf8)) == !user.utf8.contains(UInt8(ascii: ":")))
+    #expect(!IndexName.isIndex(Array("messaging:\(user)".utf8)))
+  }
+
+  static let wide: [(Effect, Bool)] = {
+    let number = ChannelNumber(1)
+    func row(_ user: String) -> Effect {
+      .rowAssigned(
+        number,
+        MemberOrdinal(0),
+        RowRecord(user: user, role: "", hidesHistory: false, joined: .zero, joinedAt: .none, read: .zero)
+      )
+    }
+    func message(_ id: String, _ sender: String) -> Effect {
+      .messageAssigned(
+        number,
+        SequenceNumber(1),
+        MessageRecord(id: id, sender: sender, flags: [], registeredAt: .none, createdAt: .none)
+      )
+    }
+    func head(_ cid: String) -> Effect {
+      .channelAssigned(number, cid: cid, created: .none, own: OptionPatch())
+    }
+    let membership = Membership(
+      cid: "a:b",
+      channel: number,
+      row: nil,
+      isMember: false,
+      joinedAt: .none,
+      epoch: 0
+    )
+    var wideMembership = membership
+    wideMembership.cid = "a:b c"
+    return [
+      (row("alice"), false), (row("alice@example.org"), false), (row("auth0|5f7c"), true),
+      (row("a" * 129), true), (row(""), false),
+      (message("m-1:x", "alice"), false), (message("m-1", ""), false), (message("m/1", "alice"), true),
+      (message("m", "a:b"), true),
+      (head("team:general"), false), (head("team:gen.eral"), true), (head("alice"), false),
+      (head("\u{0}a:b"), true), (head("Zoë"), true),
+      (.inThread(SequenceNumber(1), row("alice")), false), (.inThread(SequenceNumber(1), row("a b")), true),
+      (.membershipQueued(1, MembershipChange(user: "alice", membership)), false),
+      (.membershipQueued(1, MembershipChange(user: "a|b", membership)), true),
+      (.membershipQueued(1, MembershipChange(user: "alice", wideMembership)), true),
+      (.membershipAssigned(number, place: 0, membership), false),
+      (.membershipAssigned(number, place: 0, wideMembership), true),
+      (.rowLeft(number, MemberOrdinal(0), at: .none), false),
+    ]
+  }()
+
+  @Test("what builds of before cannot take is known by the effect that brings it", arguments: wide)
+  func wideIDs(effect: Effect, isWide: Bool) {
+    #expect(effect.bringsWideIDs == isWide)
   }
 }
 

@@ -348,6 +348,7 @@ struct LogVectorTests {
     case "webhook_noted":
       let key = fields.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) }
       return .webhookNoted(key, until: time(fields, "until"))
+    case "ids_widened": return .idsWidened
     case "index_epoch_assigned": return .indexEpochAssigned(fields.number("epoch"))
     default: fatalError("no effect \(vector.effect)")
     }

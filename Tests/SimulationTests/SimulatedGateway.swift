@@ -73,9 +73,13 @@ struct AskGenerator {
   let cids: [String]
   private var nextMessage: [String: Int] = [:]
   private var nextReply: [String: Int] = [:]
-  private let users = (0..<10).map { "u\($0)" }
+  private let users = Self.users
+  /// Some are called like channels, some have ids of other systems: indexes and channels are kept apart by their names alone.
+  private static let users = [
+    "u0", "team:c1", "u2", large, "@u4:example.org", "u5", "auth0|u6", "u/7", "Zoë", "team:none",
+  ]
   static let crowd = (0..<60).map { "crowd\($0)" }
-  static var everybody: [String] { (0..<10).map { "u\($0)" } + crowd }
+  static var everybody: [String] { users + crowd }
   static let types = ["team", "dm"]
 
   /// One channel is large: its rows and messages fill several pages.

@@ -75,7 +75,7 @@ final class SimulatedLoop: StoreLoopDriver {
     if world.random.oneIn(2) { load.early = .some(world.read(request)) }
     loads.append(load)
     // A user's index: no request waits for it.
-    if case .cid(let name) = reference, ShardState.isIndex(name) { return }
+    if case .cid(let name) = reference, IndexName.isIndex(name) { return }
     let shard = Int(request.shard.rawValue)
     let known = world.oracles[shard].loading.updateValue(request.ticket, forKey: reference)
     // By name it was asked for by a request, and may have waited for room since.

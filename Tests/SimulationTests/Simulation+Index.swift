@@ -44,12 +44,12 @@ extension Simulation {
   func isOfRequests(_ effect: Effect, in shard: Int) -> Bool {
     switch effect {
     case .membershipAssigned, .membershipRemoved, .membershipsSent, .membershipsTaken, .countersAssigned,
-      .membershipQueued:
+      .membershipQueued, .idsWidened:
       false
     // What a deletion in slices began with was asked for, its end follows from it.
     case .channelDeleted(let number, let cid):
-      cid.contains(":") && !oracles[shard].begun.contains(number)
-    case .channelAssigned(_, let cid, _, _): cid.contains(":")
+      !IndexName.isIndex(Array(cid.utf8)) && !oracles[shard].begun.contains(number)
+    case .channelAssigned(_, let cid, _, _): !IndexName.isIndex(Array(cid.utf8))
     default: true
     }
   }

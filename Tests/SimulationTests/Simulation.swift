@@ -477,7 +477,7 @@ final class Simulation {
     let cid: String? =
       switch load.reference {
       case .cid(let bytes):
-        wasAsked && !ShardState.isIndex(bytes) ? String(decoding: bytes, as: UTF8.self) : nil
+        wasAsked && !IndexName.isIndex(bytes) ? String(decoding: bytes, as: UTF8.self) : nil
       case .number(let number): oracles[shard].names[number]
       case .head: nil
       }

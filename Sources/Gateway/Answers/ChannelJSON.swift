@@ -13,13 +13,13 @@ package enum ChannelJSON {
 
   /// Writes the channel itself.
   package static func write(_ channel: ChannelFields, into buffer: inout ByteBuffer) {
-    let parts = channel.cid.split(separator: ":", maxSplits: 1)
+    let parts = Identifier.parts(cid: channel.cid)
     buffer.writeStaticString("{\"cid\":")
     buffer.writeJSONString(channel.cid)
     buffer.writeStaticString(",\"type\":")
-    buffer.writeJSONString(parts.first ?? "")
+    buffer.writeJSONString(parts.type)
     buffer.writeStaticString(",\"id\":")
-    buffer.writeJSONString(parts.last ?? "")
+    buffer.writeJSONString(parts.id)
     buffer.writeStaticString(",\"created_at\":")
     buffer.writeTimestamp(channel.created)
     buffer.writeStaticString(",\"member_count\":")

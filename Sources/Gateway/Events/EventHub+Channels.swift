@@ -8,13 +8,13 @@ extension EventHub {
   // MARK: Streams and channels
 
   func isAttached(_ ref: Ref, _ cid: String) -> Bool {
-    guard let place = channelPlaces[cid], let stream = self[ref] else { return false }
+    guard let place = place(ofChannel: cid), let stream = self[ref] else { return false }
     return stream.attached[place] != nil
   }
 
   /// A channel's place; nil: there are too many.
   mutating func take(channel cid: String) -> UInt32? {
-    if let place = channelPlaces[cid] { return place }
+    if let place = place(ofChannel: cid) { return place }
     guard channelCount < limits.channels else { return nil }
     let bytes = Array(cid.utf8)
     let shard = Int(ShardID.owning(bytes.span.bytes, count: shardCount).rawValue)
@@ -26,13 +26,13 @@ extension EventHub {
       channels.append(nil)
     }
     channels[Int(place)] = Channel(cid: cid, shard: shard)
-    channelPlaces[cid] = place
+    channelPlaces[ExactText(cid)] = place
     return place
   }
 
   /// The stream is told of this channel from here on, and its user is not leaving; nil: there are too many.
   mutating func attach(_ ref: Ref, _ cid: String, joinedAt: Timestamp) -> UInt32? {
-    if let place = channelPlaces[cid], streams[Int(ref.place)]?.attached[place] != nil {
+    if let place = place(ofChannel: cid), streams[Int(ref.place)]?.attached[place] != nil {
       streams[Int(ref.place)]?.attached[place]?.joinedAt = joinedAt
       streams[Int(ref.place)]?.attached[place]?.endsAt = 0
       return place
@@ -116,7 +116,8 @@ extension EventHub {
     guard isFormer || !leaving.isEmpty && isLeaving(ref, channel) else { return true }
     switch event {
     case .channelDeleted: return true
-    case .memberRemoved(let user, _, _): return user == streams[Int(ref.place)]?.request.user
+    case .memberRemoved(let user, _, _):
+      return streams[Int(ref.place)]?.request.user?.isExactly(user) ?? false
     default: return false
     }
   }
@@ -139,7 +140,7 @@ extension EventHub {
       }
     case .memberRemoved(let user, let time, _):
       let isBack = later.contains {
-        if case .memberAdded(let event) = $0 { event.user == user } else { false }
+        if case .memberAdded(let event) = $0 { event.user.isExactly(user) } else { false }
       }
       guard !isBack, let place = place(ofUser: user) else { return }
       for ref in refs where self[ref]?.user == place && !hasJoined(ref, channel, since: time) {
@@ -162,12 +163,12 @@ extension EventHub {
   {
     var joined: [Ref] = []
     for ref in refs(ofUser: place) {
-      guard let stream = self[ref], stream.named?.contains(entry.cid) ?? true else { continue }
+      guard let stream = self[ref], stream.named?.contains(ExactText(entry.cid)) ?? true else { continue }
       // Before its list is read there is nothing to be changed.
       guard stream.phase != .waiting, stream.phase != .subscribingUser else { continue }
-      let channel = channelPlaces[entry.cid].flatMap { stream.attached[$0] == nil ? nil : $0 }
+      let channel = self.place(ofChannel: entry.cid).flatMap { stream.attached[$0] == nil ? nil : $0 }
       if !entry.isMember || isGone {
-        streams[Int(ref.place)]?.found.removeAll { $0.cid == entry.cid }
+        streams[Int(ref.place)]?.found.removeAll { $0.cid.isExactly(entry.cid) }
         if let channel { userLeft(ref, channel, at: time) }
         continue
       }
@@ -428,7 +429,7 @@ extension EventHub {
   private mutating func forget(channel place: UInt32) {
     guard let channel = channels[Int(place)] else { return }
     channels[Int(place)] = nil
-    channelPlaces[channel.cid] = nil
+    channelPlaces[ExactText(channel.cid)] = nil
     freeChannels.append(place)
   }
 

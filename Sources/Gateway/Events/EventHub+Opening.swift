@@ -33,7 +33,7 @@ extension EventHub {
       throw Problem(.limitReached, "a user has at most \(limits.streamsPerUser) streams; close some of them")
     }
     var stream = Stream(request: request, generation: ref.generation, user: user, start: request.start)
-    if user != nil, let channels = request.channels { stream.named = Set(channels) }
+    if user != nil, let channels = request.channels { stream.named = Set(channels.map { ExactText($0) }) }
     streams[Int(place)] = stream
     if let user { users[Int(user)]?.streams.append(place) }
     waiting.append(ref)
@@ -99,7 +99,7 @@ extension EventHub {
   // MARK: Users
 
   private mutating func take(_ name: String) -> UInt32 {
-    if let place = userPlaces[name] { return place }
+    if let place = userPlaces[ExactText(name)] { return place }
     let place: UInt32
     if let free = freeUsers.popLast() {
       place = free
@@ -108,7 +108,7 @@ extension EventHub {
       users.append(nil)
     }
     users[Int(place)] = User(name: name, home: home(of: name))
-    userPlaces[name] = place
+    userPlaces[ExactText(name)] = place
     return place
   }
 
@@ -122,7 +122,7 @@ extension EventHub {
   mutating func forget(user place: UInt32) {
     guard let user = users[Int(place)] else { return }
     users[Int(place)] = nil
-    userPlaces[user.name] = nil
+    userPlaces[ExactText(user.name)] = nil
     freeUsers.append(place)
   }
 
@@ -235,12 +235,12 @@ extension EventHub {
   mutating func listed(_ ref: Ref, _ entries: [ChannelEntryFields], next: UInt64?) {
     guard let stream = self[ref] else { return }
     let isRelisting = stream.phase == .live
-    for entry in entries where stream.named?.contains(entry.cid) ?? true {
+    for entry in entries where stream.named?.contains(ExactText(entry.cid)) ?? true {
       if case .since(let time) = stream.start, !isRelisting { note(entry, ref, since: time) }
       guard entry.isMember else { continue }
       streams[Int(ref.place)]?.found.append((entry.cid, entry.joinedAt))
       if !isRelisting { continue }
-      if let channel = channelPlaces[entry.cid], isAttached(ref, entry.cid), !isLeaving(ref, channel) {
+      if let channel = place(ofChannel: entry.cid), isAttached(ref, entry.cid), !isLeaving(ref, channel) {
         streams[Int(ref.place)]?.attached[channel]?.joinedAt = entry.joinedAt
       } else {
         attachLater([ref], entry.cid, since: entry.joinedAt)
@@ -268,7 +268,7 @@ extension EventHub {
       streams[Int(ref.place)]?.gone.append(entry.cid)
     }
     if entry.isMember, entry.joinedAt > membershipStart(time) {
-      streams[Int(ref.place)]?.joined[entry.cid] = entry.joinedAt
+      streams[Int(ref.place)]?.joined[ExactText(entry.cid)] = entry.joinedAt
     }
   }
 
@@ -291,9 +291,9 @@ extension EventHub {
 
   /// What the list does not have any more was left, or is gone.
   private mutating func relisted(_ ref: Ref, _ stream: Stream) {
-    let found = Set(stream.found.map(\.cid))
+    let found = Set(stream.found.map { ExactText($0.cid) })
     for channel in stream.attached.keys.sorted() {
-      guard let cid = channels[Int(channel)]?.cid, !found.contains(cid) else { continue }
+      guard let cid = channels[Int(channel)]?.cid, !found.contains(ExactText(cid)) else { continue }
       userLeft(ref, channel, at: time ?? .none)
     }
     streams[Int(ref.place)]?.relisting = .none
@@ -310,7 +310,7 @@ extension EventHub {
   /// All of the stream's channels are known.
   private mutating func subscribe(_ ref: Ref) {
     guard let stream = self[ref] else { return }
-    if let named = stream.named, !named.isSubset(of: stream.found.map(\.cid)) {
+    if let named = stream.named, !named.isSubset(of: stream.found.map { ExactText($0.cid) }) {
       return fail(ref, Problem(stream.request.isServer ? .memberNotFound : .notAMember))
     }
     streams[Int(ref.place)]?.phase = .subscribing
@@ -326,13 +326,13 @@ extension EventHub {
     }
     var places: [UInt32] = []
     // The last word counts of what was listed, and joined meanwhile.
-    let found = Dictionary(stream.found.map { ($0.cid, $0.joinedAt) }) { max($0, $1) }
+    let found = Dictionary(stream.found.map { (ExactText($0.cid), $0.joinedAt) }) { max($0, $1) }
     for (cid, _) in stream.found where !isAttached(ref, cid) {
-      guard let place = attach(ref, cid, joinedAt: found[cid] ?? Timestamp.none) else {
+      guard let place = attach(ref, cid, joinedAt: found[ExactText(cid)] ?? Timestamp.none) else {
         return fail(ref, Problem(.storeBusy, "this gateway has as many channels as it takes"))
       }
       guard let channel = channels[Int(place)], since != nil || !channel.isLive,
-        stream.joined[cid] == nil
+        stream.joined[ExactText(cid)] == nil
       else { continue }
       places.append(place)
     }
@@ -340,10 +340,10 @@ extension EventHub {
     streams[Int(ref.place)]?.pending += 1
     for places in byShard(places) { ask(places, since: since, .open(ref)) }
     for (cid, time) in stream.joined.sorted(by: { $0.key < $1.key }) where found[cid] != nil {
-      attachLater([ref], cid, since: time)
+      attachLater([ref], cid.text, since: time)
     }
     if let since {
-      let gone = stream.gone.filter { found[$0] == nil }.compactMap { take(channel: $0) }
+      let gone = stream.gone.filter { found[ExactText($0)] == nil }.compactMap { take(channel: $0) }
       for places in byShard(gone) { ask(places, since: membershipStart(since), .gone(ref)) }
     }
     answered(ref)

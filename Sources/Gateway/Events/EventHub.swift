@@ -162,9 +162,9 @@ struct EventHub {
     /// Channels that were deleted since the time from which the stream goes on, by the word of the index.
     var deleted: [(cid: String, at: Timestamp)] = []
     /// Of those listed: joined after the time from which the stream goes on, so told from their joining on (R6).
-    var joined: [String: Timestamp] = [:]
+    var joined: [ExactText: Timestamp] = [:]
     /// Of the named channels.
-    var named: Set<String>?
+    var named: Set<ExactText>?
   }
 
   /// A channel of a stream.
@@ -250,11 +250,11 @@ struct EventHub {
   var nextGeneration: UInt32 = 1
   var channels: [Channel?] = []
   var freeChannels: [UInt32] = []
-  var channelPlaces: [String: UInt32] = [:]
+  var channelPlaces: [ExactText: UInt32] = [:]
   var idleChannels: [UInt32] = []
   var users: [User?] = []
   var freeUsers: [UInt32] = []
-  var userPlaces: [String: UInt32] = [:]
+  var userPlaces: [ExactText: UInt32] = [:]
   var idleUsers: [UInt32] = []
   var shards: [Shard] = []
   var frames: [Int: Frame] = [:]
@@ -303,14 +303,14 @@ struct EventHub {
   var hasSteps: Bool { !steps.isEmpty }
 
   /// A channel that somebody has.
-  func place(ofChannel cid: String) -> UInt32? { channelPlaces[cid] }
+  func place(ofChannel cid: String) -> UInt32? { channelPlaces[ExactText(cid)] }
 
   /// Streams that have a channel.
   func refs(ofChannel place: UInt32) -> [Ref] {
     (channels[Int(place)]?.streams ?? []).map { ref($0) }
   }
 
-  func place(ofUser name: String) -> UInt32? { name.isEmpty ? nil : userPlaces[name] }
+  func place(ofUser name: String) -> UInt32? { name.isEmpty ? nil : userPlaces[ExactText(name)] }
 
   func refs(ofUser place: UInt32) -> [Ref] { (users[Int(place)]?.streams ?? []).map { ref($0) } }
 

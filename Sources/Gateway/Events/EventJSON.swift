@@ -87,9 +87,9 @@ enum EventJSON {
     buffer.writeStaticString("\"")
     guard !cid.isEmpty else { return }
     buffer.member("cid", cid)
-    let parts = cid.split(separator: ":", maxSplits: 1)
-    buffer.member("channel_type", String(parts.first ?? ""))
-    buffer.member("channel_id", String(parts.last ?? ""))
+    let parts = Identifier.parts(cid: cid)
+    buffer.member("channel_type", String(parts.type))
+    buffer.member("channel_id", String(parts.id))
   }
 
   private static func end(_ buffer: inout ByteBuffer) { buffer.writeStaticString("}\n") }

@@ -40,19 +40,23 @@ struct StreamQueue {
     }
 
     var kind: Kind
-    var cid: String
-    var thread: String
+    var cid: ExactText
+    var thread: ExactText
     /// A user, a message or a run of messages.
-    var subject: String
+    var subject: ExactText
 
     init(_ kind: Kind, cid: String = "", thread: String = "", subject: String = "") {
       self.kind = kind
-      self.cid = cid
-      self.thread = thread
-      self.subject = subject
+      self.cid = ExactText(cid)
+      self.thread = ExactText(thread)
+      self.subject = ExactText(subject)
     }
 
-    fileprivate func with(_ kind: Kind) -> Key { Key(kind, cid: cid, thread: thread, subject: subject) }
+    fileprivate func with(_ kind: Kind) -> Key {
+      var key = self
+      key.kind = kind
+      return key
+    }
 
     /// It says that a message is there, or is not any more.
     fileprivate var isOfMessages: Bool {
@@ -63,7 +67,7 @@ struct StreamQueue {
     }
 
     /// That of the user's joining or leaving the channel, which their rows in its threads go by too.
-    fileprivate var membership: Key { Key(.member, cid: cid, subject: subject) }
+    fileprivate var membership: Key { Key(.member, cid: cid.text, subject: subject.text) }
   }
 
   struct Entry {
@@ -93,7 +97,7 @@ struct StreamQueue {
   private(set) var count = 0
   private var places: [Key: Int] = [:]
   /// By cid, the last place of an event about its messages.
-  private var messagePlaces: [String: Int] = [:]
+  private var messagePlaces: [ExactText: Int] = [:]
 
   init() {}
 

@@ -1,4 +1,5 @@
 internal import DequeModule
+internal import ReceiptModel
 
 /// Whose `notification.totals` are counted, and when. A pure state machine: each user at most once in ``intervalMilliseconds``, at most so many at a time, in the
 /// order in which something may have changed for them.
@@ -20,10 +21,10 @@ struct TotalsQueue {
   /// API.md, "Events".
   static let intervalMilliseconds: Int64 = 1_000
 
-  private var users: [String: User] = [:]
-  private var due = Deque<String>()
+  private var users: [ExactText: User] = [:]
+  private var due = Deque<ExactText>()
   /// With until when, in that order.
-  private var resting = Deque<(user: String, until: Int64)>()
+  private var resting = Deque<(user: ExactText, until: Int64)>()
   /// Users whose totals are being counted.
   private(set) var countingCount = 0
 
@@ -32,19 +33,21 @@ struct TotalsQueue {
   /// Users who are known.
   var userCount: Int { users.count }
 
-  func streams(of user: String) -> [EventHub.Ref] { users[user]?.streams ?? [] }
+  func streams(of user: String) -> [EventHub.Ref] { users[ExactText(user)]?.streams ?? [] }
 
   mutating func add(_ stream: EventHub.Ref, of user: String) {
-    users[user, default: User()].streams.append(stream)
+    users[ExactText(user), default: User()].streams.append(stream)
   }
 
   mutating func remove(_ stream: EventHub.Ref, of user: String) {
+    let user = ExactText(user)
     users[user]?.streams.removeAll { $0 == stream }
     forgetIfOver(user)
   }
 
   /// Something may have changed them. Nothing, where no stream asks for them.
   mutating func changed(_ user: String) {
+    let user = ExactText(user)
     guard let known = users[user], !known.streams.isEmpty else { return }
     users[user]?.isDirty = true
     queue(user)
@@ -71,13 +74,14 @@ struct TotalsQueue {
       users[user]?.isResting = true
       countingCount += 1
       resting.append((user, now + Self.intervalMilliseconds))
-      return user
+      return user.text
     }
     return nil
   }
 
   /// They were counted, or could not be: then they are counted again, after the interval.
   mutating func counted(_ user: String, isDone: Bool) {
+    let user = ExactText(user)
     guard users[user]?.isCounting == true else { return }
     countingCount -= 1
     users[user]?.isCounting = false
@@ -86,7 +90,7 @@ struct TotalsQueue {
     forgetIfOver(user)
   }
 
-  private mutating func queue(_ user: String) {
+  private mutating func queue(_ user: ExactText) {
     guard let known = users[user], known.isDirty, !known.isCounting, !known.isDue, !known.isResting else {
       return
     }
@@ -94,7 +98,7 @@ struct TotalsQueue {
     due.append(user)
   }
 
-  private mutating func forgetIfOver(_ user: String) {
+  private mutating func forgetIfOver(_ user: ExactText) {
     if users[user]?.isOver == true { users[user] = nil }
   }
 }

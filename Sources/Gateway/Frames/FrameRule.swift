@@ -161,10 +161,11 @@ private struct FieldCheck {
     noteBytesMax = limits.noteBytes
   }
 
-  static let cid: StaticString = "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 128 of those and !"
-  static let thread: StaticString = "thread: 1 to 128 printable ASCII characters, no space or slash"
-  private static let user: StaticString = "user: 1 to 128 of A-Z a-z 0-9 @ _ . -"
-  private static let message: StaticString = "message: 1 to 128 printable ASCII characters, no space or slash"
+  static let cid: StaticString =
+    "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 255 bytes of UTF-8 without control characters"
+  static let thread: StaticString = "thread: 1 to 255 bytes of UTF-8 without control characters"
+  private static let user: StaticString = "user: 1 to 255 bytes of UTF-8 without control characters"
+  private static let message: StaticString = "message: 1 to 255 bytes of UTF-8 without control characters"
 
   mutating func refuse(_ range: StaticString) {
     if invalid == nil { invalid = range }

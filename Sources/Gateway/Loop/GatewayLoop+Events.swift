@@ -367,7 +367,7 @@ extension StreamQueue.Key {
       let messages = "\(run.sender) \(run.from.rawValue) \(run.to.rawValue)"
       self.init(.status, cid: cid, thread: run.thread, subject: messages)
     case .receipt(let receipt):
-      self.init(.receipt, cid: cid, subject: "\(receipt.message) \(receipt.user)")
+      self.init(.receipt, cid: cid, subject: "\(receipt.message)\0\(receipt.user)")
     }
   }
 }

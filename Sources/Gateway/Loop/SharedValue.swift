@@ -11,11 +11,11 @@ enum SharedValue: Equatable {
   /// What tells one version of one value from every other.
   struct Identity: Hashable {
     var isUser: Bool
-    var name: String
+    var name: ExactText
     var version: UInt64
   }
 
-  var identity: Identity { Identity(isUser: isUser, name: name, version: version) }
+  var identity: Identity { Identity(isUser: isUser, name: ExactText(name), version: version) }
 
   var isUser: Bool {
     switch self {

@@ -72,7 +72,7 @@ struct EventParameters {
   var user: String?
   var cursor: EventCursor?
   var wantsTotals = false
-  private var named: Set<String> = []
+  private var named: Set<ExactText> = []
 
   /// - Throws: `invalid_cid`, `invalid_field`, `invalid_query`, `invalid_user_id`, `user_id_mismatch`.
   mutating func read(_ query: RawSpan, _ context: RequestContext, _ loop: GatewayLoop) throws(Problem) {
@@ -115,7 +115,7 @@ struct EventParameters {
   private mutating func add(_ cid: RawSpan, countMax: Int) throws(Problem) {
     guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
     let name = cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
-    guard named.insert(name).inserted else { return }
+    guard named.insert(ExactText(name)).inserted else { return }
     guard named.count <= countMax else {
       throw Problem(.invalidField, "channels has to name at most \(countMax)")
     }

@@ -96,10 +96,10 @@ extension GatewayLoop {
 
 /// The cursors of lists: the store's own, passed on as they are.
 enum ListCursor {
-  /// A letter, milliseconds, `-` and a user id are the longest.
-  static let byteCountMax = 1 + 20 + 1 + Identifier.userLengthMax
+  /// A letter, milliseconds, `-` and a user id in hexadecimal digits are the longest.
+  static let byteCountMax = 1 + 20 + 1 + 2 * Identifier.userLengthMax
 
-  /// Whether it is short enough and of characters that a cursor can have, which are those of user ids.
+  /// Whether it is short enough and of characters that a cursor can have, which need no escapes.
   static func isOne(_ text: RawSpan) -> Bool {
     guard (1...byteCountMax).contains(text.byteCount) else { return false }
     return text.withUnsafeBytes { bytes in

@@ -50,7 +50,7 @@ package final class PathScratch {
   func forget(to mark: Int) { used = mark }
 
   /// `text` with its percent-escapes resolved, or as it is if it has none; nil where an escape is broken
-  /// (RFC 3986 section 2.1). A plus sign is a plus sign: no value of ours has a space.
+  /// (RFC 3986 section 2.1). A plus sign is a plus sign, as in paths; a space is `%20`.
   @_lifetime(copy text)
   func decoded(_ text: RawSpan) -> RawSpan? {
     guard text.contains(UInt8(ascii: "%")) else { return text }

@@ -214,16 +214,23 @@ package struct Router {
         subject = part
       case .user:
         guard let part = scratch.decoded(raw), Identifier.isUser(part) else { throw Problem(.invalidUserID) }
+        guard !Self.isDots(part) else { throw Problem(.invalidUserID, Self.dots) }
         subject = part
       case .message:
         guard let part = scratch.decoded(raw), Identifier.isMessage(part) else {
           throw Problem(.invalidMessageID)
         }
+        guard !Self.isDots(part) else { throw Problem(.invalidMessageID, Self.dots) }
         message = part
       }
     }
     return RouteMatch(route, subject: subject, message: message, query: query)
   }
+
+  private static let dots =
+    "\".\" and \"..\" cannot stand in a path: clients and proxies resolve them, escaped or not"
+
+  private static func isDots(_ part: RawSpan) -> Bool { part.equals(".") || part.equals("..") }
 
   private static func name(_ method: HTTP2Method) -> String {
     switch method {
