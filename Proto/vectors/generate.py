@@ -201,6 +201,7 @@ KINDS = {
     "ticket_place": 0x2D, "webhook_known": 0x2E,
     "subscribe": 0x30, "unsubscribe": 0x31, "subscribe_user": 0x32, "announce_row": 0x33,
     "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
+    "list_roster": 0x44, "list_messages": 0x45,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
 
@@ -581,6 +582,24 @@ FRAMES = [
         member_status("bob", 2, T0 + 1, T0), [string("user", "eve"), number("found", 32)],
         [string("user", "fay"), number("found", 43)], [string("user", "gil"), number("found", 39)],
         member_status("hal", 1, 0, T0, 0), member_status("ivy", 0)])], correlation=24),
+    frame("list_roster", [string("cid", CID), number("viewer_flags", 0), string("viewer", "alice"), number("limit", 100), opt("cursor", None)],
+          correlation=24),
+    frame("list_roster", [string("cid", CID), number("viewer_flags", 1), string("viewer", ""), number("limit", 1), opt("cursor", 2**32 - 1)],
+          correlation=24, name="list_roster: a server, from the last row on"),
+    frame("list_roster_reply", [
+        many("members", [[string("user", "alice"), string("role", "owner"), time("joined_at", T0)],
+                         [string("user", "b" * 255), string("role", ""), time("joined_at", T0 + 1)]]), opt("next_cursor", 2)], correlation=24),
+    frame("list_roster_reply", [many("members", []), opt("next_cursor", None)], correlation=24, name="list_roster_reply: nobody"),
+    frame("list_messages", [string("cid", CID), number("limit", 100), opt("cursor", None), opt("reply", None)], correlation=24),
+    frame("list_messages", [string("cid", CID), number("limit", 1), opt("cursor", 7), opt("reply", 0)], correlation=24,
+          name="list_messages: behind the replies to message 7"),
+    frame("list_messages_reply", [
+        many("messages", [
+            [number("sequence", 1), string("message", "r-1"), string("parent", "m-2"), string("sender", ""), time("created", T0 + 2), number("flags", 1)],
+            [number("sequence", 2), string("message", "m-2"), string("parent", ""), string("sender", "alice"), time("created", T0), number("flags", 3)]]),
+        opt("next_cursor", 1), opt("next_reply", None)], correlation=24),
+    frame("list_messages_reply", [many("messages", []), opt("next_cursor", None), opt("next_reply", None)], correlation=24,
+          name="list_messages_reply: none"),
 
     # When the user's token was issued.
     frame("mark_read", request(CID, 28, string("user", "alice"), string("message", "m-1"), opt("unread_epoch", None)),
@@ -878,7 +897,7 @@ BAD_FRAMES = [
     bad("kind 0x2f, the one after webhook_known", "unknownKind", header(8, 0x2F).hex()),
     bad("kind 0xaf, its reply", "unknownKind", header(8, 0xAF).hex()),
     bad("kind 0x3f, the one before acknowledge_push", "unknownKind", header(8, 0x3F).hex()),
-    bad("kind 0x44, the one after present_ticket", "unknownKind", header(8, 0x44).hex()),
+    bad("kind 0x4f, the last of the second commands", "unknownKind", header(8, 0x4F).hex()),
     bad("kind 0xc4, its reply", "unknownKind", header(8, 0xC4).hex()),
     bad("kind 0x34, the one after announce_row", "unknownKind", header(8, 0x34).hex()),
     bad("a reply to no known kind", "unknownKind", header(8, 0xB4).hex()),
@@ -1021,6 +1040,11 @@ BAD_FRAMES = [
         altered("list_members_reply", b"\x01" + encode_all(entry("bob", T0, 1, "seen")))),
     bad("member_statuses without its users", "truncated",
         altered("member_statuses", encode_all(viewed("alice", "m-1")))),
+    bad("list_messages: a reply of no message", "badValue:count", altered("list_messages", encode_all(
+        [string("cid", CID), number("limit", 1), opt("cursor", None), opt("reply", 3)]))),
+    bad("list_messages_reply: unknown flags", "badValue:flags", altered("list_messages_reply", encode_all(
+        [many("messages", [[number("sequence", 1), string("message", "m"), string("parent", ""), string("sender", ""), time("created", T0), number("flags", 4)]]),
+         opt("next_cursor", None), opt("next_reply", None)]))),
     bad("member_statuses_reply without the status it announces", "truncated",
         altered("member_statuses_reply", b"\x01\x03bob\x00")),
     bad("member_statuses_reply with a status behind a refusal", "trailingBytes",

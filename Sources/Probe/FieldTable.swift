@@ -195,6 +195,19 @@ package enum FrameTable {
       "present_ticket",
       [counter, FieldSpec("ticket", .string), FieldSpec("acked", .varint()), FieldSpec("flags", .varint())]
     ),
+    FrameSpec(
+      0x44,
+      "list_roster",
+      [cid] + viewer + [FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .optional)]
+    ),
+    FrameSpec(
+      0x45,
+      "list_messages",
+      [
+        cid, FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .optional),
+        FieldSpec("reply", .optional),
+      ]
+    ),
 
     // Queries.
     FrameSpec(0x20, "get_channel", [cid]),
@@ -311,6 +324,28 @@ package enum FrameTable {
       ]
     ),
     FrameSpec(0xA8, "member_statuses_reply", [FieldSpec("statuses", .list(memberStatus))]),
+    FrameSpec(
+      0xC4,
+      "list_roster_reply",
+      [
+        FieldSpec("members", .list([user, FieldSpec("role", .string), FieldSpec("joined_at", .varint())])),
+        FieldSpec("next_cursor", .optional),
+      ]
+    ),
+    FrameSpec(
+      0xC5,
+      "list_messages_reply",
+      [
+        FieldSpec(
+          "messages",
+          .list([
+            FieldSpec("sequence", .varint()), message, FieldSpec("parent", .string),
+            FieldSpec("sender", .string),
+            FieldSpec("created", .varint()), FieldSpec("flags", .varint()),
+          ])
+        ), FieldSpec("next_cursor", .optional), FieldSpec("next_reply", .optional),
+      ]
+    ),
     FrameSpec(
       0xA9,
       "list_channels_reply",

@@ -51,6 +51,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case redeemTicket = 0x41
   case noteWebhook = 0x42
   case presentTicket = 0x43
+  case listRoster = 0x44
+  case listMessages = 0x45
   case putChannelReply = 0x90
   case changeMembersReply = 0x91
   case registerMessageReply = 0x92
@@ -90,13 +92,18 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case redeemTicketReply = 0xC1
   case noteWebhookReply = 0xC2
   case presentTicketReply = 0xC3
+  case listRosterReply = 0xC4
+  case listMessagesReply = 0xC5
 
-  /// 0x10 to 0x1F and 0x40 to 0x4F: carries the session's counter, may change state.
+  /// 0x10 to 0x1F and 0x40 to 0x4F, but for the queries among them: carries the session's counter, may change state.
   package var isCommand: Bool { Self.isCommand(rawValue) }
   /// The same of a kind's number.
-  package static func isCommand(_ number: UInt8) -> Bool { number & 0xF0 == 0x10 || number & 0xF0 == 0x40 }
-  /// 0x20 to 0x3F: carries no counter; asked again it comes to the same.
-  package var isQuery: Bool { rawValue & 0xE0 == 0x20 }
+  package static func isCommand(_ number: UInt8) -> Bool {
+    number & 0xF0 == 0x10 || number & 0xF0 == 0x40 && !isQuery(number)
+  }
+  /// 0x20 to 0x3F, 0x44 and 0x45: carries no counter; asked again it comes to the same.
+  package var isQuery: Bool { Self.isQuery(rawValue) }
+  private static func isQuery(_ number: UInt8) -> Bool { number & 0xE0 == 0x20 || number & 0xFE == 0x44 }
   package var isRequest: Bool { isCommand || isQuery }
 
   /// The kind of the reply to this request.

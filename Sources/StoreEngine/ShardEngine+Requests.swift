@@ -101,6 +101,8 @@ extension ShardEngine {
     case .statuses: try statuses(header, &reader, slot, lane)
     case .listMembers: try listMembers(header, &reader, slot, lane)
     case .memberStatuses: try memberStatuses(header, &reader, slot, lane)
+    case .listRoster: try listRoster(header, &reader, slot, lane)
+    case .listMessages: try listMessages(header, &reader, slot, lane)
     default: throw .unknownKind(header.kind.rawValue)
     }
   }

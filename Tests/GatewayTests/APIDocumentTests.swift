@@ -137,7 +137,8 @@ import Yams
     (.registerMessages, .registerMessages), (.putUser, .putUser), (.markRead, .markRead),
     (.markUnread, .markUnread), (.markDelivered, .markDelivered), (.markReadMany, .markReadMany),
     (.acknowledgeReceipts, .acknowledgeReceipts), (.statuses, .statuses), (.unreadOfUsers, .unreadOfUsers),
-    (.issueTickets, .issueTickets), (.acknowledgePushes, .acknowledgePushes),
+    (.issueTickets, .issueTickets), (.acknowledgePushes, .acknowledgePushes), (.putChannels, .putChannels),
+    (.putUsers, .putUsers), (.readStates, .readStates),
   ]
 
   @Test func fieldsOfBodiesAreThoseOfTheCode() throws {
@@ -215,6 +216,9 @@ import Yams
     let limits = GatewayLimits()
     let table: [(Route, path: [String], limit: Int)] = [
       (.registerMessages, ["messages", "maxItems"], limits.messagesPerRequest),
+      (.putChannels, ["channels", "maxItems"], limits.entriesPerRequest),
+      (.putUsers, ["users", "maxItems"], limits.entriesPerRequest),
+      (.readStates, ["cids", "maxItems"], limits.entriesPerRequest),
       (.markDelivered, ["latest_delivered_messages", "maxItems"], limits.entriesPerRequest),
       (.markReadMany, ["read_by_channel", "maxProperties"], limits.channelsPerRequest),
       (.acknowledgeReceipts, ["message_ids", "maxItems"], limits.entriesPerRequest),

@@ -49,7 +49,8 @@ struct IdentifierTests {
   private static func isID(_ bytes: [UInt8]) -> Bool {
     let isID = Identifier.isID(bytes.span.bytes)
     #expect(Identifier.isUser(bytes.span.bytes) == isID && Identifier.isMessage(bytes.span.bytes) == isID)
-    #expect(Identifier.isCID(Array("a:".utf8) + bytes) == isID)
+    let cid = Array("a:".utf8) + bytes
+    #expect(Identifier.isCID(cid.span.bytes) == isID)
     return isID
   }
 

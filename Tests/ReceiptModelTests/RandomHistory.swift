@@ -150,6 +150,7 @@ struct RandomHistory<Shards: Subject> {
         for viewer in [Viewer.server, .member(user), .serverFor(user)] {
           try comparePages(cid, answers, viewer, limit: limit)
         }
+        try compareRosters(cid, limit: limit)
       }
     }
     try compareUsers()
@@ -163,6 +164,18 @@ struct RandomHistory<Shards: Subject> {
       if real != expected {
         throw fault("settings of \(user): the model says \(expected), the shard \(real)")
       }
+    }
+  }
+
+  /// Who is in the channel and what is registered in it, page by page.
+  private func compareRosters(_ cid: String, limit: Int) throws(HistoryFault) {
+    let (members, expectedMembers) = (shard.roster(cid, limit: limit), model.roster(cid))
+    guard members == expectedMembers else {
+      throw fault("roster of \(cid), limit \(limit): the model says \(expectedMembers), the shard \(members)")
+    }
+    let (messages, expected) = (shard.registered(cid, limit: limit), model.registered(cid))
+    guard messages == expected else {
+      throw fault("messages of \(cid), limit \(limit): the model says \(expected), the shard \(messages)")
     }
   }
 

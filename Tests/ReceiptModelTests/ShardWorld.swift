@@ -82,6 +82,8 @@ final class ShardWorld: Subject {
   {
     shard(of: cid).stepTime(cid, user, isRead ? .read : .delivered, n, seesHidden: seesHidden)
   }
+  func roster(_ cid: String, limit: Int) -> [String] { shard(of: cid).roster(cid, limit: limit) }
+  func registered(_ cid: String, limit: Int) -> [String] { shard(of: cid).registered(cid, limit: limit) }
   func settings(of user: String) -> UserView { shard(of: user).settings(of: user) }
   func isRevoked(_ user: String, issuedSeconds: Int) -> Bool {
     shard(of: user).isRevoked(user, issuedSeconds: issuedSeconds)

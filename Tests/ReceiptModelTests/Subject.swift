@@ -31,6 +31,10 @@ protocol Subject: AnyObject {
     -> Result<[MemberStatusResult], NamedRefusal>
   func readState(_ cid: String, _ viewer: Viewer, limit: Int) -> Result<[[RowView]], NamedRefusal>
   func stepTime(_ cid: String, _ user: String, isRead: Bool, _ n: Int, seesHidden: Bool) -> NaiveModel.Moment
+  /// All pages of a channel's members: user, role and time of joining.
+  func roster(_ cid: String, limit: Int) -> [String]
+  /// All pages of a channel's messages: id, number, sender, parent, time and flags.
+  func registered(_ cid: String, limit: Int) -> [String]
   func settings(of user: String) -> UserView
   func isRevoked(_ user: String, issuedSeconds: Int) -> Bool
   /// In the order of the channels' names, whatever order the index has.
@@ -127,6 +131,8 @@ class NaiveSubject: Subject {
   {
     model.answers(cid).stepTime(user, isRead: isRead, n, seesHidden: seesHidden)!
   }
+  func roster(_ cid: String, limit: Int) -> [String] { model.roster(cid) }
+  func registered(_ cid: String, limit: Int) -> [String] { model.registered(cid) }
   func settings(of user: String) -> UserView { model.settings(of: user) }
   func isRevoked(_ user: String, issuedSeconds: Int) -> Bool {
     model.isRevoked(user, issuedSeconds: issuedSeconds)

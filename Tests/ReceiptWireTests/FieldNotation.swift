@@ -210,6 +210,18 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.string()
     _ = try reader.string()
     for _ in 0..<(try reader.count()) { _ = try reader.string() }
+  case .listRoster:
+    _ = try reader.string()
+    _ = try ListRosterFields(&reader)
+  case .listMessages:
+    _ = try reader.string()
+    _ = try ListMessagesFields(&reader)
+  case .listRosterReply:
+    for _ in 0..<(try reader.count()) { _ = try RosterEntryFields(&reader) }
+    _ = try reader.optional32()
+  case .listMessagesReply:
+    for _ in 0..<(try reader.count()) { _ = try MessageEntryFields(&reader) }
+    _ = try reader.messageListCursor()
   case .putChannelReply:
     _ = try reader.byte()
     _ = try ChannelFields(&reader)

@@ -137,6 +137,14 @@ extension GatewayLoop: StoreClientDelegate {
     case .readState:
       let body = try Self.readState(&reader)
       connection.respond(request.stream, status: 200, body: body)
+    case .roster:
+      var body = ByteBuffer()
+      try RosterJSON.writeMembers(&reader, into: &body)
+      connection.respond(request.stream, status: 200, body: body)
+    case .messageList:
+      var body = ByteBuffer()
+      try RosterJSON.writeMessages(&reader, into: &body)
+      connection.respond(request.stream, status: 200, body: body)
     case .user:
       let settings = try reader.userSettings()
       connection.respond(request.stream, status: 200) { UserJSON.write(settings, into: &$0) }
@@ -165,15 +173,8 @@ extension GatewayLoop: StoreClientDelegate {
 
   private static func readState(_ reader: inout FieldReader) throws(WireError) -> ByteBuffer {
     var buffer = ByteBuffer()
-    let count = try reader.count(elementBytesMin: 8)
     buffer.writeStaticString("{\"read\":[")
-    for index in 0..<count {
-      let row = try RowFields(&reader)
-      if index > 0 { buffer.writeStaticString(",") }
-      buffer.writeWithOutputRawSpan(minimumWritableBytes: RowJSON.byteMax(row)) {
-        RowJSON.write(row, into: &$0)
-      }
-    }
+    try writeRows(&reader, into: &buffer)
     if let next = try reader.optional() {
       buffer.writeStaticString("],\"next\":\"r")
       buffer.writeString("\(next)\"}")
@@ -181,6 +182,18 @@ extension GatewayLoop: StoreClientDelegate {
       buffer.writeStaticString("]}")
     }
     return buffer
+  }
+
+  /// Writes the rows of a read state, with commas between them.
+  static func writeRows(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
+    let count = try reader.count(elementBytesMin: 8)
+    for index in 0..<count {
+      let row = try RowFields(&reader)
+      if index > 0 { buffer.writeStaticString(",") }
+      buffer.writeWithOutputRawSpan(minimumWritableBytes: RowJSON.byteMax(row)) {
+        RowJSON.write(row, into: &$0)
+      }
+    }
   }
 
   /// The request's bytes are there until it is answered, so ids are read from it once more instead of being

@@ -46,6 +46,13 @@ extension GatewayLoop {
       gather.results[Int(request.entry)].placeStart = gather.places.writerIndex
       gather.results[Int(request.entry)].placeCount = payload.byteCount
       gather.places.writeRaw(payload)
+    case .readStateReply:
+      gather.results[Int(request.entry)].placeStart = gather.places.writerIndex
+      try Self.writeRows(&reader, into: &gather.places)
+      gather.results[Int(request.entry)].placeCount =
+        gather.places.writerIndex - gather.results[Int(request.entry)].placeStart
+    case .putChannelReply:
+      gather.results[Int(request.entry)].isCreated = try reader.byte() == 1
     case .patchChannelTypeReply:
       assignEverywhere(.channelType(try reader.channelTypeRecord()), gather, request.gather)
     case .patchUserReply:
@@ -72,6 +79,7 @@ extension GatewayLoop {
     }
     gathers[Int(index)] = nil
     freeGathers.append(index)
+    if let parent = gather.parent { return finishUser(gather, parent) }
     guard let connection = connections.connection(gather.connection), connection.isOpen(gather.stream) else {
       return
     }
@@ -94,6 +102,15 @@ extension GatewayLoop {
     case .issueTickets:
       status = 200
       respond(gather, connection, status) { self.writeTickets(gather, $0, into: &$1) }
+    case .readStates:
+      status = 200
+      respond(gather, connection, status) { self.writeReadStates(gather, $0, into: &$1) }
+    case .putChannels:
+      status = 200
+      respond(gather, connection, status) { self.writeChannels(gather, $0, into: &$1) }
+    case .putUsers:
+      status = 200
+      respond(gather, connection, status) { self.writeUsers(gather, $0, into: &$1) }
     case .putChannelType, .putUser:
       return answerValue(gather, connection)
     default:
@@ -175,6 +192,79 @@ extension GatewayLoop {
       }
     }
     buffer.writeStaticString("]}")
+  }
+
+  private func writeReadStates(_ gather: Gather, _ body: JSONValue, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("{\"states\":[")
+    if let cids = body.member("cids") {
+      var elements = cids.elements
+      for (index, result) in gather.results.enumerated() {
+        guard let cid = elements.next()?.string else { break }
+        if index > 0 { buffer.writeStaticString(",") }
+        buffer.writeStaticString("{\"cid\":")
+        buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(cid.byteCount)) {
+          $0.jsonString(cid)
+        }
+        if let code = result.code {
+          buffer.writeString(",\"code\":\"\(code.rawValue)\"}")
+        } else {
+          buffer.writeStaticString(",\"read\":[")
+          if let rows = gather.places.viewBytes(at: result.placeStart, length: result.placeCount) {
+            buffer.writeBytes(rows)
+          }
+          buffer.writeStaticString("]}")
+        }
+      }
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  private func writeChannels(_ gather: Gather, _ body: JSONValue, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("{\"results\":[")
+    if let entries = body.member("channels") {
+      var elements = entries.elements
+      for (index, result) in gather.results.enumerated() {
+        guard let cid = elements.next()?.member("cid")?.string else { break }
+        if index > 0 { buffer.writeStaticString(",") }
+        guard result.code == nil else {
+          StatusJSON.writeEntry(cid: cid, id: nil, code: result.code, into: &buffer)
+          continue
+        }
+        buffer.writeStaticString("{\"cid\":")
+        buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(cid.byteCount)) {
+          $0.jsonString(cid)
+        }
+        buffer.writeString(",\"ok\":true,\"created\":\(result.isCreated)}")
+      }
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  private func writeUsers(_ gather: Gather, _ body: JSONValue, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("{\"results\":[")
+    if let entries = body.member("users") {
+      var elements = entries.elements
+      for (index, result) in gather.results.enumerated() {
+        guard let id = elements.next()?.member("id")?.string else { break }
+        if index > 0 { buffer.writeStaticString(",") }
+        StatusJSON.writeEntry(cid: nil, id: id, code: result.code, into: &buffer)
+      }
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  /// One user of many has come to an end.
+  private func finishUser(_ gather: Gather, _ parent: (gather: UInt32, entry: Int)) {
+    guard let all = gathers[Int(parent.gather)] else { return }
+    switch gather.stage {
+    case .gathering:
+      all.results[parent.entry].code = gather.results.lazy.compactMap(\.code).first ?? .internalError
+    case .assigning, .announcing: all.results[parent.entry].code = .outcomeUnknown
+    // All shards have it. Where the home shard could not be told so, it will hear it again from others.
+    case .settling: break
+    }
+    all.waiting -= 1
+    answerIfComplete(all, parent.gather)
   }
 
   // MARK: Values that every shard has

@@ -12,6 +12,8 @@ final class Gather {
     var sequence: UInt32 = 0
     var status = MessageStatus.sent
     var receiptRefusal = ReceiptRefusal.none
+    /// A channel did not exist before.
+    var isCreated = false
     /// Where its part of ``places`` is.
     var placeStart = 0
     var placeCount = 0
@@ -43,7 +45,9 @@ final class Gather {
   var stage = Stage.gathering
   /// The request changes what a user hides, so others see them otherwise now.
   var changesPrivacy = false
-  /// What tickets are made of, one after the other as they came.
+  /// Of one user of many: the gather of all, and the entry's place in it.
+  var parent: (gather: UInt32, entry: Int)?
+  /// What tickets are made of, or channels' rows as JSON, one after the other as they came.
   var places = ByteBuffer()
   /// Why the whole request failed.
   var problem: Problem?

@@ -17,6 +17,10 @@ enum ReplyShape: UInt8 {
   /// `{"channels": […]}` of a user.
   case channelsOfUser
   case readState
+  /// `{"members": […]}` of a channel.
+  case roster
+  /// `{"messages": […]}` of a channel.
+  case messageList
   /// One status.
   case status
   /// `{"statuses": […]}`.

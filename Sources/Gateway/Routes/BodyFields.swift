@@ -11,6 +11,7 @@ extension KnownFields {
   /// A member that is more than an id.
   private static let member: KnownFields = ["user_id", "role"]
   static let putChannel: KnownFields = [.objects("members", member), .object("options", options)]
+  static let putChannels: KnownFields = [.objects("channels", ["cid"] + putChannel)]
   static let changeMembers: KnownFields = [.objects("add", member), .objects("remove", member)]
   static let truncateChannel: KnownFields = ["before", "all"]
   static let registerMessage: KnownFields = [
@@ -26,6 +27,7 @@ extension KnownFields {
     ),
     "revoke_tokens_before",
   ]
+  static let putUsers: KnownFields = [.objects("users", ["id"] + putUser)]
 
   // MARK: Positions
 
@@ -44,6 +46,7 @@ extension KnownFields {
 
   // MARK: Queries
 
+  static let readStates: KnownFields = ["cids", "user_id"]
   static let statuses: KnownFields = ["message_ids", "user_id"]
   static let unreadOfUsers: KnownFields = ["user_ids"]
 

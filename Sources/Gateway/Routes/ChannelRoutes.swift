@@ -24,6 +24,46 @@ extension GatewayLoop {
     }
   }
 
+  /// `POST /v1/channels`: makes many.
+  func putChannels(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try object(request, .putChannels)
+    let entries = try body.requiredArray("channels", countMax: limits.entriesPerRequest)
+    var checked = entries.elements
+    while let entry = checked.next() {
+      let fields = try entry.object()
+      _ = try fields.requiredString("cid")
+      _ = try fields.optionalArray("members", countMax: limits.membersPerRequest)
+      _ = try fields.optionalObject("options")
+    }
+    let gather = beginGather(context, match.route, count: entries.count)
+    var position = 0
+    var sent = entries.elements
+    while let entry = sent.next() {
+      do throws(Problem) {
+        let cid = try entry.requiredString("cid")
+        guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
+        let members = try entry.optionalArray("members", countMax: limits.membersPerRequest)
+        var count = 0
+        if let members { count = try checkMembers(members) }
+        var patch = OptionPatch()
+        if let options = try entry.optionalObject("options") { patch = try OptionsJSON.patch(options) }
+        sendEntry(.putChannel, cid: cid, context, match.route, gather, position) { buffer in
+          buffer.writeOptionPatch(patch)
+          buffer.writeVarint(count)
+          if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
+        }
+      } catch {
+        finishEntry(gather, position, error.code)
+      }
+      position += 1
+    }
+    finishSending(gather)
+  }
+
   /// `GET /v1/channels/{cid}`.
   func getChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try send(.getChannel, cid: match.subject, context, match.route, .channel) { _ in }

@@ -110,6 +110,24 @@ enum PageCursor {
   /// The place in a user's index of channels that a cursor stands for.
   static func place(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "c")) }
 
+  /// The row that a cursor of a channel's members stands for.
+  static func joined(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "j")) }
+
+  /// A message, and a reply to it: `m7`, `m7-2`.
+  static func message(_ text: RawSpan) -> MessageListCursor? {
+    guard let dash = text.firstOffset(of: UInt8(ascii: "-"), from: 0) else {
+      return number(text, behind: UInt8(ascii: "m")).map { MessageListCursor(message: SequenceNumber($0)) }
+    }
+    guard let message = number(text.extracting(0..<dash), behind: UInt8(ascii: "m")),
+      let reply = text.extracting((dash + 1)..<text.byteCount).decimal.flatMap({ UInt32(exactly: $0) })
+    else { return nil }
+    return MessageListCursor(message: SequenceNumber(message), reply: SequenceNumber(reply))
+  }
+
+  static func text(_ cursor: MessageListCursor) -> String {
+    "m\(cursor.message.rawValue)" + (cursor.reply.map { "-\($0.rawValue)" } ?? "")
+  }
+
   private static func number(_ text: RawSpan, behind letter: UInt8) -> UInt32? {
     guard text.byteCount > 1, text.unsafeLoad(fromByteOffset: 0, as: UInt8.self) == letter else {
       return nil
@@ -120,7 +138,7 @@ enum PageCursor {
 
 extension ByteBuffer {
   /// *viewer* of Proto/frames.md.
-  fileprivate mutating func writeViewer(_ user: RawSpan, isServer: Bool) {
+  mutating func writeViewer(_ user: RawSpan, isServer: Bool) {
     writeVarint(UInt64(isServer ? 1 : 0))
     writeField(user)
   }

@@ -16,10 +16,50 @@ extension GatewayLoop {
     try Self.check(match.subject, context)
     let patch = try UserJSON.patch(try object(request, .putUser))
     if patch.tokensRevokedBefore != nil && !context.caller.isServer { throw Problem(.serverTokenRequired) }
-    let home = try homeShard(of: match.subject)
-    let gather = beginGather(context, match.route, count: 1)
+    try patchUser(match.subject, patch, context, match.route)
+  }
+
+  /// `POST /v1/users`: many, each as a PUT of its own.
+  func putUsers(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try object(request, .putUsers)
+    let entries = try body.requiredArray("users", countMax: limits.entriesPerRequest)
+    var checked = entries.elements
+    while let entry = checked.next() { _ = try entry.object().requiredString("id") }
+    let gather = beginGather(context, match.route, count: entries.count)
+    var position = 0
+    var sent = entries.elements
+    while let entry = sent.next() {
+      do throws(Problem) {
+        let user = try entry.requiredString("id")
+        guard Identifier.isUser(user) else { throw Problem(.invalidUserID) }
+        try patchUser(user, try UserJSON.patch(entry), context, match.route, parent: (gather, position))
+      } catch {
+        finishEntry(gather, position, error.code)
+      }
+      position += 1
+    }
+    finishSending(gather)
+  }
+
+  /// Begins to change a user's settings.
+  ///
+  /// - Parameter parent: of one user of many, the gather of all and the entry's place in it.
+  private func patchUser(
+    _ user: RawSpan,
+    _ patch: UserSettingsPatch,
+    _ context: RequestContext,
+    _ route: Route,
+    parent: (gather: UInt32, entry: Int)? = nil
+  ) throws(Problem) {
+    let home = try homeShard(of: user)
+    let gather = beginGather(context, route, count: 1)
+    gathers[Int(gather)]?.parent = parent
     gathers[Int(gather)]?.changesPrivacy = patch.showsRead != nil || patch.showsDelivered != nil
-    sendTyped(.patchUser, home, match.subject, context, match.route, gather, 0) { buffer in
+    sendTyped(.patchUser, home, user, context, route, gather, 0) { buffer in
       let given = (patch.showsRead, patch.showsDelivered, patch.tokensRevokedBefore)
       buffer.writeVarint(
         UInt64((given.0 == nil ? 0 : 1) | (given.1 == nil ? 0 : 2) | (given.2 == nil ? 0 : 4))

@@ -5,14 +5,17 @@ extension Route {
     switch self {
     case .markRead, .markUnread: Self.positionParameters
     case .markDelivered, .markReadMany, .acknowledgeReceipts, .statuses, .messageStatus: Self.viewerParameters
-    case .readState: Self.readStateParameters
+    case .readState, .listRoster: Self.readStateParameters
+    case .readStates: Self.viewerParameters
+    case .listMessages: Self.pageParameters
     case .listReaders, .listDelivered, .listUnread: Self.listParameters
     case .chosenMembers: Self.chosenMemberParameters
     case .unreadOfUser, .channelsOfUser: Self.pageParameters
     case .events: Self.eventParameters
     case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
       .putChannelType, .getChannelType, .listChannelTypes, .apiDocument, .putUser, .getUser, .deleteChannel,
-      .truncateChannel, .deleteUser, .unreadOfUsers, .frames, .issueTickets, .acknowledgePushes:
+      .truncateChannel, .deleteUser, .unreadOfUsers, .frames, .issueTickets, .acknowledgePushes, .putChannels,
+      .putUsers:
       Self.noParameters
     case .receiveHook, .notBuilt, .notBuiltForBrowsers: nil
     }

@@ -15,6 +15,11 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case listChannelTypes
   case apiDocument
   case readState
+  case readStates
+  case listRoster
+  case listMessages
+  case putChannels
+  case putUsers
   case statuses
   case messageStatus
   case acknowledgeReceipts
@@ -57,6 +62,11 @@ package enum Route: UInt8, CaseIterable, Sendable {
     case .getChannelType: "get_channel_type"
     case .listChannelTypes: "list_channel_types"
     case .readState: "read_state"
+    case .readStates: "read_states"
+    case .listRoster: "list_roster"
+    case .listMessages: "list_messages"
+    case .putChannels: "put_channels"
+    case .putUsers: "put_users"
     case .statuses: "statuses"
     case .messageStatus: "message_status"
     case .deleteChannel: "delete_channel"
@@ -111,11 +121,11 @@ package enum Route: UInt8, CaseIterable, Sendable {
     switch self {
     case .markRead, .markUnread, .markDelivered, .markReadMany, .readState, .statuses, .messageStatus,
       .acknowledgeReceipts, .listReaders, .listDelivered, .listUnread, .chosenMembers, .unreadOfUser,
-      .channelsOfUser, .events, .putUser, .getUser, .notBuilt:
+      .channelsOfUser, .events, .putUser, .getUser, .readStates, .listRoster, .notBuilt:
       .user
     case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
       .putChannelType, .getChannelType, .listChannelTypes, .deleteChannel, .truncateChannel, .deleteUser,
-      .unreadOfUsers, .issueTickets, .frames:
+      .unreadOfUsers, .issueTickets, .frames, .listMessages, .putChannels, .putUsers:
       .server
     case .acknowledgePushes: .anyone
     // A webhook's credential is its signature.

@@ -1,0 +1,98 @@
+/// Where a page of a channel's messages goes on: at a message, or at a reply in the thread under it.
+package struct MessageListCursor: Hashable, Sendable {
+  /// This message and those before it are still to be listed.
+  package var message: SequenceNumber
+  /// Of the replies to it, those up to this one; nil: all of them.
+  package var reply: SequenceNumber?
+
+  package init(message: SequenceNumber, reply: SequenceNumber? = nil) {
+    self.message = message
+    self.reply = reply
+  }
+}
+
+/// Who is in a channel and what is registered in it, for backends to reconcile with.
+extension ShardState {
+  /// Rows and messages that are looked at for one page. Where most are of former members, or deleted, the page ends early.
+  package static let rosterLooksMax = 8_192
+
+  /// A page of a channel's members in join order. Rosters are no history (R6).
+  ///
+  /// - Parameters:
+  ///   - limit: entries in the page, 1 to 100.
+  ///   - cursor: the first row to look at.
+  package func roster(_ slot: ChannelSlot, limit: Int, cursor: UInt32?) -> (
+    rows: [MemberOrdinal], next: UInt32?
+  ) {
+    var rows: [MemberOrdinal] = []
+    var next = Int(cursor ?? 0)
+    let end = self[slot].rows.rowCount
+    var looks = Self.rosterLooksMax
+    while next < end, rows.count < limit, looks > 0 {
+      let row = MemberOrdinal(UInt32(next))
+      if self[slot].rows.isActive(row) { rows.append(row) }
+      next += 1
+      looks -= 1
+    }
+    while next < end, looks > 0, !self[slot].rows.isActive(MemberOrdinal(UInt32(next))) {
+      next += 1
+      looks -= 1
+    }
+    return (rows, next < end ? UInt32(next) : nil)
+  }
+
+  /// When a member joined.
+  package func joinedAt(_ slot: ChannelSlot, _ row: MemberOrdinal) -> Timestamp {
+    Timestamp(milliseconds: self[slot].rows.joinedAt[Int(row.rawValue)])
+  }
+
+  /// A message that is registered, and not deleted.
+  package struct ListedMessage: Hashable, Sendable {
+    /// The channel, or the thread that it is a reply in.
+    package var place: ChannelSlot
+    package var sequence: SequenceNumber
+    /// Of a reply, the message that it replies to.
+    package var parent: SequenceNumber
+  }
+
+  /// A page of a channel's messages, newest first, each behind the replies to it, which are newest first too.
+  ///
+  /// - Parameters:
+  ///   - limit: entries in the page, 1 to 100.
+  ///   - cursor: where to go on; nil: at the newest.
+  package func listedMessages(
+    _ slot: ChannelSlot,
+    limit: Int,
+    cursor: MessageListCursor?
+  ) -> (messages: [ListedMessage], next: MessageListCursor?) {
+    var messages: [ListedMessage] = []
+    var looks = Self.rosterLooksMax
+    var message = min(cursor?.message ?? self[slot].messages.newest, self[slot].messages.newest)
+    var reply = cursor?.reply
+    while message > self[slot].messages.truncatedThrough {
+      let isDeleted = self[slot].messages.flags(message).contains(.deleted)
+      if !isDeleted, let place = self[slot].threads.place(of: message) {
+        let thread = slot.thread(place)
+        var next = min(reply ?? self[thread].messages.newest, self[thread].messages.newest)
+        while next > .zero {
+          guard messages.count < limit, looks > 0 else {
+            return (messages, MessageListCursor(message: message, reply: next))
+          }
+          looks -= 1
+          if !self[thread].messages.flags(next).contains(.deleted) {
+            messages.append(ListedMessage(place: thread, sequence: next, parent: message))
+          }
+          next = SequenceNumber(next.rawValue - 1)
+        }
+      }
+      guard messages.count < limit, looks > 0 else {
+        return (messages, MessageListCursor(message: message, reply: .zero))
+      }
+      looks -= 1
+      if !isDeleted { messages.append(ListedMessage(place: slot, sequence: message, parent: .zero)) }
+      message = SequenceNumber(message.rawValue - 1)
+      reply = nil
+    }
+    return (messages, nil)
+  }
+}

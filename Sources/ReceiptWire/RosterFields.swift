@@ -1,0 +1,101 @@
+package import NIOCore
+package import ReceiptModel
+
+/// list_roster of Proto/frames.md, behind the cid.
+package struct ListRosterFields: ~Escapable {
+  package let viewerFlags: UInt64
+  package let viewer: RawSpan
+  package let limit: UInt64
+  /// The next row to look at; nil: the first.
+  package let cursor: UInt32?
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    viewerFlags = try reader.varint()
+    viewer = try reader.string()
+    limit = try reader.varint()
+    cursor = try reader.optional32()
+    try reader.end()
+  }
+}
+
+/// list_messages of Proto/frames.md, behind the cid.
+package struct ListMessagesFields: Sendable {
+  package let limit: UInt64
+  package let cursor: MessageListCursor?
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    limit = try reader.varint()
+    cursor = try reader.messageListCursor()
+    try reader.end()
+  }
+}
+
+extension FieldReader {
+  /// opt sequence number; opt reply, none where there is no sequence number.
+  @_lifetime(self: copy self)
+  package mutating func messageListCursor() throws(WireError) -> MessageListCursor? {
+    let message = try optional32()
+    let reply = try optional32()
+    guard let message else {
+      guard reply == nil else { throw .badValue(.count) }
+      return nil
+    }
+    return MessageListCursor(message: SequenceNumber(message), reply: reply.map { SequenceNumber($0) })
+  }
+}
+
+extension ByteBuffer {
+  package mutating func writeMessageListCursor(_ cursor: MessageListCursor?) {
+    writeOptional(cursor.map { UInt64($0.message.rawValue) })
+    writeOptional(cursor?.reply.map { UInt64($0.rawValue) })
+  }
+}
+
+/// An entry of a roster as it stands in a payload.
+package struct RosterEntryFields: ~Escapable {
+  package let user: RawSpan
+  /// Empty: none.
+  package let role: RawSpan
+  package let joinedAt: Timestamp
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    user = try reader.string()
+    role = try reader.string()
+    joinedAt = try reader.time()
+  }
+}
+
+/// An entry of list_messages as it stands in a payload.
+package struct MessageEntryFields: ~Escapable {
+  package struct Flags: FlagSet {
+    package let rawValue: UInt8
+    package init(rawValue: UInt8) { self.rawValue = rawValue }
+    package static let silent = Flags(rawValue: 1)
+    package static let receipt = Flags(rawValue: 2)
+    static let known: UInt8 = 3
+  }
+
+  package let sequence: SequenceNumber
+  package let message: RawSpan
+  /// The parent of a reply; empty: it is none.
+  package let parent: RawSpan
+  /// Empty: the system.
+  package let sender: RawSpan
+  package let createdAt: Timestamp
+  package let flags: Flags
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    sequence = try reader.sequence()
+    message = try reader.string()
+    parent = try reader.string()
+    sender = try reader.string()
+    createdAt = try reader.time()
+    guard let raw = UInt8(exactly: try reader.varint()), raw & ~Flags.known == 0 else {
+      throw .badValue(.flags)
+    }
+    flags = Flags(rawValue: raw)
+  }
+}

@@ -1,0 +1,19 @@
+import Foundation
+import LocalStack
+import TestPrograms
+import Testing
+
+extension RealProcesses {
+  /// What backends reconcile with, and what is asked and made in bulk.
+  @Suite struct Rosters {
+    @Test func rostersMessagesAndBulkRequests() async throws {
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          Pair.python,
+          [Pair.client("rosters.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+        )
+        #expect(output.status == 0 && output.out == "ok rosters\n", "\(output)")
+      }
+    }
+  }
+}
