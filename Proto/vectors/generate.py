@@ -569,10 +569,12 @@ FRAMES = [
           name="list_members: a server, what was delivered, by time, from a cursor on"),
     frame("list_members", page_of_members("alice", "m-1", 2, 0, 50, "j255"), correlation=23, issued=0,
           name="list_members: the unread ones, by a token without a time"),
+    frame("list_members", page_of_members("alice", "m-1", 0, 2, 100, f"d{T0}-bob"), correlation=23,
+          name="list_members: the newest first, from a cursor on"),
     frame("list_members_reply", [
         many("entries", [entry("bob", T0, 1, "seen"), entry("carol", T0 + 1, 0), entry("dave", note="n" * 1024)]),
-        string("next_cursor", "j7")], correlation=23),
-    frame("list_members_reply", [many("entries", []), string("next_cursor", "")], correlation=23,
+        string("next_cursor", "j7"), opt("total", 12)], correlation=23),
+    frame("list_members_reply", [many("entries", []), string("next_cursor", ""), opt("total", None)], correlation=23,
           name="list_members_reply: nobody"),
     frame("member_statuses", viewed("alice", "m-1") + [many("users", [[string("user", "bob")]])], correlation=24),
     frame("member_statuses", viewed("alice", "m-1", 1) + [

@@ -226,7 +226,7 @@ package enum FrameTable {
       "list_members",
       [cid] + viewer + [
         message, FieldSpec("list", .byte(names: [0: "readers", 1: "delivered", 2: "unread"])),
-        FieldSpec("order", .byte(names: [0: "joined", 1: "time"])),
+        FieldSpec("order", .byte(names: [0: "joined", 1: "time", 2: "time_desc"])),
         FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .string),
       ]
     ),
@@ -320,7 +320,7 @@ package enum FrameTable {
         FieldSpec(
           "entries",
           .list([user, FieldSpec("time", .varint()), FieldSpec("exact", .byte()), FieldSpec("note", .string)])
-        ), FieldSpec("next_cursor", .string),
+        ), FieldSpec("next_cursor", .string), FieldSpec("total", .optional),
       ]
     ),
     FrameSpec(0xA8, "member_statuses_reply", [FieldSpec("statuses", .list(memberStatus))]),

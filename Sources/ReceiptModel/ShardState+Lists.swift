@@ -58,6 +58,21 @@ extension ShardState {
     return self[slot].advance(&scan, budget: &budget, options(slot), settings: settings)
   }
 
+  /// How many members a whole list has: what the viewer's status of the message counts.
+  package func listTotal(
+    _ slot: ChannelSlot,
+    viewer: ChannelViewer,
+    _ sequence: SequenceNumber,
+    _ list: MemberList
+  ) -> UInt32 {
+    let status = status(slot, sequence, viewer: viewer)
+    return switch list {
+    case .readers: status.readCount
+    case .delivered: status.deliveredCount - status.readCount
+    case .unread: status.memberCount - status.readCount
+    }
+  }
+
   private func checkList(
     _ slot: ChannelSlot,
     _ viewer: ChannelViewer,

@@ -98,7 +98,15 @@ extension FieldReader {
     guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
     let readAt = try time()
     let deliveredAt = try time()
-    return MemberStatus(status: status, readAt: readAt, deliveredAt: deliveredAt, isExact: try flag())
+    let exact = try byte()
+    guard exact <= 3 else { throw .badValue(.flags) }
+    return MemberStatus(
+      status: status,
+      readAt: readAt,
+      deliveredAt: deliveredAt,
+      readIsExact: exact == 1 || exact == 2,
+      deliveredIsExact: exact == 1 || exact == 3
+    )
   }
 }
 
@@ -155,7 +163,14 @@ extension ByteBuffer {
     writeInteger(status.status.rawValue)
     writeTime(status.readAt)
     writeTime(status.deliveredAt)
-    writeInteger(UInt8(status.isExact ? 1 : 0))
+    let exact: UInt8 =
+      switch (status.readIsExact, status.deliveredIsExact) {
+      case (false, false): 0
+      case (true, true): 1
+      case (true, false): 2
+      case (false, true): 3
+      }
+    writeInteger(exact)
   }
 
   /// One member in the reply to *member_statuses* of whom nothing is said, and why.

@@ -18,7 +18,7 @@ extension ShardEngine {
       return refuse(header, .invalidField, "list: 0 to 2", lane)
     }
     guard let order = ListOrder(rawValue: fields.order) else {
-      return refuse(header, .invalidField, "order: 0 or 1", lane)
+      return refuse(header, .invalidField, "order: 0 to 2", lane)
     }
     guard (1...100).contains(fields.limit) else {
       return refuse(header, .invalidField, "limit: 1 to 100", lane)
@@ -53,12 +53,15 @@ extension ShardEngine {
       guard scan.times.missing.isEmpty else {
         return needSteps(header, reader, lane, slot, scan.times.missing)
       }
+      let total =
+        fields.cursor.isEmpty ? state.listTotal(place, viewer: viewer, scan.message, list) : nil
       reply(header, departure(slot), lane) { buffer in
         buffer.writeVarint(scan.page.count)
         for entry in scan.page {
           state.withUser(place, entry.row) { buffer.writeListEntry(user: $0, entry) }
         }
         buffer.writeField(scan.next?.text ?? "")
+        buffer.writeOptional(total.map(UInt64.init))
       }
     } catch {
       refuse(header, error, slot, lane)

@@ -180,6 +180,7 @@ import Testing
     let user = Array(String(repeating: "\"", count: 255).utf8)
     for _ in 0..<100 { buffer.writeListEntry(user: user.span.bytes, entry) }
     buffer.writeField(String(repeating: "\"", count: 150))
+    buffer.writeOptional(100)
     for list in MemberList.allCases {
       let found = try object { out in
         var reader = FieldReader(buffer.readableBytesSpan)

@@ -265,7 +265,7 @@ import Testing
         (.statuses, [], cid, "messages: 1 to 100", viewer(1, "", names(0, ""))),
         (.statuses, [], cid, user, viewer(1, "b/b", names(1, "m1"))),
         (.listMembers, [], cid, "list: 0 to 2", list(3, 0, 1, "")),
-        (.listMembers, [], cid, "order: 0 or 1", list(0, 2, 1, "")),
+        (.listMembers, [], cid, "order: 0 to 2", list(0, 3, 1, "")),
         (.listMembers, [], cid, "limit: 1 to 100", list(0, 0, 0, "")),
         (.listMembers, [], cid, "cursor: one that a page has given out", list(0, 0, 1, "a b")),
         (

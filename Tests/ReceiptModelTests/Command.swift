@@ -163,7 +163,7 @@ enum ListName: String, CaseIterable, Sendable {
 }
 
 enum OrderName: String, CaseIterable, Sendable {
-  case joined, time
+  case joined, time, timeDescending
 }
 
 /// One member in a list.
@@ -179,7 +179,8 @@ struct MemberStatusView: Hashable, Sendable {
   var word: String
   var readAt = 0
   var deliveredAt = 0
-  var isExact = true
+  var readIsExact = true
+  var deliveredIsExact = true
 }
 
 /// One member of a query for several: the wire's name of the error where there is no status.

@@ -261,6 +261,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
       _ = try reader.string()
     }
     _ = try reader.string()
+    _ = try reader.optional32()
   case .memberStatusesReply:
     for _ in 0..<(try reader.count()) {
       _ = try reader.string()

@@ -483,6 +483,7 @@ final class Gateway {
       words.append(user + (entry.at == .none ? "" : "@\(entry.at.milliseconds)"))
     }
     let next = try reader.text()
+    _ = try reader.optional32()
     try reader.end()
     if words.isEmpty { words = ["nobody"] }
     return (words + (next.isEmpty ? [] : ["+ \(next)"])).joined(separator: " ")

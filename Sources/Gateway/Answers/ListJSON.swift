@@ -7,7 +7,7 @@ enum ListJSON {
   /// More than the names, times and numbers of a member take.
   private static let fixedByteMax = 192
 
-  /// Writes a reply to list_members as `{"members": […], "next"?}`: for readers `{"user", "read_at", "exact", "note"?}`,
+  /// Writes a reply to list_members as `{"members": […], "total"?, "next"?}`: for readers `{"user", "read_at", "exact", "note"?}`,
   /// for those who have only had it delivered `{"user", "delivered_at", "exact"}`, for the others `{"user"}`.
   static func write(
     _ list: MemberList,
@@ -21,7 +21,9 @@ enum ListJSON {
     }
     buffer.writeStaticString("]")
     let next = try reader.string()
+    let total = try reader.optional32()
     try reader.end()
+    if let total { buffer.writeString(",\"total\":\(total)") }
     if !next.isEmpty {
       buffer.writeStaticString(",\"next\":")
       buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(next.byteCount)) {
@@ -60,7 +62,7 @@ enum ListJSON {
     }
   }
 
-  /// Writes a reply to member_statuses as `{"members": […]}`: `{"user", "status", "read_at"?, "delivered_at"?, "exact"}`,
+  /// Writes a reply to member_statuses as `{"members": […]}`: `{"user", "status", "read_at"?, "read_exact"?, "delivered_at"?, "delivered_exact"?}`,
   /// or `{"user", "code"}`.
   static func writeMemberStatuses(
     _ reader: inout FieldReader,
@@ -88,13 +90,15 @@ enum ListJSON {
       if status.readAt != .none {
         out.literal(",\"read_at\":")
         out.timestamp(milliseconds: status.readAt.milliseconds)
+        out.literal(",\"read_exact\":")
+        out.bool(status.readIsExact)
       }
       if status.deliveredAt != .none {
         out.literal(",\"delivered_at\":")
         out.timestamp(milliseconds: status.deliveredAt.milliseconds)
+        out.literal(",\"delivered_exact\":")
+        out.bool(status.deliveredIsExact)
       }
-      out.literal(",\"exact\":")
-      out.bool(status.isExact)
       out.literal("}")
     }
   }
