@@ -130,18 +130,18 @@ def channel(cid, created, own_options, members, newest, newest_message, register
     ]
 
 
-def status(sequence, state, read, delivered, members, flags, created):
+def status(sequence, state, read, delivered, members, flags, created, acknowledged_=None, receipt_=0):
     return [
         number("sequence", sequence),
         byte("status", state),
-        byte("receipt_status", 0),
+        byte("receipt_status", receipt_),
         number("read_count", read),
         number("delivered_count", delivered),
         number("unread_count", members - read),
         number("member_count", members),
         number("flags", flags),
         time("created", created),
-    ]
+    ] + ([] if acknowledged_ is None else [number("acknowledged_count", acknowledged_)])
 
 
 def type_record(name, version, values):
@@ -183,9 +183,10 @@ def entry(user, when=0, exact=0, note=""):
     return [string("user", user), time("time", when), byte("exact", exact), string("note", note)]
 
 
-def member_status(user, state, read=0, delivered=0, exact=1):
+def member_status(user, state, read=0, delivered=0, exact=1, acknowledged_=None):
     return [string("user", user), number("found", 0), byte("status", state), time("read", read),
-            time("delivered", delivered), byte("exact", exact)]
+            time("delivered", delivered), byte("exact", exact)] + (
+                [] if acknowledged_ is None else [time("acknowledged", acknowledged_)])
 
 
 # ---------------------------------------------------------------------------------------------------------- frames
@@ -202,6 +203,7 @@ KINDS = {
     "list_channels": 0x29, "unread_counts": 0x2A, "purge": 0x2B, "rebuild_index": 0x2C,
     "ticket_place": 0x2D, "webhook_known": 0x2E,
     "subscribe": 0x30, "unsubscribe": 0x31, "subscribe_user": 0x32, "announce_row": 0x33,
+    "thread_read_state": 0x37, "user_receipts": 0x38, "user_threads": 0x39,
     "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
     "list_roster": 0x44, "list_messages": 0x45,
     "backup_begin": 0x4C, "backup_read": 0x4D, "backup_digest": 0x4E, "backup_end": 0x4F,
@@ -393,10 +395,11 @@ def status_event(sender, first, last, message_id, state, when, thread=""):
             number("to", last), string("message", message_id), byte("status", state), time("time", when)]
 
 
-def receipt_event(sequence, message_id, sender, state, read, unread_, user, note, when):
+def receipt_event(sequence, message_id, sender, state, read, unread_, user, note, when, acknowledged_=0, acknowledged_at=0):
     return [byte("event", 10), number("sequence", sequence), string("message", message_id), string("sender", sender),
             byte("receipt_status", state), number("read_count", read), number("unread_count", unread_),
-            string("user", user), string("note", note), time("time", when)]
+            string("user", user), string("note", note), time("time", when),
+            number("acknowledged_count", acknowledged_), time("acknowledged_at", acknowledged_at)]
 
 
 def membership_event(fields, when, gone):
@@ -522,7 +525,8 @@ FRAMES = [
         many("messages", [[string("message", "m-1")], [string("message", "gone")]])), correlation=12),
     frame("statuses_reply", [many("statuses", [
         [byte("found", 0)] + status(1, 2, 3, 4, 5, 3, T0), [byte("found", 33)], [byte("found", 34)],
-        [byte("found", 0)] + status(2, 0, 0, 0, 0, 0, T0)])], correlation=12),
+        [byte("found", 0)] + status(2, 0, 0, 0, 0, 0, T0),
+        [byte("found", 0)] + status(3, 1, 0, 2, 5, 6, T0, 2, 1)])], correlation=12),
     frame("get_channel_type", typed("messaging"), shard=4, correlation=13),
     frame("get_channel_type_reply", type_record("messaging", 0, {}), correlation=13),
     frame("list_channel_types", [], correlation=14),
@@ -595,6 +599,10 @@ FRAMES = [
         string("next_cursor", "j7")], correlation=23),
     frame("list_members_reply", [many("entries", []), string("next_cursor", "")], correlation=23,
           name="list_members_reply: nobody"),
+    frame("list_members_reply", [many("entries", []), string("next_cursor", ""), number("total", 0)], correlation=23,
+          name="list_members_reply: the first page, nobody"),
+    frame("list_members_reply", [many("entries", []), string("next_cursor", "j7"), number("total", 2**32 - 1)],
+          correlation=23, name="list_members_reply: the first page, the largest total"),
     frame("member_statuses", viewed("alice", "m-1") + [many("users", [[string("user", "bob")]])], correlation=24),
     frame("member_statuses", viewed("alice", "m-1", 1) + [
         many("users", [[string("user", f"user-{n}")] for n in range(100)])], correlation=24,
@@ -602,7 +610,8 @@ FRAMES = [
     frame("member_statuses_reply", [many("statuses", [
         member_status("bob", 2, T0 + 1, T0), [string("user", "eve"), number("found", 32)],
         [string("user", "fay"), number("found", 43)], [string("user", "gil"), number("found", 39)],
-        member_status("hal", 1, 0, T0, 0), member_status("ivy", 0)])], correlation=24),
+        member_status("hal", 1, 0, T0, 0), member_status("ivy", 0),
+        member_status("jan", 1, 0, T0, 5, T0 + 3), member_status("kim", 0, 0, 0, 4, 2**63 - 1)])], correlation=24),
     frame("list_roster", [string("cid", CID), number("viewer_flags", 0), string("viewer", "alice"), number("limit", 100), opt("cursor", None)],
           correlation=24),
     frame("list_roster", [string("cid", CID), number("viewer_flags", 1), string("viewer", ""), number("limit", 1), opt("cursor", 2**32 - 1)],
@@ -684,6 +693,56 @@ FRAMES = [
           flags=1, correlation=27, thread="p" * 128, name="mark_unread: a thread, a resend, the longest id"),
     frame("mark_delivered", request(CID, 33, string("user", "alice"), string("message", "")), flags=1, correlation=27,
           thread="m-1", issued=0, name="mark_delivered: a thread, a resend, for a token that says no time"),
+
+    # Positions in a thread that count nowhere.
+    frame("mark_read_reply", row("bob", (T0, "r-1", 1), (T0, "r-1", 1), (0, "", 0)) + [byte("uncounted", 3)],
+          correlation=27, name="mark_read_reply: it counts for no reply"),
+    frame("mark_delivered_reply", row("bob", own=(0, "", 0)) + [byte("uncounted", 1)], correlation=27,
+          name="mark_delivered_reply: not in the thread"),
+    frame("mark_unread_reply", row("bob", own=(0, "", 0)) + [byte("uncounted", 2)], correlation=27,
+          name="mark_unread_reply: no replies"),
+    frame("acknowledge_push_reply", delivery(2, T0, 0), correlation=30,
+          name="acknowledge_push_reply: not in the thread"),
+    frame("acknowledge_push_reply", delivery(5, T0, T0 + 750), correlation=30,
+          name="acknowledge_push_reply: moved, and registered before"),
+    frame("thread_read_state", request(
+        CID, None, number("viewer_flags", 0), string("viewer", "alice"), string("parent", "m-1"), number("limit", 100),
+        string("cursor", "")), shard=11, correlation=36),
+    frame("thread_read_state", request(
+        CID, None, number("viewer_flags", 1), string("viewer", ""), string("parent", "p" * 128), number("limit", 1),
+        string("cursor", "k1767225600000-bob")), correlation=36, issued=1_700_000_000,
+        name="thread_read_state: a further page, for a token"),
+    frame("thread_read_state_reply", [many("rows", [row("alice", (T0, "r-2", 2), (T0, "r-2", 2), (0, "", 0)),
+                                                    row("bob", (T0, "r-1", 1))]),
+                                      string("next_cursor", "k1767225600000-bob")], correlation=36),
+    frame("thread_read_state_reply", [many("rows", []), string("next_cursor", "")], correlation=36,
+          name="thread_read_state_reply: no replies"),
+
+    # A user's own receipts and threads in a channel.
+    frame("user_receipts", request(CID, None, string("user", "alice"), byte("state", 0), number("limit", 100),
+                                   opt("cursor", None)), shard=11, correlation=37),
+    frame("user_receipts", request(CID, None, string("user", "alice"), byte("state", 1), number("limit", 1),
+                                   opt("cursor", 2**32 - 1)), correlation=37, issued=1,
+          name="user_receipts: acknowledged ones, below a message, for a token"),
+    frame("user_receipts_reply", [many("receipts", [
+        [number("sequence", 42), string("message", "m-42"), string("sender", "bob"), time("created", T0),
+         byte("receipt_status", 1), time("expires", T0 + 1000), time("acknowledged", 0), byte("exact", 1),
+         string("note", "")],
+        [number("sequence", 40), string("message", "m-40"), string("sender", ""), time("created", T0),
+         byte("receipt_status", 2), time("expires", 0), time("acknowledged", T0 + 5), byte("exact", 0),
+         string("note", "on it ✓")]]), opt("next_cursor", 40)], correlation=37),
+    frame("user_receipts_reply", [many("receipts", []), opt("next_cursor", None)], correlation=37,
+          name="user_receipts_reply: none"),
+    frame("user_threads", request(CID, None, string("user", "alice"), byte("threads", 1), number("limit", 100),
+                                  opt("cursor", None)), shard=11, correlation=38),
+    frame("user_threads_reply", [many("threads", [
+        [number("parent_sequence", 42), string("parent", "m-42"), number("unread_messages", 2),
+         string("last_read_message", "r-1"), string("first_unread_message", "r-2"), string("newest_message", "r-3")],
+        [number("parent_sequence", 7), string("parent", "m-7"), number("unread_messages", 0),
+         string("last_read_message", ""), string("first_unread_message", ""), string("newest_message", "x-1")]]),
+        opt("next_cursor", 7)], correlation=38),
+    frame("user_threads_reply", [many("threads", []), opt("next_cursor", None)], correlation=38,
+          name="user_threads_reply: none"),
 
     # Removal, and erasing a user.
     frame("delete_channel", request(CID, 34), shard=5, correlation=28),
@@ -830,10 +889,10 @@ FRAMES = [
             status_event("alice", 1, 42, "m-42", 2, T0 + 7),
             status_event("alice", 43, 43, "m-43", 0, T0 + 8, thread="m-1"),
             status_event("", 1, 2**32 - 1, "m-x", 1, 2**63 - 1),
-            receipt_event(40, "m-40", "alice", 1, 1, 2, "bob", "on it ✓", T0 + 9),
+            receipt_event(40, "m-40", "alice", 1, 1, 2, "bob", "on it ✓", T0 + 9, 2**32 - 1, T0 + 8),
             receipt_event(41, "m-41", "", 3, 0, 2**32 - 1, "", "", T0 + 9),
             channel_deleted_event(T0 + 9)]),
-         ("team:red", [receipt_event(1, "m-1", "alice", 2, 2, 0, "bob", "n" * 1024, T0 + 9)]),
+         ("team:red", [receipt_event(1, "m-1", "alice", 2, 2, 0, "bob", "n" * 1024, T0 + 9, 2, T0 + 9)]),
          ("team:blue", [])],
         [("alice", [membership_event(channel_entry(CID, 0, 1, T0), T0 + 9, 0)]),
          ("bob", [membership_event(channel_entry("team:red", 300, 0, T0), T0 + 9, 0),
@@ -1179,7 +1238,8 @@ BAD_FRAMES = [
     bad("more readers than members", "badValue:count",
         altered("statuses_reply", one_status(read_count=4, unread_count=0))),
     bad("unread is not the rest", "badValue:count", altered("statuses_reply", one_status(unread_count=1))),
-    bad("status flags 4", "badValue:flags", altered("statuses_reply", one_status(flags=4))),
+    bad("status flags 8", "badValue:flags", altered("statuses_reply", one_status(flags=8))),
+    bad("status flags 4 without the count", "truncated", altered("statuses_reply", one_status(flags=4))),
     # Push.
     bad("ticket_place without its message", "truncated", altered("ticket_place", b"\x03a:b\x01u")),
     bad("ticket_place_reply whose check is cut", "truncated", altered("ticket_place_reply", PLACE[:-1])),
@@ -1195,7 +1255,7 @@ BAD_FRAMES = [
         altered("acknowledge_push", ACKNOWLEDGE_PUSH + b"\x00")),
     bad("acknowledge_push at a time above 63 bits", "badVarint", altered("acknowledge_push", encode_all(request(
         CID, 39, string("user", "a"), string("message", "m"), time("acked", 2**63), number("flags", 0))))),
-    bad("acknowledge_push_reply: moved 2", "badValue:flags", altered("acknowledge_push_reply", b"\x02" + DELIVERY[1:])),
+    bad("acknowledge_push_reply: moved 6", "badValue:flags", altered("acknowledge_push_reply", b"\x06" + DELIVERY[1:])),
     bad("acknowledge_push_reply without its message", "truncated", altered("acknowledge_push_reply", DELIVERY[:-1])),
     bad("acknowledge_push_reply with more behind it", "trailingBytes",
         altered("acknowledge_push_reply", DELIVERY + b"\x00")),
@@ -1210,7 +1270,7 @@ BAD_FRAMES = [
         altered("note_webhook", b"\x01k\x01" + varint(2**63))),
     bad("note_webhook_reply with no payload", "truncated", altered("note_webhook_reply", b"")),
     bad("present_ticket without its flags", "truncated", altered("present_ticket", b"\x01\x01t\x00")),
-    bad("present_ticket_reply: moved 2", "badValue:flags", altered("present_ticket_reply", b"\x02" + DELIVERY[1:])),
+    bad("present_ticket_reply: moved 8", "badValue:flags", altered("present_ticket_reply", b"\x08" + DELIVERY[1:])),
     # Events.
     bad("subscribe without its channels", "truncated", altered("subscribe", b"\x00\x00")),
     bad("subscribe since a time above 63 bits", "badVarint", altered("subscribe", encode_all(subscribe(1, 2**63, CID)))),
@@ -1275,7 +1335,7 @@ BAD_FRAMES = [
     bad_event("a receipt's count above 32 bits", "badVarint",
               receipt_event(1, "m-1", "alice", 1, 2**32, 1, "", "", T0)),
     bad_event("a receipt's note that is no UTF-8", "badValue:text",
-              b"\x0a\x01\x01m\x01a\x01\x00\x00\x00\x02\xc3\x28\x00"),
+              b"\x0a\x01\x01m\x01a\x01\x00\x00\x00\x02\xc3\x28\x00\x00\x00"),
     bad_user_event("kind 0", "badValue:flags", b"\x00\x00"),
     bad_user_event("kind 3", "badValue:flags", b"\x03\x00"),
     bad_user_event("gone 2", "badValue:flags", membership_event(channel_entry(CID, 0, 1, T0), T0, 2)),
@@ -1349,8 +1409,10 @@ def at(channel_number, row_number=None):
 
 
 def whole_row(channel_number, row_number, flags, user, role, joined, joined_at, read, read_at, delivered, delivered_at,
-              marker, epoch, more=None, marked_at=None, acked_at=None):
-    """`more`: hidden, read steps, delivered steps, acknowledged through; where the flag 4 says so. `marked_at`: where 16 does, `acked_at`: where 32 does."""
+              marker, epoch, more=None, marked_at=None, acked_at=None, counted_after=None,
+              unread_after=None):
+    """`more`: hidden, read steps, delivered steps, acknowledged through; where the flag 4 says so. `marked_at`: where 16 does, `acked_at`: where 32
+    does, `counted_after`: where 64 does, `unread_after`: where 128 does."""
     fields = at(channel_number, row_number) + [
         number("flags", flags), string("user", user), string("role", role), number("joined", joined),
         time("joined_at", joined_at), number("read", read), time("read_at", read_at), number("delivered", delivered),
@@ -1359,6 +1421,10 @@ def whole_row(channel_number, row_number, flags, user, role, joined, joined_at, 
         fields.append(time("marked_at", marked_at))
     if acked_at is not None:
         fields.append(time("acked_at", acked_at))
+    if counted_after is not None:
+        fields.append(number("counted_after", counted_after))
+    if unread_after is not None:
+        fields.append(number("unread_after", unread_after))
     if more is not None:
         names = ("hidden", "read_steps", "delivered_steps", "acknowledged_through")
         fields += [number(name, value) for name, value in zip(names, more, strict=True)]
@@ -1522,6 +1588,14 @@ EFFECT_VECTORS = [
            name="row_assigned: with an acknowledged time"),
     effect("row_assigned", *whole_row(1, 1, 52, "bob", "", 0, T0, 9, T0, 7, T0 + 2, 3, 1, (2, 1, 1, 0), T0 + 3, T0 + 1),
            name="row_assigned: with a marker and an acknowledged time"),
+    effect("row_assigned", *whole_row(1, 2, 72, "carol", "", 3, T0, 0, 0, 0, 0, None, 0, counted_after=0),
+           name="row_assigned: of a thread, counted from its first reply on"),
+    effect("row_assigned", *whole_row(1, 4, 68, "erin", "", 2**32 - 1, T0, 7, T0, 0, 0, None, 0, (1, 1, 0, 0),
+                                      counted_after=2**32 - 2),
+           name="row_assigned: of a thread, with more"),
+    effect("row_assigned", *whole_row(1, 5, 240, "fay", "", 9, T0, 4, T0, 2, T0 + 2, 1, 1, None, T0 + 3, T0 + 1,
+                                      counted_after=2, unread_after=0),
+           name="row_assigned: of a thread, with a floor of its own"),
     in_thread(3, "delivered_acked"), in_thread(3, "delivered_acked_hidden"),
     effect("step_tail_assigned", *of_page(
         1, 0, number("first", 0), many("ends", []),
@@ -1623,8 +1697,14 @@ BAD_BATCHES = [
     bad_batch("message number 0", "badValue:effect",
               batch_of(effect_bytes("message_deleted", at(1) + [number("sequence", 0), time("time", T0)]))),
     bad_batch("row 2^24", "badValue:effect", batch_of(effect_bytes("row_left", at(1, 1 << 24) + [time("time", T0)]))),
-    bad_batch("row flags 64", "badValue:flags",
-              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 64, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("row flags 64, and counted from its own place on", "badValue:effect", batch_of(effect_bytes(
+        "row_assigned", whole_row(1, 0, 64, "a", "", 3, T0, 0, 0, 0, 0, None, 0, counted_after=3)))),
+    bad_batch("row flags 64 without the reply", "truncated",
+              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 64, "a", "", 3, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("row flags 128, and unread from its own place on", "badValue:effect", batch_of(effect_bytes(
+        "row_assigned", whole_row(1, 0, 128, "a", "", 3, T0, 0, 0, 0, 0, None, 0, unread_after=3)))),
+    bad_batch("row flags 256", "badValue:flags",
+              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 256, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
     bad_batch("row flags 16 without what follows", "truncated",
               batch_of(effect_bytes("row_assigned", whole_row(1, 0, 16, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
     bad_batch("row flags 32 without what follows", "truncated",

@@ -36,6 +36,7 @@ enum FieldCoding {
     }
     var values: [NamedValue] = []
     for spec in specs where isThere(spec, values) {
+      if spec.isTail, given[spec.name] == nil { continue }
       let literal = given[spec.name] ?? spec.preset.map { .word(Array($0.utf8), isQuoted: false) }
       let value = try literal.map { try FieldCoding.value(spec, from: $0) } ?? emptyValue(of: spec.type)
       values.append(NamedValue(name: spec.name, value: value))
@@ -153,6 +154,7 @@ enum FieldCoding {
   static func read(_ specs: [FieldSpec], from reader: inout FieldReader) throws(WireError) -> [NamedValue] {
     var values: [NamedValue] = []
     for spec in specs where isThere(spec, values) {
+      if spec.isTail, reader.remaining == 0 { continue }
       let value: FieldValue
       switch spec.type {
       case .varint: value = .number(try reader.varint())

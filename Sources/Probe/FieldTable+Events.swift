@@ -42,7 +42,8 @@ extension FrameTable {
       [
         sequence, message, sender, FieldSpec("receipt_status", .byte(names: receiptStatusNames)),
         FieldSpec("read_count", .varint()), FieldSpec("unread_count", .varint()), user,
-        FieldSpec("note", .string), time,
+        FieldSpec("note", .string), time, FieldSpec("acknowledged_count", .varint()),
+        FieldSpec("acknowledged_at", .varint()),
       ]
     ),
     32: (

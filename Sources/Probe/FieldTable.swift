@@ -21,6 +21,8 @@ package struct FieldSpec: Sendable {
   package var type: FieldType
   /// The field is there only where the number of the field of this name, before it, is one of these.
   package var condition: (field: String, values: ClosedRange<UInt64>)?
+  /// The last field, which may be missing.
+  package var isTail = false
   /// The bits of that number which count.
   var mask = UInt64.max
   /// What stands in the field where a line does not give it; otherwise 0, empty, none.
@@ -42,6 +44,13 @@ package struct FieldSpec: Sendable {
   init(_ name: String, _ type: FieldType, if field: String, in values: ClosedRange<UInt64>) {
     self.init(name, type)
     condition = (field, values)
+  }
+
+  /// A last field, which may be missing.
+  static func tail(_ name: String, _ type: FieldType) -> FieldSpec {
+    var spec = FieldSpec(name, type)
+    spec.isTail = true
+    return spec
   }
 
   /// The field is there only where the number of the field of that name, before it, has this bit.
@@ -234,7 +243,11 @@ package enum FrameTable {
       0x27,
       "list_members",
       [cid] + viewer + [
-        message, FieldSpec("list", .byte(names: [0: "readers", 1: "delivered", 2: "unread"])),
+        message,
+        FieldSpec(
+          "list",
+          .byte(names: [0: "readers", 1: "delivered", 2: "unread", 3: "acknowledged", 4: "unacknowledged"])
+        ),
         FieldSpec("order", .byte(names: [0: "joined", 1: "time"])),
         FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .string),
       ]
@@ -270,6 +283,30 @@ package enum FrameTable {
     FrameSpec(0x31, "unsubscribe", [channels]),
     FrameSpec(0x32, "subscribe_user", [user, FieldSpec("on", .byte(), preset: "1")]),
     FrameSpec(0x33, "announce_row", [user, channels]),
+    FrameSpec(
+      0x37,
+      "thread_read_state",
+      [cid] + viewer + [
+        FieldSpec("parent", .string), FieldSpec("limit", .varint(), preset: "100"),
+        FieldSpec("cursor", .string),
+      ]
+    ),
+    FrameSpec(
+      0x38,
+      "user_receipts",
+      [
+        cid, user, FieldSpec("state", .byte(names: [0: "pending", 1: "acknowledged"])),
+        FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .optional),
+      ]
+    ),
+    FrameSpec(
+      0x39,
+      "user_threads",
+      [
+        cid, user, FieldSpec("threads", .byte(names: [0: "all", 1: "unread", 2: "read"])),
+        FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .optional),
+      ]
+    ),
 
     // Backup: of a connection, without counter.
     FrameSpec(0x4C, "backup_begin", []),
@@ -293,9 +330,9 @@ package enum FrameTable {
       ]
     ),
     FrameSpec(0x93, "delete_message_reply", [FieldSpec("sequence", .varint())]),
-    FrameSpec(0x94, "mark_read_reply", row),
-    FrameSpec(0x95, "mark_unread_reply", row),
-    FrameSpec(0x96, "mark_delivered_reply", row),
+    FrameSpec(0x94, "mark_read_reply", row + [uncounted]),
+    FrameSpec(0x95, "mark_unread_reply", row + [uncounted]),
+    FrameSpec(0x96, "mark_delivered_reply", row + [uncounted]),
     FrameSpec(0x97, "patch_channel_type_reply", typeRecord),
     FrameSpec(0x98, "assign_channel_type_reply", typeRecord),
     FrameSpec(
@@ -335,7 +372,7 @@ package enum FrameTable {
         FieldSpec(
           "entries",
           .list([user, FieldSpec("time", .varint()), FieldSpec("exact", .byte()), FieldSpec("note", .string)])
-        ), FieldSpec("next_cursor", .string),
+        ), FieldSpec("next_cursor", .string), .tail("total", .varint()),
       ]
     ),
     FrameSpec(0xA8, "member_statuses_reply", [FieldSpec("statuses", .list(memberStatus))]),
@@ -405,6 +442,21 @@ package enum FrameTable {
     FrameSpec(0xB1, "unsubscribe_reply", []),
     FrameSpec(0xB2, "subscribe_user_reply", [FieldSpec("through", .varint())]),
     FrameSpec(0xB3, "announce_row_reply", []),
+    FrameSpec(
+      0xB7,
+      "thread_read_state_reply",
+      [FieldSpec("rows", .list(row)), FieldSpec("next_cursor", .string)]
+    ),
+    FrameSpec(
+      0xB8,
+      "user_receipts_reply",
+      [FieldSpec("receipts", .list(ownReceipt)), FieldSpec("next_cursor", .optional)]
+    ),
+    FrameSpec(
+      0xB9,
+      "user_threads_reply",
+      [FieldSpec("threads", .list(ownThread)), FieldSpec("next_cursor", .optional)]
+    ),
     FrameSpec(0xC0, "acknowledge_push_reply", delivery),
     FrameSpec(0xC1, "redeem_ticket_reply", delivery),
     FrameSpec(0xC2, "note_webhook_reply", [FieldSpec("noted", .byte())]),
@@ -439,7 +491,8 @@ package enum FrameTable {
     FieldSpec("sequence", .varint()), FieldSpec("check", .bytes(8)),
   ]
   private static let delivery = [
-    FieldSpec("moved", .byte()), FieldSpec("sent", .varint()), FieldSpec("delivered", .varint()), cid, user,
+    FieldSpec("moved", .byte(names: [2: "not_in_thread", 4: "registered_before"])),
+    FieldSpec("sent", .varint()), FieldSpec("delivered", .varint()), cid, user,
     message,
   ]
   private static let members = FieldType.list([user, FieldSpec("role", .string)])
@@ -469,6 +522,24 @@ package enum FrameTable {
     FieldSpec("joined_sequence", .varint(), ifBit: 64, of: "flags"),
   ]
 
+  private static let ownReceipt = [
+    FieldSpec("sequence", .varint()), message, FieldSpec("sender", .string), FieldSpec("created", .varint()),
+    FieldSpec("receipt_status", .byte(names: receiptStatusNames)), FieldSpec("expires", .varint()),
+    FieldSpec("acknowledged", .varint()), FieldSpec("exact", .byte()), FieldSpec("note", .string),
+  ]
+
+  private static let ownThread = [
+    FieldSpec("parent_sequence", .varint()), FieldSpec("parent", .string),
+    FieldSpec("unread_messages", .varint()),
+    FieldSpec("last_read_message", .string), FieldSpec("first_unread_message", .string),
+    FieldSpec("newest_message", .string),
+  ]
+
+  private static let uncounted = FieldSpec.tail(
+    "uncounted",
+    .byte(names: [1: "not_in_thread", 2: "no_replies", 3: "registered_before"])
+  )
+
   private static let status = [
     FieldSpec("sequence", .varint(), if: ("found", 0)),
     FieldSpec("status", .byte(names: statusNames), if: ("found", 0)),
@@ -478,6 +549,7 @@ package enum FrameTable {
     FieldSpec("unread_count", .varint(), if: ("found", 0)),
     FieldSpec("member_count", .varint(), if: ("found", 0)),
     FieldSpec("flags", .varint(), if: ("found", 0)), FieldSpec("created", .varint(), if: ("found", 0)),
+    FieldSpec("acknowledged_count", .varint(), if: "flags", in: 4...7),
   ]
 
   private static let memberStatus = [
@@ -485,6 +557,7 @@ package enum FrameTable {
     FieldSpec("status", .byte(names: statusNames), if: ("found", 0)),
     FieldSpec("read", .varint(), if: ("found", 0)), FieldSpec("delivered", .varint(), if: ("found", 0)),
     FieldSpec("exact", .byte(), if: ("found", 0)),
+    FieldSpec("acknowledged", .varint(), if: "exact", in: 4...5),
   ]
 
   private static let userSettings = [

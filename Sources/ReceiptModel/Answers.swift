@@ -75,6 +75,10 @@ package enum MemberList: UInt8, Sendable, CaseIterable {
   case delivered = 1
   /// Have not read it.
   case unread = 2
+  /// Have acknowledged it, of a message with a receipt (R9).
+  case acknowledged = 3
+  /// Have not.
+  case unacknowledged = 4
 }
 
 /// The order of a list (R11).
@@ -88,7 +92,7 @@ package enum ListOrder: UInt8, Sendable, CaseIterable {
 /// One member in a list (R11).
 package struct ListEntry: Hashable, Sendable {
   package var row: MemberOrdinal
-  /// When they read it, or had it delivered; none in the list of those who have not read it.
+  /// When they read it, had it delivered, or acknowledged it; none in the lists of those who have not.
   package var at: Timestamp
   package var isExact: Bool
   /// The note of a shown acknowledgement; empty: none.
@@ -118,12 +122,21 @@ package struct MemberStatus: Hashable, Sendable {
   package var deliveredAt: Timestamp
   /// Both times are exact (R17).
   package var isExact: Bool
+  /// None where they have not acknowledged it (R9).
+  package var acknowledgedAt: Timestamp
 
-  package init(status: MessageStatus, readAt: Timestamp, deliveredAt: Timestamp, isExact: Bool) {
+  package init(
+    status: MessageStatus,
+    readAt: Timestamp,
+    deliveredAt: Timestamp,
+    isExact: Bool,
+    acknowledgedAt: Timestamp = .none
+  ) {
     self.status = status
     self.readAt = readAt
     self.deliveredAt = deliveredAt
     self.isExact = isExact
+    self.acknowledgedAt = acknowledgedAt
   }
 }
 
@@ -139,6 +152,8 @@ package struct StatusAnswer: Hashable, Sendable {
   package var readEvents: Bool
   package var deliveryEvents: Bool
   package var createdAt: Timestamp
+  /// Members who have acknowledged it, of a message with a receipt (R9); nil: it has none.
+  package var acknowledgedCount: UInt32?
   /// Of a reply that was asked for and is not counted yet: 1 + its thread's place (R15).
   var thread: UInt32 = 0
   /// `memberCount − readCount`, always (R1).
@@ -153,7 +168,8 @@ package struct StatusAnswer: Hashable, Sendable {
     memberCount: UInt32,
     readEvents: Bool,
     deliveryEvents: Bool,
-    createdAt: Timestamp
+    createdAt: Timestamp,
+    acknowledgedCount: UInt32? = nil
   ) {
     self.sequence = sequence
     self.status = status
@@ -164,6 +180,7 @@ package struct StatusAnswer: Hashable, Sendable {
     self.readEvents = readEvents
     self.deliveryEvents = deliveryEvents
     self.createdAt = createdAt
+    self.acknowledgedCount = acknowledgedCount
   }
 }
 

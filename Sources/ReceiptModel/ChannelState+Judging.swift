@@ -58,15 +58,21 @@ enum Eyes {
 
 /// One member and one message: whether, and when. All lists and members' statuses judge by these.
 extension ChannelState {
-  /// Whether a member counts for the message: had joined before it, is there, and did not send it (R1, R6).
-  func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
-    rows.isExpected(row, sequence) && rows.user(row) != messages.sender(sequence)
+  /// Whether a member counts for the message: had joined before it, is there, and did not send it (R1, R6, R15).
+  func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
+    rows.isExpected(row, sequence, options) && rows.user(row) != messages.sender(sequence)
   }
 
   /// Whether others see that an expected member has read the message: by their position, or because they acknowledged it (R9).
   func hasRead(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
     guard options.readEvents, !rows.hidesRead(row) else { return false }
     return hasReached(row, sequence, options, .others) || hasAcknowledged(row, sequence)
+  }
+
+  /// Whether others see that an expected member has acknowledged the message (R7, R9): also where the channel does not
+  /// show who has read it.
+  func showsAcknowledgement(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
+    !rows.hidesRead(row) && hasAcknowledged(row, sequence)
   }
 
   /// Whether others see that an expected member has had the message delivered: by their delivered position, or by their read watermark, whatever
@@ -155,7 +161,7 @@ extension ChannelState {
     return rows.read[Int(row.rawValue)] >= sequence.rawValue
   }
 
-  private func hasAcknowledged(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
+  func hasAcknowledged(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
     // The flag first: it is asked of every row of a list that has not read the message.
     messages.flags(sequence).contains(.receipt) && receipts.hasAcknowledged(sequence, row)
   }
@@ -184,6 +190,7 @@ extension ChannelState {
       last: isHidden && eyes == .others ? shownSince() : last,
       since: messages.registeredAt(sequence),
       kept: options.keptSteps,
+      isOfThread: isThread,
       seesHidden: eyes == .own,
       in: times.segments
     )
@@ -197,7 +204,7 @@ extension ChannelState {
     }
   }
 
-  private func acknowledgementTime(
+  func acknowledgementTime(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
     _ eyes: Eyes,

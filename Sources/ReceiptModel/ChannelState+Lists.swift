@@ -65,7 +65,7 @@ extension ChannelState {
         budget -= rowCost
         scan.row += 1
         guard isListed(row, scan, options) else { continue }
-        if scan.list != .unread { budget -= MemberListScan.timeCost }
+        if scan.list.hasTimes { budget -= MemberListScan.timeCost }
         scan.entries.append(entry(row, &scan, options, settings: settings))
       }
       var found: [ListEntry] = []
@@ -81,9 +81,10 @@ extension ChannelState {
     return true
   }
 
-  /// Rows rise by when they joined: those from the first that joined after the message on have no part in it.
+  /// Rows rise by when they joined: those from the first that joined after the message on have no part in it, but for a
+  /// thread's, who may have read it.
   private func rowToLookAt(_ scan: borrowing MemberListScan) -> MemberOrdinal? {
-    guard Int(scan.row) < rows.rowCount, rows.joined[Int(scan.row)] < scan.message.rawValue else {
+    guard Int(scan.row) < rows.rowCount, isThread || rows.joined[Int(scan.row)] < scan.message.rawValue else {
       return nil
     }
     return MemberOrdinal(scan.row)
@@ -94,12 +95,14 @@ extension ChannelState {
     _ scan: borrowing MemberListScan,
     _ options: ChannelTypeOptions
   ) -> Bool {
-    guard isExpected(row, scan.message) else { return false }
+    guard isExpected(row, scan.message, options) else { return false }
     let hasRead = hasRead(row, scan.message, options)
     switch scan.list {
     case .readers: return hasRead
     case .delivered: return !hasRead && shownDelivered(row, scan.message, options)
     case .unread: return !hasRead
+    case .acknowledged: return showsAcknowledgement(row, scan.message)
+    case .unacknowledged: return !showsAcknowledgement(row, scan.message)
     }
   }
 
@@ -128,7 +131,16 @@ extension ChannelState {
         isExact: time?.isExact ?? false,
         place: time?.place
       )
-    case .unread:
+    case .acknowledged:
+      let time = acknowledgementTime(row, message, .others, settings: settings)
+      return ListEntry(
+        row: row,
+        at: time?.at ?? .none,
+        isExact: time?.isExact ?? false,
+        note: note(row, message),
+        place: time?.place
+      )
+    case .unread, .unacknowledged:
       return ListEntry(row: row)
     }
   }
@@ -185,6 +197,20 @@ extension ChannelState {
     a.withUnsafeBytes { a in b.withUnsafeBytes { b in a.lexicographicallyPrecedes(b) } }
   }
 
+  /// None: they have not acknowledged the message, as far as that is shown.
+  func acknowledgedAt(
+    _ row: MemberOrdinal,
+    _ sequence: SequenceNumber,
+    _ eyes: Eyes,
+    settings: borrowing UserSettingsTable,
+    _ times: borrowing MemberTimes
+  ) -> Timestamp {
+    guard eyes == .own || !rows.hidesRead(row),
+      let time = acknowledgementTime(row, sequence, eyes, settings: settings)
+    else { return .none }
+    return times.latest(time.at)
+  }
+
   // MARK: Chosen members
 
   /// What one expected member has of a message, with others' eyes or their own.
@@ -209,7 +235,13 @@ extension ChannelState {
       status: read != nil ? .read : delivered != nil ? .delivered : .sent,
       readAt: times.latest(read?.at ?? .none),
       deliveredAt: times.latest(delivered?.at ?? .none),
-      isExact: (read?.isExact ?? true) && (delivered?.isExact ?? true)
+      isExact: (read?.isExact ?? true) && (delivered?.isExact ?? true),
+      acknowledgedAt: acknowledgedAt(row, sequence, eyes, settings: settings, times)
     )
   }
+}
+
+extension MemberList {
+  /// Whether its entries say since when.
+  var hasTimes: Bool { self != .unread && self != .unacknowledged }
 }

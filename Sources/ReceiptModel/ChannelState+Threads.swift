@@ -56,6 +56,58 @@ extension ChannelState {
     )
   }
 
+  /// Rows newest first, below a place; on the first page (none) the viewer's own row comes first (R12). Who is in the
+  /// thread unseen is shown to themselves alone, and the cursor
+  /// names a row by its user: its number would tell of those before it.
+  func threadRows(
+    _ viewer: ChannelViewer,
+    limit: Int,
+    below: Int?,
+    options: ChannelTypeOptions,
+    settings: borrowing UserSettingsTable
+  ) -> (rows: [RowAnswer], next: ListCursor?) {
+    var answers: [RowAnswer] = []
+    if below == nil, let own = viewer.row {
+      answers.append(ownRow(own, hiddenThrough: viewer.hiddenThrough))
+    }
+    guard options.countsVisibleTo == .members || viewer.seesAll else { return (answers, nil) }
+    var last: MemberOrdinal?
+    var position = min(below ?? rows.rowCount, rows.rowCount)
+    while position > 0 {
+      position -= 1
+      let row = MemberOrdinal(UInt32(position))
+      guard rows.isActive(row), row != viewer.row, !rows.isUnseen(row) else { continue }
+      if answers.count == limit { return (answers, cursor(behind: last, viewer)) }
+      answers.append(othersRow(row, to: viewer, options: options, settings: settings))
+      last = row
+    }
+    return (answers, nil)
+  }
+
+  /// - Parameter row: the page's last; nil: it has the viewer's own alone.
+  private func cursor(behind row: MemberOrdinal?, _ viewer: ChannelViewer) -> ListCursor {
+    guard let row else { return .joined(Self.endOfTime, user: Array("-".utf8)) }
+    let time = Timestamp(milliseconds: rows.joinedAt[Int(row.rawValue)])
+    return .joined(time, user: users.id(rows.user(row)).withUnsafeBytes { Array($0) })
+  }
+
+  /// Later than any row joins: the first row that is not the viewer's own comes next.
+  private static let endOfTime = Timestamp(milliseconds: Int64(Int32.max) * 1_000_000)
+
+  /// The place of the row with which a user joined at a time; where there is none any more, behind the last of that
+  /// time, so that nobody is left out.
+  func place(before user: RawSpan, joinedAt time: Timestamp) -> Int {
+    var place = rows.rowCount
+    while place > 0, rows.joinedAt[place - 1] > time.milliseconds { place -= 1 }
+    let end = place
+    while place > 0, rows.joinedAt[place - 1] == time.milliseconds {
+      place -= 1
+      let row = MemberOrdinal(UInt32(place))
+      if users.id(rows.user(row)).isEqual(to: user) { return place }
+    }
+    return end
+  }
+
   /// Threads with unread replies, among those where this member has a row; of a deleted parent there are none.
   func unreadThreads(_ row: MemberOrdinal) -> UInt32 {
     if threads.isEmpty { return 0 }

@@ -46,6 +46,7 @@ package struct ChannelState: ~Copyable, Sendable {
     self.ownOptions = ownOptions
     self.type = type
     self.parent = parent
+    rows = ReadVector(isOfThread: parent != .zero)
   }
 
   /// What stands in a slot that is free.
@@ -170,9 +171,9 @@ package struct ChannelState: ~Copyable, Sendable {
     )
   }
 
-  /// Where joining has put a member (R6).
+  /// Where joining has put a member (R6): in a thread before its first reply, whoever joins it.
   func positionOfJoining(_ row: MemberOrdinal) -> SequenceNumber {
-    rows.hidesHistory(row) ? .zero : SequenceNumber(rows.joined[Int(row.rawValue)])
+    isThread || rows.hidesHistory(row) ? .zero : SequenceNumber(rows.joined[Int(row.rawValue)])
   }
 
   private func readTime(_ position: Int) -> Timestamp {
@@ -201,9 +202,14 @@ package struct ChannelState: ~Copyable, Sendable {
     return unread - messages.countable(after: floor, sentBy: rows.user(row))
   }
 
-  /// Messages up to here do not count as unread for this member (R6).
+  /// Messages up to here do not count as unread for this member (R6, R15): what they marked unread themselves in a
+  /// thread does, though they took part later.
   private func unreadFloor(_ row: MemberOrdinal) -> SequenceNumber {
     let own = rows.ownPosition(row)
+    if isThread {
+      let floor = SequenceNumber(rows.unreadAfter[Int(row.rawValue)])
+      return rows.marker(row) == nil ? max(own, floor) : own
+    }
     return rows.hidesHistory(row) ? max(own, SequenceNumber(rows.joined[Int(row.rawValue)])) : own
   }
 
@@ -283,20 +289,23 @@ package struct ChannelState: ~Copyable, Sendable {
       let row = MemberOrdinal(UInt32(below - 1))
       if rows.isActive(row), row != viewer.row {
         if answers.count == limit { return (answers, UInt32(below)) }
-        let shown = shownRow(
-          row,
-          options: options,
-          settings: settings,
-          withOwnDetails: viewer.seesOwnDetails
-        )
-        answers.append(
-          viewer.hiddenThrough == .zero
-            ? shown : shown.seen(since: viewer.hiddenThrough, at: viewer.joinedAt)
-        )
+        answers.append(othersRow(row, to: viewer, options: options, settings: settings))
       }
       below -= 1
     }
     return (answers, nil)
+  }
+
+  /// Another member's row as a viewer sees it (R4, R6, R7, R8).
+  func othersRow(
+    _ row: MemberOrdinal,
+    to viewer: ChannelViewer,
+    options: ChannelTypeOptions,
+    settings: borrowing UserSettingsTable
+  ) -> RowAnswer {
+    let shown = shownRow(row, options: options, settings: settings, withOwnDetails: viewer.seesOwnDetails)
+    return viewer.hiddenThrough == .zero
+      ? shown : shown.seen(since: viewer.hiddenThrough, at: viewer.joinedAt)
   }
 
   // MARK: Assignment
@@ -458,7 +467,7 @@ package struct ChannelState: ~Copyable, Sendable {
     }
   }
 
-  private func record(of row: MemberOrdinal) -> RowRecord {
+  func record(of row: MemberOrdinal) -> RowRecord {
     let position = Int(row.rawValue)
     return RowRecord(
       user: users.text(rows.user(row)),
@@ -480,8 +489,17 @@ package struct ChannelState: ~Copyable, Sendable {
       readSteps: rows.readSteps[position],
       deliveredSteps: rows.deliveredSteps[position],
       acknowledgedThrough: SequenceNumber(rows.acknowledgedThrough[position]),
-      joinedByReading: rows.joinedByReading(row)
+      joinedByReading: rows.joinedByReading(row),
+      countedAfter: thread(rows.countedAfter, row),
+      unreadAfter: thread(rows.unreadAfter, row)
     )
+  }
+
+  /// What a column of a thread says of a row; nil: the same as the column of joining, or there is no such column.
+  private func thread(_ column: [UInt32], _ row: MemberOrdinal) -> SequenceNumber? {
+    guard isThread, rows.isActive(row) else { return nil }
+    let position = Int(row.rawValue)
+    return column[position] == rows.joined[position] ? nil : SequenceNumber(column[position])
   }
 
   private func record(of sequence: SequenceNumber) -> MessageRecord {

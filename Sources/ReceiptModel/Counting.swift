@@ -52,10 +52,21 @@ extension ReadVector {
     )
   }
 
-  /// Whether the row's member is one whom a message waits for: there, and joined before it (R6). Its sender is not asked about here.
-  func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
+  /// Whether the row's member counts for a message: there, and joined before it (R6), or, in a thread, shown to have
+  /// read it (R15). Its sender is not asked about here.
+  func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
     let position = Int(row.rawValue)
-    return position < rowCount && isActive(row) && joined[position] < sequence.rawValue && !isUnseen(row)
+    return position < rowCount && isActive(row) && !isUnseen(row)
+      && counts(row, sequence, through: countedThrough(row, options))
+  }
+
+  /// Whether a member who is seen counts for a message.
+  ///
+  /// - Parameter end: how far they have read, in a thread.
+  func counts(_ row: MemberOrdinal, _ sequence: SequenceNumber, through end: UInt32) -> Bool {
+    let position = Int(row.rawValue)
+    if joined[position] < sequence.rawValue { return true }
+    return isOfThread && end >= sequence.rawValue && countedAfter[position] < sequence.rawValue
   }
 
   /// Takes the sender out of a message's counts (R1).
@@ -65,7 +76,7 @@ extension ReadVector {
     _ options: ChannelTypeOptions,
     from counts: inout Counts
   ) {
-    guard isExpected(sender, sequence) else { return }
+    guard isExpected(sender, sequence, options) else { return }
     let standing = standing(sender, sequence, options)
     counts.members -= 1
     if standing.hidesRead { counts.hidingRead -= 1 }
@@ -83,7 +94,7 @@ extension ReadVector {
     _ options: ChannelTypeOptions,
     in counts: inout Counts
   ) {
-    guard options.readEvents, isExpected(row, sequence) else { return }
+    guard options.readEvents, isExpected(row, sequence, options) else { return }
     let standing = standing(row, sequence, options)
     guard !standing.hidesRead, !standing.hasRead else { return }
     counts.read += 1
@@ -96,7 +107,7 @@ extension ReadVector {
 
   /// The counts of one message, its sender included: one pass over the rows that had joined before it.
   func counts(_ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Counts {
-    if unseenCount > 0 { return countsOfSeen(sequence, options) }
+    if isOfThread { return countsInThread(sequence, options) }
     let prefix = joinedBefore(sequence)
     let pass = Pass(sequence, options)
     let hides = hiddenReadCount > 0 || hiddenDeliveredCount > 0
@@ -124,12 +135,12 @@ extension ReadVector {
     return counts
   }
 
-  /// The same row by row, where not all are seen: threads only, which are small.
-  private func countsOfSeen(_ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Counts {
+  /// The same row by row: not all rows of a thread are seen, and those that joined later may have read the message.
+  private func countsInThread(_ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Counts {
     var counts = Counts()
-    for position in 0..<joinedBefore(sequence) {
+    for position in 0..<rowCount {
       let row = MemberOrdinal(UInt32(position))
-      guard isExpected(row, sequence) else { continue }
+      guard isExpected(row, sequence, options) else { continue }
       let standing = standing(row, sequence, options)
       counts.members += 1
       if standing.hidesRead { counts.hidingRead += 1 }
@@ -265,8 +276,8 @@ extension ReadVector {
     into counts: UnsafeMutableBufferPointer<Counts>
   ) {
     guard let first = targets.first, let last = targets.last else { return }
-    guard unseenCount == 0 else {
-      for place in targets.indices { counts[place] = countsOfSeen(SequenceNumber(targets[place]), options) }
+    guard !isOfThread else {
+      for place in targets.indices { counts[place] = countsInThread(SequenceNumber(targets[place]), options) }
       return
     }
     let span = Int(last - first)

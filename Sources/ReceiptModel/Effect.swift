@@ -486,6 +486,12 @@ package struct RowRecord: Hashable, Sendable {
   package var acknowledgedThrough: SequenceNumber
   /// Of a thread: they have only marked it read. While they hide that they read, others do not see that they are in it (R7, R15).
   package var joinedByReading: Bool
+  /// Of a thread: they joined the channel when this was the newest reply, so replies up to it are never counted for
+  /// them (R6); nil: the same as ``joined``.
+  package var countedAfter: SequenceNumber?
+  /// Of a thread: replies up to this one are not unread for them, as they did not take part then; nil: the same as
+  /// ``joined``.
+  package var unreadAfter: SequenceNumber?
 
   package init(
     user: String,
@@ -507,7 +513,9 @@ package struct RowRecord: Hashable, Sendable {
     readSteps: UInt32 = 0,
     deliveredSteps: UInt32 = 0,
     acknowledgedThrough: SequenceNumber = .zero,
-    joinedByReading: Bool = false
+    joinedByReading: Bool = false,
+    countedAfter: SequenceNumber? = nil,
+    unreadAfter: SequenceNumber? = nil
   ) {
     self.user = user
     self.role = role
@@ -529,6 +537,8 @@ package struct RowRecord: Hashable, Sendable {
     self.deliveredSteps = deliveredSteps
     self.acknowledgedThrough = acknowledgedThrough
     self.joinedByReading = joinedByReading
+    self.countedAfter = countedAfter
+    self.unreadAfter = unreadAfter
   }
 }
 

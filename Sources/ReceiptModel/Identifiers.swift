@@ -56,7 +56,7 @@ package struct Timestamp: Hashable, Comparable, Sendable {
   static let unknown = Timestamp(milliseconds: 253_402_300_799_999)
   package static func < (a: Self, b: Self) -> Bool { a.milliseconds < b.milliseconds }
   /// This time, or another one where it is none.
-  func or(_ other: Timestamp) -> Timestamp { self == .none ? other : self }
+  package func or(_ other: Timestamp) -> Timestamp { self == .none ? other : self }
 }
 
 /// The 16 bytes that name a gateway's session with a store (Proto/frames.md, "Sessions and resending").

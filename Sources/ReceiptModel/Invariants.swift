@@ -189,13 +189,16 @@ extension ChannelState {
       }
       if marker != nil, rows.epochs[position] == 0 { return "row \(position): a marker without an epoch" }
       for time in [rows.readAt[position], rows.deliveredAt[position]]
-      where time != 0 && time < rows.joinedAt[position] {
+      // Who was in a thread unseen has read there before they joined for all to see.
+      where time != 0 && time < rows.joinedAt[position] && !isThread {
         return "row \(position): moved before it joined"
       }
       // Unmoved, a row stands where joining put it (R6).
-      let start = rows.hidesHistory(row) ? 0 : rows.joined[position]
+      let start = isThread || rows.hidesHistory(row) ? 0 : rows.joined[position]
       if rows.read[position] < start { return "row \(position): read watermark below where it joined" }
-      if rows.readAt[position] == 0, rows.read[position] != start {
+      // Until version 1.1 whoever joined a thread had read it.
+      let isOld = isThread && rows.read[position] == rows.joined[position]
+      if rows.readAt[position] == 0, rows.read[position] != start, !isOld {
         return "row \(position): read without a time"
       }
       if rows.deliveredAt[position] == 0, rows.delivered[position] != 0 {

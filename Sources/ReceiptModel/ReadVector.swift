@@ -29,6 +29,14 @@ package struct ReadVector: ~Copyable, Sendable {
   private(set) var readSteps: [UInt32] = []
   private(set) var deliveredSteps: [UInt32] = []
   private(set) var acknowledgedThrough: [UInt32] = []
+  /// In a thread: replies up to here are never counted for the member, who joined the channel after them (R6). Empty in
+  /// a channel.
+  private(set) var countedAfter: [UInt32] = []
+  /// In a thread: replies up to here are not unread for the member, unless they marked them so. Empty in a channel.
+  private(set) var unreadAfter: [UInt32] = []
+  /// In a thread a message from before somebody took part counts for them once they have read it (R15), in a channel
+  /// never (R6).
+  let isOfThread: Bool
   /// Members now who hide each kind (R7).
   private(set) var hiddenReadCount = 0
   private(set) var hiddenDeliveredCount = 0
@@ -63,7 +71,7 @@ package struct ReadVector: ~Copyable, Sendable {
   private static let flagDeliveredMovedHidden: UInt8 = 32
   private static let flagJoinedByReading: UInt8 = 64
 
-  package init() {}
+  package init(isOfThread: Bool = false) { self.isOfThread = isOfThread }
 
   /// Rows, those who left included.
   package var rowCount: Int { users.count }
@@ -104,6 +112,31 @@ package struct ReadVector: ~Copyable, Sendable {
     let number = Int(user.rawValue)
     guard number < rowOf.count, rowOf[number] > 0 else { return nil }
     return MemberOrdinal(rowOf[number] - 1)
+  }
+
+  /// In a thread: the member has read up to here, as far as others may know that (R7, R8). Zero in a channel.
+  func countedThrough(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> UInt32 {
+    isOfThread && options.readEvents && !hidesRead(row) ? read[Int(row.rawValue)] : 0
+  }
+
+  /// The message after which the statuses of others can depend on this row.
+  func firstCounted(_ row: MemberOrdinal) -> UInt32 {
+    isOfThread ? countedAfter[Int(row.rawValue)] : joined[Int(row.rawValue)]
+  }
+
+  /// Whether so many members are in this thread, and all of them for all to see.
+  func isComplete(_ count: Int) -> Bool {
+    activeCount == count && !flags.contains { $0 & Self.flagJoinedByReading != 0 }
+  }
+
+  /// The first members now, at most `wanted`.
+  func firstMembers(_ wanted: Int) -> [MemberOrdinal] {
+    var found: [MemberOrdinal] = []
+    for position in flags.indices where flags[position] & Self.flagLeft == 0 {
+      if found.count == wanted { break }
+      found.append(MemberOrdinal(UInt32(position)))
+    }
+    return found
   }
 
   /// The own position: where the member's own unread count starts (DESIGN.md section 1).
@@ -169,6 +202,10 @@ package struct ReadVector: ~Copyable, Sendable {
     deliveredSteps[position] = record.deliveredSteps
     noteAcked(position, at: record.ackedAt)
     acknowledgedThrough[position] = record.acknowledgedThrough.rawValue
+    if isOfThread {
+      countedAfter[position] = (record.countedAfter ?? record.joined).rawValue
+      unreadAfter[position] = (record.unreadAfter ?? record.joined).rawValue
+    }
     roles[row.rawValue] = record.role.isEmpty ? nil : record.role
     if !record.hasLeft {
       activeCount += 1
@@ -314,6 +351,9 @@ package struct ReadVector: ~Copyable, Sendable {
     readSteps.append(0)
     deliveredSteps.append(0)
     acknowledgedThrough.append(0)
+    guard isOfThread else { return }
+    countedAfter.append(0)
+    unreadAfter.append(0)
   }
 
   private mutating func remember(_ row: MemberOrdinal, _ user: UserNumber) {
@@ -335,7 +375,7 @@ package struct ReadVector: ~Copyable, Sendable {
     let narrow =
       heapBytes(users) + heapBytes(joined) + heapBytes(read) + heapBytes(delivered) + heapBytes(markers)
       + heapBytes(epochs) + heapBytes(rowOf) + heapBytes(readSteps) + heapBytes(deliveredSteps)
-      + heapBytes(acknowledgedThrough)
+      + heapBytes(acknowledgedThrough) + heapBytes(countedAfter) + heapBytes(unreadAfter)
     let wide =
       heapBytes(awaited) + heapBytes(joinedAt) + heapBytes(readAt) + heapBytes(deliveredAt)
       + heapBytes(markedAt) + heapBytes(acked)

@@ -36,6 +36,9 @@ extension ShardState {
     self[slot].messages.flags(sequence)
   }
 
+  /// The newest message; zero: there is none.
+  package func newest(_ slot: ChannelSlot) -> SequenceNumber { self[slot].messages.newest }
+
   /// When a message was created, for display (R20).
   package func createdAt(_ slot: ChannelSlot, of sequence: SequenceNumber) -> Timestamp {
     self[slot].messages.createdAt(sequence)
@@ -44,6 +47,13 @@ extension ShardState {
   /// The note of a row's acknowledgement; empty: there is none, or it is not kept (R9).
   package func note(_ slot: ChannelSlot, of sequence: SequenceNumber, by row: MemberOrdinal) -> String {
     self[slot].receipts.record(sequence, row)?.note ?? ""
+  }
+
+  /// When a row acknowledged a message; none: it has not, or the time is not kept (R9).
+  package func acknowledgedAt(_ slot: ChannelSlot, _ sequence: SequenceNumber, by row: MemberOrdinal)
+    -> Timestamp
+  {
+    self[slot].receipts.record(sequence, row)?.at ?? .none
   }
 
   /// The thread under a message, its rows having taken over their users' settings; the channel itself for zero. Nil where there is no such thread.

@@ -49,18 +49,22 @@ extension ShardState {
         if isUnread { $0.isUnread = true } else { $0.isRead = true }
       }
     case .rowAssigned(_, let row, let record):
+      // Who has only read a thread, and takes part in it from now on, keeps their row.
+      if let place, Int(row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(row) { return }
       if thread == .zero { notes.add(.memberAdded(row, at: time), at: time) }
-      // Who joins a thread by marking it read has read it; nobody else is told of a row before it moves.
-      let isRead = thread != .zero && record.read > .zero
       let hides = settings.find(record.user).map { settings.hides($0).read } ?? false
       let isUnseen = record.joinedByReading && hides
+      // Nobody else is told of a thread's row before it moves.
       notes.touch(
         row,
         inThread: thread,
         at: time,
         for: isUnseen ? .own : [.own, .others],
         before: { nil }
-      ) { $0.isRead = $0.isRead || isRead }
+      ) { _ in }
+      // What they read counts for replies of before, too, for which they did not count.
+      guard thread != .zero, !isUnseen else { return }
+      notes.changeStatuses(inThread: thread, newest: newest, at: time) { $0.before[row] = RowEnds.none }
     case .rowLeft(_, let row, let time), .rowErased(_, let row, let time):
       // Who was in a thread unseen leaves it unseen.
       guard let place, self[place].rows.isActive(row), !self[place].rows.isUnseen(row) else { return }
@@ -71,9 +75,9 @@ extension ShardState {
           Set(self[place].receiptsAcknowledged.filter { self[place].receiptProgress($0).isDone })
         }
       }
-      let joined = self[place].rows.joined[Int(row.rawValue)]
+      let start = self[place].rows.firstCounted(row)
       notes.changeStatuses(inThread: thread, newest: newest, at: time) {
-        $0.anew.include(StatusSpan(after: joined))
+        $0.anew.include(StatusSpan(after: start))
       }
     case .messageAssigned(_, let sequence, _):
       notes.add(.messageNew(thread: thread, sequence, moves: ChannelEvent.SenderMoves()), at: time)
@@ -249,9 +253,9 @@ extension ShardState {
   ) {
     guard let row = self[place].row(of: user) else { return }
     notes.touch(row, inThread: thread, at: time, for: .others, before: { nil }) { $0.isShownAnew = true }
-    let joined = self[place].rows.joined[Int(row.rawValue)]
+    let start = self[place].rows.firstCounted(row)
     notes.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
-      $0.anew.include(StatusSpan(after: joined))
+      $0.anew.include(StatusSpan(after: start))
     }
   }
 
@@ -269,7 +273,7 @@ extension ShardState {
       append(note, in: place, to: &told)
     }
     for note in notes.receipts where !self[slot].isGone(note.sequence) {
-      let row = note.row.flatMap { self.isShown(readingOf: $0, in: slot) ? $0 : nil }
+      let row = note.row.flatMap { self[slot].isSeenAcknowledging($0) ? $0 : nil }
       told.append((note.order, .receipt(note.sequence, by: row, at: note.at)))
     }
     told.sort { $0.order < $1.order }
@@ -295,11 +299,6 @@ extension ShardState {
     if parent == .zero { return slot }
     guard let place = self[slot].threads.place(of: parent), !self[slot].isClosed(place) else { return nil }
     return slot.thread(place)
-  }
-
-  /// Whether others may know that the row has acknowledged a message (R7, R8).
-  private func isShown(readingOf row: MemberOrdinal, in slot: ChannelSlot) -> Bool {
-    options(slot).readEvents && self[slot].rows.isActive(row) && !self[slot].rows.hidesRead(row)
   }
 
   /// Adds what is to be told of a row.
@@ -429,6 +428,9 @@ extension ChannelState {
       && !messages.flags(sequence).contains(.leavesPosition)
   }
 
+  /// Whether others may know that the row has acknowledged a message (R7).
+  func isSeenAcknowledging(_ row: MemberOrdinal) -> Bool { rows.isActive(row) && !rows.hidesRead(row) }
+
   /// The messages with receipts that somebody has acknowledged.
   var receiptsAcknowledged: [SequenceNumber] {
     receipts.isEmpty ? [] : receipts.acknowledged(after: .zero, through: messages.newest)
@@ -438,8 +440,7 @@ extension ChannelState {
   fileprivate func joinedRow(_ row: MemberOrdinal) -> RowAnswer {
     let position = Int(row.rawValue)
     let joinedAt = Timestamp(milliseconds: rows.joinedAt[position])
-    // In a thread nobody is told of a row before it stands somewhere.
-    let read = isThread ? .zero : positionOfJoining(row)
+    let read = positionOfJoining(row)
     return RowAnswer(
       row: row,
       joined: SequenceNumber(rows.joined[position]),

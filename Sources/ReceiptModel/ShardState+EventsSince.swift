@@ -238,7 +238,7 @@ extension ShardState {
       guard self[place].rows.isActive(row) else {
         let leftAt = self[place].rows.leftAt(row)
         if events.isPast(leftAt) { continue }
-        events.changeStatuses(after: self[place].rows.joined[position])
+        events.changeStatuses(after: self[place].rows.firstCounted(row))
         events.changesReceipts = true
         if place.isThread { continue }
         let user = self[place].rows.user(row)
@@ -298,10 +298,10 @@ extension ShardState {
     let (isRead, isMarked) = (!events.isPast(readAt), !events.isPast(markedAt))
     let isDelivered = !events.isPast(deliveredAt)
     let isShownAnew = !events.isPast(takenAt) || optionsChangedAt != .none
-    guard isRead || isMarked || isDelivered || isShownAnew else { return }
-    let sent = isRead ? sent(row, in: place, since: events.time) : ChannelEvent.SenderMoves()
     // A row that is new in a thread brings an epoch that the own devices may not know.
     let isNewRow = place.isThread && !events.isPast(joinedAt)
+    guard isRead || isMarked || isDelivered || isShownAnew || isNewRow else { return }
+    let sent = isRead ? sent(row, in: place, since: events.time) : ChannelEvent.SenderMoves()
     if !events.isPast(takenAt) { events.changesReceipts = true }
     let own = ChannelEvent.RowEvent(
       thread: self[place].parent,
@@ -313,10 +313,11 @@ extension ShardState {
       at: max(isRead ? readAt : .none, isMarked ? markedAt : .none)
     )
     var shown = ChannelEvent.RowEvent(thread: self[place].parent, row: row, at: .none)
-    let joined = self[place].rows.joined[position]
+    // Where the first message is that can count for them.
+    let start = self[place].rows.firstCounted(row)
     if self[place].rows.isUnseen(row) {
       // They may have been seen here before they hid, but not where they came after that.
-      if !events.isPast(takenAt), joinedAt <= takenAt { events.changeStatuses(after: joined) }
+      if !events.isPast(takenAt), joinedAt <= takenAt { events.changeStatuses(after: start) }
     } else {
       let options = options(place)
       let showsRead = options.readEvents && !self[place].rows.hidesRead(row)
@@ -328,30 +329,33 @@ extension ShardState {
       let isHeldDown = options.markUnread == .public && self[place].rows.marker(row) != nil
       shown.showsDelivered =
         movedDelivered && !sent.contains(.deliveredShown) || shown.showsRead && isHeldDown
-      // Of a thread's rows nobody else is told that they are new: where reads are not shown, it is the row that says where joining put it.
-      let hasJoined = isNewRow && !movedRead
-      shown.showsRow = isShownAnew || hasJoined || showsMarker
+      // Who stands nowhere in a thread may have stood somewhere in it before they left, or hid.
+      let isAtStart = isNewRow && !movedRead && !movedDelivered
+      shown.showsRow = isShownAnew || showsMarker || isAtStart
       let times = [
         shown.showsRead ? readAt : .none, shown.showsDelivered ? deliveredAt : .none,
-        showsMarker ? markedAt : .none, hasJoined ? joinedAt : .none, takenAt, optionsChangedAt,
+        showsMarker ? markedAt : .none, takenAt, optionsChangedAt, isAtStart ? joinedAt : .none,
       ]
       shown.at = times.filter { !events.isPast($0) }.max() ?? .none
-      if isShownAnew { events.changeStatuses(after: joined) }
+      if isShownAnew { events.changeStatuses(after: start) }
       if movedRead {
         let from = reached.position(.read, row, self[place].steps, before: events.time)
-        events.changeStatuses(after: max(joined, from), through: self[place].rows.read[position])
+        events.changeStatuses(after: max(start, from), through: self[place].rows.read[position])
       }
       if movedDelivered {
         let from = reached.position(.delivered, row, self[place].steps, before: events.time)
-        events.changeStatuses(after: max(joined, from), through: self[place].rows.delivered[position])
+        events.changeStatuses(after: max(start, from), through: self[place].rows.delivered[position])
       }
       // Where the marker was before nobody knows.
-      if showsMarker { events.changeStatuses(after: joined, through: self[place].rows.read[position]) }
+      if showsMarker { events.changeStatuses(after: start, through: self[place].rows.read[position]) }
     }
     for event in ChannelEvent.RowEvent.events(own: own, shown: shown) {
       events.add(.row(event), at: event.at, isShown: event.tellsOthers)
     }
   }
+
+  /// So many members are named who have acknowledged a message since; of more it is told once how it stands.
+  private static let namedMax = 100
 
   /// Receipts that were acknowledged since, or may be done or not since somebody left or hides, and those that have expired since.
   private func appendReceipts(_ place: ChannelSlot, to events: inout ChangedSince) {
@@ -366,13 +370,28 @@ extension ShardState {
       // Where nobody may know when, it is not told before its message.
       let earliest = max(events.time, self[place].messages.registeredAt(sequence))
       let at = changedAt == .unknown || events.isPast(changedAt) ? earliest : changedAt
-      events.add(.receipt(sequence, by: nil, at: at), at: at)
+      let made = self[place].acknowledgements(of: sequence, since: events.time)
+      if made.isEmpty || made.count > Self.namedMax {
+        events.add(.receipt(sequence, by: nil, at: at), at: at)
+      } else {
+        for one in made { events.add(.receipt(sequence, by: one.row, at: one.at), at: one.at) }
+      }
     }
     guard events.time <= time else { return }
     for sequence in self[place].expired(in: events.time...time) {
       if events.isFull { return }
       let at = self[place].receipts.expiresAt(sequence)
       events.add(.receipt(sequence, by: nil, at: at), at: at)
+    }
+  }
+}
+
+extension ChannelState {
+  /// The acknowledgements of a message that were made at or after a time, as far as everybody may know them (R7), in
+  /// the order in which they were made.
+  fileprivate func acknowledgements(of sequence: SequenceNumber, since time: Timestamp) -> [Acknowledgement] {
+    receipts.acknowledgements(of: sequence).filter {
+      $0.at >= time && $0.at != .none && !$0.isHidden && isSeenAcknowledging($0.row)
     }
   }
 }

@@ -29,6 +29,9 @@ extension ShardState {
   ) throws(Refusal) -> MemberListScan {
     let sequence = try shownMessage(message, in: slot, viewer)
     try checkList(slot, viewer, sequence, query.order)
+    if query.list == .acknowledged || query.list == .unacknowledged {
+      guard self[slot].receipts.isRequested(sequence) else { throw .receiptNotRequested }
+    }
     var scan = MemberListScan(
       message: sequence,
       list: query.list,
@@ -60,6 +63,23 @@ extension ShardState {
     return self[slot].advance(&scan, budget: &budget, options(slot), settings: settings)
   }
 
+  /// How many entries a list has, as the viewer's status counts them.
+  package func total(
+    _ list: MemberList,
+    _ slot: ChannelSlot,
+    _ sequence: SequenceNumber,
+    viewer: ChannelViewer
+  ) -> UInt32 {
+    let status = status(slot, sequence, viewer: viewer)
+    switch list {
+    case .readers: return status.readCount
+    case .delivered: return status.deliveredCount - status.readCount
+    case .unread: return status.unreadCount
+    case .acknowledged: return status.acknowledgedCount ?? 0
+    case .unacknowledged: return status.memberCount - (status.acknowledgedCount ?? 0)
+    }
+  }
+
   private func checkList(
     _ slot: ChannelSlot,
     _ viewer: ChannelViewer,
@@ -87,9 +107,11 @@ extension ShardState {
     let isOwn = row == viewer.row
     let options = options(slot)
     guard isOwn || self[slot].showsCounts(of: sequence, to: viewer, options) else { throw .countsNotVisible }
-    guard self[slot].rows.joined[Int(row.rawValue)] < sequence.rawValue,
-      isOwn || !self[slot].rows.isUnseen(row)
-    else { throw .notExpected }
+    // Their own eyes see their reading, whatever they hide.
+    let end = isOwn ? self[slot].rows.read[Int(row.rawValue)] : self[slot].rows.countedThrough(row, options)
+    guard self[slot].rows.counts(row, sequence, through: end), isOwn || !self[slot].rows.isUnseen(row) else {
+      throw .notExpected
+    }
     return self[slot].memberStatus(
       row,
       sequence,

@@ -122,6 +122,13 @@ extension ShardState {
 
   // MARK: Answering
 
+  /// Why an acknowledgement counts nowhere (R15); nil: it counts.
+  package func uncounted(_ target: PushTarget) -> Uncounted? {
+    guard target.place.isThread else { return nil }
+    guard let row = row(of: target) else { return .notInThread }
+    return counts(target.sequence, for: row, in: target.place) ? nil : .registeredBefore
+  }
+
   /// When the member's delivered watermark got to where it is now, as it is shown; none: it never moved.
   package func deliveredAt(_ target: PushTarget) -> Timestamp {
     row(of: target).map { self[target.place].rows.deliveredShownAt($0) } ?? .none

@@ -6,12 +6,13 @@ extension ShardState {
   /// The thread under a message, by the message's id; its rows have taken over their users' settings. Nil where there is no reply yet.
   ///
   /// - Parameter member: a row in the channel: a thread that does not exist for its member is refused as an unknown one (R6).
+  ///   Nil: a server on nobody's behalf, for which every thread exists.
   package mutating func thread(
     of parent: RawSpan,
     in slot: ChannelSlot,
-    for member: MemberOrdinal
+    for member: MemberOrdinal?
   ) throws(Refusal) -> ChannelSlot? {
-    try checkParent(parent, in: slot, for: member)
+    if let member { try checkParent(parent, in: slot, for: member) }
     let sequence = try self.parent(parent, in: slot)
     guard let place = self[slot].threads.place(of: sequence) else { return nil }
     let thread = slot.thread(place)
@@ -82,8 +83,9 @@ extension ShardState {
 
   // MARK: Positions
 
-  /// Mark-read in a thread, to a reply, or to the newest where `message` is empty. A member of the channel who has no row in the thread joins it, read up to
-  /// the newest.
+  /// Mark-read in a thread, to a reply, or to the newest where `message` is empty. A member of the channel who has no
+  /// row in the thread takes part from
+  /// then on; what they have read of it counts, too.
   ///
   /// - Parameter thread: from ``thread(of:in:)`` or ``thread(withReply:in:)``.
   package func decideRead(
@@ -98,8 +100,16 @@ extension ShardState {
     let member = try member(user, in: thread.channel)
     guard !isClosed(thread) else { throw .messageDeleted }
     if self[thread].row(of: user) == nil {
-      _ = try position(message, in: thread, hiddenThrough: hiddenThrough(thread, member))
-      effects.append(try joining(thread, user: Self.text(user), byReading: true, at: time))
+      let sequence = try position(message, in: thread, hiddenThrough: hiddenThrough(thread, member))
+      let row = MemberOrdinal(UInt32(self[thread].rows.rowCount))
+      guard row.rawValue < ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
+      var record = newRow(member, of: thread, in: thread.channel, at: time)
+      record.joinedByReading = true
+      let number = self[thread].number
+      effects.append(.rowAssigned(number, row, record))
+      if self[thread].isTailFull(row) { effects.append(droppingSteps(thread, row)) }
+      let isHidden = self[thread.channel].rows.hidesRead(member)
+      effects.append(.readMoved(number, row, to: sequence, at: time, isHidden: isHidden))
     } else {
       _ = try decideRead(thread, user: user, message: message, epoch: epoch, at: time, into: &effects)
     }
@@ -159,49 +169,62 @@ extension ShardState {
     guard message.isEmpty else { throw .messageNotFound }
   }
 
-  /// A new row of a thread, read up to its newest reply (R6).
-  ///
-  /// - Parameters:
-  ///   - byReading: they have marked it read; whoever replies is in it for all to see.
-  ///   - known: the row that gives way to the new one, and whose unread marker goes over to it; nil: there is none, or
-  ///     replying clears it.
-  private func joining(
-    _ thread: ChannelSlot,
-    user: String,
-    byReading: Bool,
-    keeping known: MemberOrdinal? = nil,
-    at time: Timestamp
-  ) throws(Refusal) -> Effect {
-    let next = self[thread].rows.rowCount
-    guard next < ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
-    let newest = self[thread].messages.newest
-    var record = RowRecord(
-      user: user,
-      joined: newest,
-      joinedAt: time,
-      read: newest,
-      joinedByReading: byReading
-    )
-    if let known { keepPositions(of: known, in: thread, in: &record) }
-    return .rowAssigned(self[thread].number, MemberOrdinal(UInt32(next)), record)
+  /// A mark in a thread that was carried out, and counts for no reply.
+  package enum Uncounted: UInt8, Sendable, CaseIterable {
+    /// The member does not take part in the thread.
+    case notInThread = 1
+    /// The message has no replies.
+    case noReplies = 2
+    /// The member joined the channel after the reply, or takes part since after it and has not read it.
+    case registeredBefore = 3
   }
 
-  /// Carries the unread position of a row that gives way over to the new one, as an unread marker (R5).
-  private func keepPositions(of known: MemberOrdinal, in thread: ChannelSlot, in record: inout RowRecord) {
-    let own = self[thread].rows.ownPosition(known)
-    let epoch = self[thread].rows.epochs[Int(known.rawValue)]
-    record.unreadEpoch = epoch
-    guard own < record.read else { return }
-    // A marker always has an epoch; one that is set here is a choice that a device has not seen yet (R4).
-    if self[thread].rows.marker(known) == nil { record.unreadEpoch = max(epoch, epoch &+ 1) }
-    record.marker = own
-    record.markedAt = record.joinedAt
+  /// Why a read or a delivery that was carried out counts nowhere (R15); nil: it counts, as far as the member shows it.
+  ///
+  /// - Parameter message: a reply of the thread; empty: the newest.
+  package func uncounted(_ thread: ChannelSlot, user: RawSpan, message: RawSpan) -> Uncounted? {
+    guard let row = self[thread].row(of: user) else { return .notInThread }
+    let hidden = hiddenThrough(thread, ofRow: row)
+    guard let sequence = try? position(message, in: thread, hiddenThrough: hidden) else { return nil }
+    return counts(sequence, for: row, in: thread) ? nil : .registeredBefore
+  }
+
+  /// Whether a reply counts for who has this row, apart from what they hide.
+  func counts(_ sequence: SequenceNumber, for row: MemberOrdinal, in thread: ChannelSlot) -> Bool {
+    self[thread].rows.counts(row, sequence, through: self[thread].rows.read[Int(row.rawValue)])
+  }
+
+  /// A new row of a thread: from the next reply on everything counts for the member (R15), and nothing before it is
+  /// unread.
+  ///
+  /// - Parameters:
+  ///   - thread: nil: it begins with this.
+  ///   - member: their row in the channel.
+  private func newRow(
+    _ member: MemberOrdinal,
+    of thread: ChannelSlot?,
+    in channel: ChannelSlot,
+    at time: Timestamp
+  )
+    -> RowRecord
+  {
+    var record = RowRecord(
+      user: self[channel].users.text(self[channel].rows.user(member)),
+      joined: .zero,
+      joinedAt: time
+    )
+    guard let thread else { return record }
+    record.joined = self[thread].messages.newest
+    let memberSince = Timestamp(milliseconds: self[channel].rows.joinedAt[Int(member.rawValue)])
+    let first = self[thread].messages.first(registeredSince: memberSince)
+    if first <= record.joined { record.countedAfter = SequenceNumber(first.rawValue - 1) }
+    return record
   }
 
   // MARK: Replies
 
-  /// Registers a reply. With the first one the thread begins: the parent's sender is in it from its start, whoever replies from their first reply on, as far as
-  /// they are members of the channel. An id that the channel or one of its threads knows changes nothing.
+  /// Registers a reply (R15). With the first one the thread begins. An id that the channel or one of its threads knows
+  /// changes nothing.
   ///
   /// - Parameters:
   ///   - wantsReceipt: it asks for a receipt, which no reply gets.
@@ -248,115 +271,162 @@ extension ShardState {
     if wantsReceipt { record.flags.insert(.receiptNotAllowed) }
     if !movesPosition { record.flags.insert(.leavesPosition) }
     let start = effects.count
-    let sequence: SequenceNumber
     let thread = self[slot].threads.place(of: parent).map { slot.thread($0) }
     if let thread {
-      sequence = try decideFurther(thread, record, sender: sender, into: &effects)
+      guard self[thread].messages.hasRoom else { throw .limitReached(.messagesPerChannel) }
     } else {
       guard self[slot].threads.hasRoom else { throw .limitReached(.threadsPerChannel) }
-      sequence = decideFirst(slot, parent, record, sender: sender, into: &effects)
     }
+    let sequence = try decideReply(
+      slot,
+      thread,
+      to: parent,
+      record,
+      sender: self[slot].row(of: sender),
+      into: &effects
+    )
     effects.putInThread(parent, from: start)
     decideSender(sender, in: thread ?? slot, into: &effects)
     return .created(sequence)
   }
 
-  /// A reply that is not a thread's first.
-  private func decideFurther(
-    _ thread: ChannelSlot,
+  /// The effects of a reply: first the rows of those who take part from it on, then the reply, then its sender's
+  /// positions.
+  ///
+  /// - Parameters:
+  ///   - thread: nil: it is the thread's first.
+  ///   - sender: their row in the channel; nil: no member.
+  private func decideReply(
+    _ channel: ChannelSlot,
+    _ thread: ChannelSlot?,
+    to parent: SequenceNumber,
     _ record: MessageRecord,
-    sender: RawSpan,
+    sender: MemberOrdinal?,
     into effects: inout [Effect]
   ) throws(Refusal) -> SequenceNumber {
-    guard self[thread].messages.hasRoom else { throw .limitReached(.messagesPerChannel) }
-    let number = self[thread].number
-    let sequence = self[thread].messages.newest.next
-    guard let member = self[thread.channel].row(of: sender) else {
-      effects.append(.messageAssigned(number, sequence, record))
-      return sequence
-    }
-    let known = self[thread].row(of: sender)
-    let movesPosition = !record.flags.contains(.leavesPosition)
-    if let row = known, !self[thread].rows.joinedByReading(row) {
-      effects.append(.messageAssigned(number, sequence, record))
-      guard movesPosition else { return sequence }
-      decideSeal(thread, row, .read, to: sequence, into: &effects)
-      decideSent(thread, row, of: member, sequence, at: record.registeredAt, into: &effects)
-    } else {
-      let row = MemberOrdinal(UInt32(self[thread].rows.rowCount))
-      let joining = try joining(
-        thread,
-        user: record.sender,
-        byReading: false,
-        keeping: movesPosition ? nil : known,
-        at: record.registeredAt
+    let number = self[channel].number
+    let sequence = (thread.map { self[$0].messages.newest } ?? .zero).next
+    let taking = takingPart(channel, thread, to: parent, sender: sender)
+    var next = thread.map { self[$0].rows.rowCount } ?? 0
+    guard next + taking.count <= ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
+    var senderRow = MemberOrdinal(0)
+    for member in taking {
+      let row = decideTakePart(
+        member,
+        in: thread,
+        of: channel,
+        &next,
+        at: record.registeredAt,
+        into: &effects
       )
-      // Who has only read it so far is in it anew, for all to see.
-      if let known { effects.append(.rowLeft(number, known, at: record.registeredAt)) }
-      effects.append(joining)
-      effects.append(.messageAssigned(number, sequence, record))
-      guard movesPosition else { return sequence }
-      if self[thread].isTailFull(row) { effects.append(droppingSteps(thread, row)) }
-      decideSent(thread, row, of: member, sequence, at: record.registeredAt, into: &effects)
+      if member == sender { senderRow = row }
     }
+    effects.append(.messageAssigned(number, sequence, record))
+    guard let sender, !record.flags.contains(.leavesPosition) else { return sequence }
+    if let thread {
+      if Int(senderRow.rawValue) < self[thread].rows.rowCount {
+        decideSeal(thread, senderRow, .read, to: sequence, into: &effects)
+      } else if self[thread].isTailFull(senderRow) {
+        effects.append(droppingSteps(thread, senderRow))
+      }
+    }
+    decideSent(channel, thread, senderRow, of: sender, sequence, at: record.registeredAt, into: &effects)
     return sequence
   }
 
-  /// A thread's first reply.
-  private func decideFirst(
-    _ slot: ChannelSlot,
-    _ parent: SequenceNumber,
-    _ record: MessageRecord,
-    sender: RawSpan,
+  /// Who takes part in a thread from a reply on (R15), by their rows in the channel, each once: with the first reply
+  /// the parent's sender; both members where there are two;
+  /// and the reply's sender.
+  private func takingPart(
+    _ channel: ChannelSlot,
+    _ thread: ChannelSlot?,
+    to parent: SequenceNumber,
+    sender: MemberOrdinal?
+  ) -> [MemberOrdinal] {
+    var taking: [MemberOrdinal] = []
+    func add(_ member: MemberOrdinal?) {
+      if let member, !taking.contains(member) { taking.append(member) }
+    }
+    if thread == nil { add(self[channel].rows.row(of: self[channel].messages.sender(parent))) }
+    if self[channel].rows.activeCount == 2, !(thread.map { self[$0].rows.isComplete(2) } ?? false) {
+      for member in self[channel].rows.firstMembers(2) { add(member) }
+    }
+    add(sender)
+    return taking
+  }
+
+  /// Has a member take part in a thread for all to see.
+  ///
+  /// - Parameters:
+  ///   - thread: nil: it begins with this.
+  ///   - next: the next new row; raised where one is made.
+  /// - Returns: their row in the thread.
+  private func decideTakePart(
+    _ member: MemberOrdinal,
+    in thread: ChannelSlot?,
+    of channel: ChannelSlot,
+    _ next: inout Int,
+    at time: Timestamp,
     into effects: inout [Effect]
-  ) -> SequenceNumber {
-    let number = self[slot].number
-    let sequence = SequenceNumber(1)
-    let author = self[slot].rows.row(of: self[slot].messages.sender(parent))
-    let replier = self[slot].row(of: sender)
-    var row = MemberOrdinal(0)
-    if let author {
-      let user = self[slot].users.text(self[slot].rows.user(author))
-      let joined = RowRecord(user: user, joined: .zero, joinedAt: record.registeredAt)
-      effects.append(.rowAssigned(number, row, joined))
+  ) -> MemberOrdinal {
+    let number = self[channel].number
+    let known = thread.flatMap { thread in
+      withUser(channel, member) { self[thread].row(of: $0) }
     }
-    if let replier, replier != author {
-      if author != nil { row = MemberOrdinal(1) }
-      let joined = RowRecord(user: record.sender, joined: .zero, joinedAt: record.registeredAt)
-      effects.append(.rowAssigned(number, row, joined))
+    var record: RowRecord
+    if let known, let thread {
+      guard self[thread].rows.joinedByReading(known) else { return known }
+      record = self[thread].record(of: known)
+      record.joinedByReading = false
+      guard self[thread].rows.hidesRead(known) else {
+        // Everybody has seen them in it, since they have read it.
+        effects.append(.rowAssigned(number, known, record))
+        return known
+      }
+      // Nobody has seen them in it, so they take part from here on, with the read position that they have.
+      let anew = newRow(member, of: thread, in: channel, at: time)
+      (record.joined, record.joinedAt, record.countedAfter) = (anew.joined, anew.joinedAt, anew.countedAfter)
+      // Deliveries to who takes no part count nowhere (R15), also later.
+      (record.delivered, record.deliveredAt, record.ackedAt) = (.zero, .none, .none)
+      (record.deliveredSteps, record.deliveredIsHidden) = (0, false)
+      let unreadAfter = SequenceNumber(self[thread].rows.unreadAfter[Int(known.rawValue)])
+      record.unreadAfter = unreadAfter < record.joined ? unreadAfter : nil
+      effects.append(.rowLeft(number, known, at: time))
+    } else {
+      record = newRow(member, of: thread, in: channel, at: time)
     }
-    effects.append(.messageAssigned(number, sequence, record))
-    if let replier, !record.flags.contains(.leavesPosition) {
-      decideSent(slot, row, of: replier, sequence, at: record.registeredAt, into: &effects)
-    }
-    return sequence
+    let row = MemberOrdinal(UInt32(next))
+    next += 1
+    effects.append(.rowAssigned(number, row, record))
+    return row
   }
 
   /// Sending's part for the sender's row in a thread (R5).
   ///
   /// - Parameters:
-  ///   - thread: the thread, or its channel where it is not there yet.
+  ///   - thread: nil: it begins with the reply.
   ///   - row: in the thread; it may be new.
   ///   - member: their row in the channel: what they hide there, they hide in its threads.
   private func decideSent(
-    _ thread: ChannelSlot,
+    _ channel: ChannelSlot,
+    _ thread: ChannelSlot?,
     _ row: MemberOrdinal,
     of member: MemberOrdinal,
     _ sequence: SequenceNumber,
     at time: Timestamp,
     into effects: inout [Effect]
   ) {
-    let channel = thread.channel
     let number = self[channel].number
     let hidesRead = self[channel].rows.hidesRead(member)
     let hidesDelivered = self[channel].rows.hidesDelivered(member)
     effects.append(.readMoved(number, row, to: sequence, at: time, isHidden: hidesRead))
     effects.append(.deliveredMoved(number, row, to: sequence, at: time, isHidden: hidesDelivered))
-    guard thread.isThread, Int(row.rawValue) < self[thread].rows.rowCount else { return }
-    if self[thread].rows.marker(row) != nil {
-      let epoch = self[thread].rows.epochs[Int(row.rawValue)]
-      effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch, at: time))
-    }
+    // A new row has the marker of the one before it.
+    guard let thread, let known = withUser(channel, member, { self[thread].row(of: $0) }),
+      self[thread].rows.marker(known) != nil
+    else { return }
+    let epoch = self[thread].rows.epochs[Int(known.rawValue)]
+    effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch, at: time))
   }
 
   /// A thread's steps are never sealed: a tail that is full is dropped.
@@ -396,6 +466,35 @@ extension ShardState {
   }
 
   // MARK: Queries
+
+  /// A page of a thread's read state (R12): the rows of those who are seen to take part, newest first; the viewer's own
+  /// leads the first page.
+  ///
+  /// - Parameters:
+  ///   - viewer: about the thread.
+  ///   - limit: rows in the page, 1 to 100.
+  ///   - cursor: empty for the first page.
+  package func readState(
+    ofThread thread: ChannelSlot,
+    viewer: ChannelViewer,
+    limit: Int,
+    cursor: RawSpan
+  ) throws(Refusal) -> (rows: [RowAnswer], next: ListCursor?) {
+    var below: Int?
+    if !cursor.isEmpty {
+      guard case .joined(let time, let user) = try ListCursor(cursor, order: .joined, isThread: true) else {
+        throw .invalidCursor
+      }
+      below = self[thread].place(before: user.span.bytes, joinedAt: time)
+    }
+    return self[thread].threadRows(
+      viewer,
+      limit: limit,
+      below: below,
+      options: options(thread),
+      settings: settings
+    )
+  }
 
   /// Who asks about a channel, as who asks about one of its threads; the channel's own stays what it is.
   ///

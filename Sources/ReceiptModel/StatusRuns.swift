@@ -3,6 +3,8 @@ struct RowEnds: Hashable, Sendable {
   var read: UInt32
   /// Includes ``read`` (R1).
   var received: UInt32
+  /// In a thread: messages from before they took part count for them up to here (R15).
+  var counted: UInt32 = 0
 
   static let none = RowEnds(read: 0, received: 0)
 }
@@ -13,8 +15,12 @@ extension ReadVector {
     let reached = options.readEvents && !hidesRead(row) ? read[position] : 0
     let readEnd = options.markUnread == .public ? min(reached, markers[position]) : reached
     let deliveredEnd = options.deliveryEvents && !hidesDelivered(row) ? delivered[position] : 0
-    // Marking unread takes no delivery back (R4).
-    return RowEnds(read: readEnd, received: max(reached, deliveredEnd))
+    return RowEnds(
+      read: readEnd,
+      // Marking unread takes no delivery back (R4).
+      received: max(reached, deliveredEnd),
+      counted: countedThrough(row, options)
+    )
   }
 }
 
@@ -83,7 +89,7 @@ extension ChannelState {
       var tally = sum
       var tallyBefore = sum &+ differenceSum
       let senderRow = rows.row(of: sender)
-      if let senderRow, rows.isExpected(senderRow, sequence) {
+      if let senderRow, !rows.isUnseen(senderRow) {
         let ends = rows.ends(senderRow, options)
         tally &-= rows.share(senderRow, ends, of: sequence)
         tallyBefore &-= rows.share(senderRow, changes.before[senderRow] ?? ends, of: sequence)
@@ -91,7 +97,9 @@ extension ChannelState {
       if options.readEvents, flags.contains(.receipt) {
         let new = changes.acknowledged[sequence]
         receipts.forEachAcknowledged(sequence) { row in
-          guard row != senderRow, rows.isExpected(row, sequence), !rows.hidesRead(row) else { return }
+          guard row != senderRow, rows.isExpected(row, sequence, options), !rows.hidesRead(row) else {
+            return
+          }
           let ends = rows.ends(row, options)
           tally &+= rows.acknowledgement(row, ends, of: sequence)
           guard new?.contains(row) != true else { return }
@@ -132,6 +140,7 @@ extension ChannelState {
       let now = rows.ends(row, options)
       include(then.read, now.read)
       include(then.received, now.received)
+      include(then.counted, now.counted)
     }
     for sequence in changes.acknowledged.keys { include(sequence.rawValue - 1, sequence.rawValue) }
     first = max(first, messages.truncatedThrough.rawValue + 1)
@@ -149,26 +158,43 @@ extension ChannelState {
     let (first, last) = (range.lowerBound, range.upperBound)
     var now = [Tally](repeating: .zero, count: range.count + 1)
     var difference = changes.before.isEmpty ? [] : [Tally](repeating: .zero, count: range.count + 1)
-    for position in 0..<rows.joinedBefore(SequenceNumber(last)) {
+    /// What a row with these ends adds to the messages after `start` and through `end`, which all count for it.
+    func add(
+      _ row: MemberOrdinal,
+      _ ends: RowEnds,
+      after start: UInt32,
+      through end: UInt32,
+      sign: Int32,
+      to table: inout [Tally]
+    ) {
+      let start = max(start + 1, first)
+      func add(_ tally: Tally, through end: UInt32) {
+        guard start <= min(end, last) else { return }
+        table[Int(start - first)] &+= tally &* sign
+        table[Int(min(end, last) - first) + 1] &-= tally &* sign
+      }
+      let hidesDelivered = rows.hidesDelivered(row)
+      add(.member(hidesRead: rows.hidesRead(row), hidesDelivered: hidesDelivered), through: end)
+      add(.read, through: min(ends.read, end))
+      add(.received(hidesDelivered: hidesDelivered), through: min(ends.received, end))
+    }
+    func add(_ row: MemberOrdinal, _ ends: RowEnds, sign: Int32 = 1, to table: inout [Tally]) {
+      let joined = rows.joined[Int(row.rawValue)]
+      if joined < last { add(row, ends, after: joined, through: last, sign: sign, to: &table) }
+      guard rows.isOfThread else { return }
+      let start = rows.countedAfter[Int(row.rawValue)]
+      let end = min(ends.counted, joined)
+      if start < end { add(row, ends, after: start, through: end, sign: sign, to: &table) }
+    }
+    let end = rows.isOfThread ? rows.rowCount : rows.joinedBefore(SequenceNumber(last))
+    for position in 0..<end {
       let row = MemberOrdinal(UInt32(position))
       guard rows.isActive(row), !rows.isUnseen(row) else { continue }
       let ends = rows.ends(row, options)
-      let start = max(rows.joined[position] + 1, first)
-      let hidesDelivered = rows.hidesDelivered(row)
-      now[Int(start - first)] &+= .member(hidesRead: rows.hidesRead(row), hidesDelivered: hidesDelivered)
-      func add(_ tally: Tally, from start: UInt32, through end: UInt32, to table: inout [Tally]) {
-        guard end >= start else { return }
-        table[Int(start - first)] &+= tally
-        table[Int(min(end, last) - first) + 1] &-= tally
-      }
-      let received = Tally.received(hidesDelivered: hidesDelivered)
-      add(.read, from: start, through: ends.read, to: &now)
-      add(received, from: start, through: ends.received, to: &now)
+      add(row, ends, to: &now)
       guard !changes.before.isEmpty, let then = changes.before[row] else { continue }
-      add(.read, from: start, through: then.read, to: &difference)
-      add(received, from: start, through: then.received, to: &difference)
-      add(.zero &- .read, from: start, through: ends.read, to: &difference)
-      add(.zero &- received, from: start, through: ends.received, to: &difference)
+      add(row, then, to: &difference)
+      add(row, ends, sign: -1, to: &difference)
     }
     return (now, difference)
   }
@@ -203,8 +229,10 @@ extension ReadVector.Counts {
 }
 
 extension ReadVector {
-  /// What an expected row adds to a message's counts by its position.
+  /// What a row that is seen adds to a message's counts by its position; nothing where the message does not count for
+  /// it.
   fileprivate func share(_ row: MemberOrdinal, _ ends: RowEnds, of sequence: SequenceNumber) -> SIMD8<Int32> {
+    guard counts(row, sequence, through: ends.counted) else { return .zero }
     let hidesDelivered = hidesDelivered(row)
     var share = SIMD8<Int32>.member(hidesRead: hidesRead(row), hidesDelivered: hidesDelivered)
     if ends.read >= sequence.rawValue { share &+= .read }

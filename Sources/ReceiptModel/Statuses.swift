@@ -74,10 +74,15 @@ extension ChannelState {
     var counts = counts
     let senderRow = rows.row(of: messages.sender(sequence))
     if let senderRow { rows.exclude(senderRow, sequence, options, from: &counts) }
+    var acknowledged: UInt32?
     if receipts.isRequested(sequence) {
+      var count: UInt32 = 0
       receipts.forEachAcknowledged(sequence) { row in
-        if row != senderRow { rows.acknowledged(row, sequence, options, in: &counts) }
+        guard row != senderRow else { return }
+        if rows.isExpected(row, sequence, options), !rows.hidesRead(row) { count += 1 }
+        rows.acknowledged(row, sequence, options, in: &counts)
       }
+      acknowledged = count
     }
     return StatusAnswer(
       sequence: sequence,
@@ -88,7 +93,8 @@ extension ChannelState {
       memberCount: counts.members,
       readEvents: options.readEvents,
       deliveryEvents: options.deliveryEvents,
-      createdAt: messages.createdAt(sequence)
+      createdAt: messages.createdAt(sequence),
+      acknowledgedCount: acknowledged
     )
   }
 
@@ -107,7 +113,8 @@ extension ChannelState {
       memberCount: 0,
       readEvents: options.readEvents,
       deliveryEvents: options.deliveryEvents,
-      createdAt: messages.createdAt(sequence)
+      createdAt: messages.createdAt(sequence),
+      acknowledgedCount: receipts.isRequested(sequence) ? 0 : nil
     )
   }
 }

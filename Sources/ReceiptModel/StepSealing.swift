@@ -114,6 +114,7 @@ extension ChannelState {
       last: last,
       since: messages.registeredAt(sequence),
       kept: kept,
+      isOfThread: isThread,
       seesHidden: seesHidden,
       in: read
     )

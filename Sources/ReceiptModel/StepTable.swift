@@ -283,6 +283,7 @@ package struct StepTable: ~Copyable, Sendable {
   ///   - count: how often the watermark has moved.
   ///   - last: the time of its last move, as it is shown.
   ///   - since: when the message was registered; no step before can have reached it.
+  ///   - isOfThread: earlier moves may stand in a row that the member has left (R15).
   ///   - kept: the option `kept_steps`.
   ///   - seesHidden: for the user's own eyes: what moved while hidden is no different.
   ///   - read: segments that were read for this query so far.
@@ -294,6 +295,7 @@ package struct StepTable: ~Copyable, Sendable {
     last: Timestamp,
     since: Timestamp,
     kept: UInt16,
+    isOfThread: Bool = false,
     seesHidden: Bool = false,
     in read: borrowing ReadSegments
   ) -> StepTime {
@@ -344,7 +346,8 @@ package struct StepTable: ~Copyable, Sendable {
     guard let step = search.found else { return .latest(last) }
     if step.isHidden, !seesHidden { return .hidden(step.shownAt) }
     if gap != nil { return .latest(step.shownAt) }
-    return search.isExact(isWhole: first == 0 || start > 0) ? .exact(step.shownAt) : .latest(step.shownAt)
+    let isWhole = !isOfThread && (first == 0 || start > 0)
+    return search.isExact(isWhole: isWhole) ? .exact(step.shownAt) : .latest(step.shownAt)
   }
 
   /// The first of rising times that is not before `time`.

@@ -362,13 +362,15 @@ extension ByteBuffer {
     let hasMore =
       record.readIsHidden || record.deliveredIsHidden || record.readSteps != 0 || record.deliveredSteps != 0
       || record.acknowledgedThrough != .zero
-    writeVarint(
-      UInt64(
-        (record.hasLeft ? 1 : 0) | (record.hidesHistory ? 2 : 0) | (hasMore ? 4 : 0)
-          | (record.joinedByReading ? 8 : 0) | (record.markedAt == .none ? 0 : 16)
-          | (record.ackedAt == .none ? 0 : 32)
-      )
-    )
+    var flags: UInt64 = record.hasLeft ? 1 : 0
+    if record.hidesHistory { flags |= 2 }
+    if hasMore { flags |= 4 }
+    if record.joinedByReading { flags |= 8 }
+    if record.markedAt != .none { flags |= 16 }
+    if record.ackedAt != .none { flags |= 32 }
+    if record.countedAfter != nil { flags |= 64 }
+    if record.unreadAfter != nil { flags |= 128 }
+    writeVarint(flags)
     writeField(record.user)
     writeField(record.role)
     writeSequence(record.joined)
@@ -381,6 +383,8 @@ extension ByteBuffer {
     writeVarint(record.unreadEpoch)
     if record.markedAt != .none { writeTime(record.markedAt) }
     if record.ackedAt != .none { writeTime(record.ackedAt) }
+    if let countedAfter = record.countedAfter { writeSequence(countedAfter) }
+    if let unreadAfter = record.unreadAfter { writeSequence(unreadAfter) }
     guard hasMore else { return }
     writeVarint(UInt64((record.readIsHidden ? 1 : 0) | (record.deliveredIsHidden ? 2 : 0)))
     writeVarint(record.readSteps)
@@ -714,9 +718,16 @@ extension FieldReader {
   }
 
   @_lifetime(self: copy self)
+  private mutating func sequence(below limit: SequenceNumber) throws(WireError) -> SequenceNumber {
+    let sequence = try sequence()
+    guard sequence < limit else { throw .badValue(.effect) }
+    return sequence
+  }
+
+  @_lifetime(self: copy self)
   private mutating func rowRecord() throws(WireError) -> RowRecord {
     let flags = try varint()
-    guard flags <= 63 else { throw .badValue(.flags) }
+    guard flags <= 255 else { throw .badValue(.flags) }
     let user = try text()
     let role = try text()
     let joined = try sequence()
@@ -746,6 +757,8 @@ extension FieldReader {
       record.ackedAt = try time()
       guard record.ackedAt > .none, record.ackedAt < deliveredAt else { throw .badValue(.effect) }
     }
+    if flags & 64 != 0 { record.countedAfter = try sequence(below: joined) }
+    if flags & 128 != 0 { record.unreadAfter = try sequence(below: joined) }
     guard flags & 4 != 0 else { return record }
     let hidden = try varint()
     guard hidden <= 3 else { throw .badValue(.flags) }

@@ -569,6 +569,10 @@ package struct ReceiptEventFields: Hashable, Sendable {
   /// Theirs; empty: none.
   package var note: String
   package var at: Timestamp
+  /// Members who have acknowledged it.
+  package var acknowledgedCount: UInt32
+  /// When that user did; none: nobody is named.
+  package var acknowledgedAt: Timestamp
 
   package init(
     sequence: SequenceNumber,
@@ -579,7 +583,9 @@ package struct ReceiptEventFields: Hashable, Sendable {
     unreadCount: UInt32,
     user: String,
     note: String,
-    at: Timestamp
+    at: Timestamp,
+    acknowledgedCount: UInt32,
+    acknowledgedAt: Timestamp
   ) {
     self.sequence = sequence
     self.message = message
@@ -590,6 +596,8 @@ package struct ReceiptEventFields: Hashable, Sendable {
     self.user = user
     self.note = note
     self.at = at
+    self.acknowledgedCount = acknowledgedCount
+    self.acknowledgedAt = acknowledgedAt
   }
 
   init(_ reader: inout FieldReader) throws(WireError) {
@@ -603,6 +611,8 @@ package struct ReceiptEventFields: Hashable, Sendable {
     user = try reader.text()
     note = try reader.text()
     at = try reader.time()
+    acknowledgedCount = try reader.varint32()
+    acknowledgedAt = try reader.time()
   }
 
   func write(into buffer: inout ByteBuffer) {
@@ -615,6 +625,8 @@ package struct ReceiptEventFields: Hashable, Sendable {
     buffer.writeField(user)
     buffer.writeField(note)
     buffer.writeTime(at)
+    buffer.writeVarint(acknowledgedCount)
+    buffer.writeTime(acknowledgedAt)
   }
 }
 

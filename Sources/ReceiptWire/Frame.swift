@@ -47,6 +47,9 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unsubscribe = 0x31
   case subscribeUser = 0x32
   case announceRow = 0x33
+  case threadReadState = 0x37
+  case userReceipts = 0x38
+  case userThreads = 0x39
   case acknowledgePush = 0x40
   case redeemTicket = 0x41
   case noteWebhook = 0x42
@@ -92,6 +95,9 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unsubscribeReply = 0xB1
   case subscribeUserReply = 0xB2
   case announceRowReply = 0xB3
+  case threadReadStateReply = 0xB7
+  case userReceiptsReply = 0xB8
+  case userThreadsReply = 0xB9
   case acknowledgePushReply = 0xC0
   case redeemTicketReply = 0xC1
   case noteWebhookReply = 0xC2

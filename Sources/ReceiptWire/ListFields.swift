@@ -52,7 +52,7 @@ package struct MemberStatusesFields: ~Escapable {
 /// *entry* of Proto/frames.md, one member in a list; its strings are read where they are.
 package struct ListEntryFields: ~Escapable {
   package let user: RawSpan
-  /// When they read it, or had it delivered; none in the list of those who have not read it.
+  /// When they read it, had it delivered, or acknowledged it; none in the lists of those who have not.
   package let at: Timestamp
   package let isExact: Bool
   /// Empty: none.
@@ -98,7 +98,15 @@ extension FieldReader {
     guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
     let readAt = try time()
     let deliveredAt = try time()
-    return MemberStatus(status: status, readAt: readAt, deliveredAt: deliveredAt, isExact: try flag())
+    let flags = try byte()
+    guard flags & ~5 == 0 else { throw .badValue(.flags) }
+    return MemberStatus(
+      status: status,
+      readAt: readAt,
+      deliveredAt: deliveredAt,
+      isExact: flags & 1 != 0,
+      acknowledgedAt: flags & 4 != 0 ? try time() : .none
+    )
   }
 }
 
@@ -155,7 +163,9 @@ extension ByteBuffer {
     writeInteger(status.status.rawValue)
     writeTime(status.readAt)
     writeTime(status.deliveredAt)
-    writeInteger(UInt8(status.isExact ? 1 : 0))
+    let isAcknowledged = status.acknowledgedAt != .none
+    writeInteger(UInt8((status.isExact ? 1 : 0) | (isAcknowledged ? 4 : 0)))
+    if isAcknowledged { writeTime(status.acknowledgedAt) }
   }
 
   /// One member in the reply to *member_statuses* of whom nothing is said, and why.

@@ -155,6 +155,8 @@ package struct ScannedRow: ~Escapable {
   package let user: RawSpan
   /// Messages up to here do not count as unread for this member (R2, R4, R6).
   package let unreadFloor: SequenceNumber
+  /// The same in a thread (R15).
+  package let unreadFloorInThread: SequenceNumber
   package let hasMarker: Bool
 
   @_lifetime(copy fields)
@@ -174,6 +176,16 @@ package struct ScannedRow: ~Escapable {
     let marker = try fields.optional32().map { SequenceNumber($0) }
     let own = marker.map { min($0, read) } ?? read
     unreadFloor = flags & 2 != 0 ? max(own, joined) : own
+    // The floor stands behind fields that no count needs.
+    var floor = joined
+    if flags & 128 != 0 {
+      _ = try fields.varint()
+      if flags & 16 != 0 { _ = try fields.time() }
+      if flags & 32 != 0 { _ = try fields.time() }
+      if flags & 64 != 0 { _ = try fields.sequence() }
+      floor = try fields.sequence()
+    }
+    unreadFloorInThread = marker == nil ? max(own, floor) : own
     hasMarker = marker != nil
   }
 }

@@ -10,6 +10,8 @@ package struct DeliveryFields: ~Escapable {
 
   /// The member's watermark moved; false: the message had been delivered before.
   package let moved: Bool
+  /// It counts nowhere (R15).
+  package let uncounted: ShardState.Uncounted?
   package let sent: Timestamp
   /// None: it never moved.
   package let delivered: Timestamp
@@ -18,11 +20,26 @@ package struct DeliveryFields: ~Escapable {
   package let user: RawSpan
   package let message: RawSpan
 
+  /// The first byte.
+  package static func flags(moved: Bool, _ uncounted: ShardState.Uncounted?) -> UInt8 {
+    let moved: UInt8 = moved ? 1 : 0
+    switch uncounted {
+    case nil, .noReplies: return moved
+    case .notInThread: return moved | 2
+    case .registeredBefore: return moved | 4
+    }
+  }
+
   @_lifetime(copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
     let moved = try reader.byte()
-    guard moved <= 1 else { throw .badValue(.flags) }
-    self.moved = moved == 1
+    self.moved = moved & 1 == 1
+    switch moved & ~1 {
+    case 0: uncounted = nil
+    case 2: uncounted = .notInThread
+    case 4: uncounted = .registeredBefore
+    default: throw .badValue(.flags)
+    }
     sent = try reader.time()
     delivered = try reader.time()
     cid = try reader.string()

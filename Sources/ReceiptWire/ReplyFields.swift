@@ -116,7 +116,10 @@ extension FieldReader {
     let members = try varint32()
     guard read <= members, unread == members - read else { throw .badValue(.count) }
     let flags = try varint()
-    guard flags <= 3 else { throw .badValue(.flags) }
+    guard flags <= 7 else { throw .badValue(.flags) }
+    let created = try time()
+    let acknowledged = flags & 4 != 0 ? try varint32() : nil
+    if let acknowledged, acknowledged > members { throw .badValue(.count) }
     return StatusAnswer(
       sequence: sequence,
       status: status,
@@ -126,7 +129,8 @@ extension FieldReader {
       memberCount: members,
       readEvents: flags & 1 != 0,
       deliveryEvents: flags & 2 != 0,
-      createdAt: try time()
+      createdAt: created,
+      acknowledgedCount: acknowledged
     )
   }
 }
@@ -140,7 +144,9 @@ extension ByteBuffer {
     writeVarint(status.deliveredCount)
     writeVarint(status.unreadCount)
     writeVarint(status.memberCount)
-    writeVarint(UInt64((status.readEvents ? 1 : 0) | (status.deliveryEvents ? 2 : 0)))
+    let flags: UInt64 = (status.readEvents ? 1 : 0) | (status.deliveryEvents ? 2 : 0)
+    writeVarint(flags | (status.acknowledgedCount == nil ? 0 : 4))
     writeTime(status.createdAt)
+    if let acknowledged = status.acknowledgedCount { writeVarint(acknowledged) }
   }
 }

@@ -24,9 +24,7 @@ extension ByteBuffer {
   ///
   /// - Parameter slot: the channel's; it has taken over its members' settings.
   /// - Returns: false where it is of a thread that is not there: nothing is written.
-  private mutating func writeEvent(_ event: ChannelEvent, _ slot: ChannelSlot, in state: inout ShardState)
-    -> Bool
-  {
+  private mutating func writeEvent(_ event: ChannelEvent, _ slot: ChannelSlot, in state: inout ShardState) -> Bool {
     switch event {
     case .row(let row):
       guard let place = state.thread(under: row.thread, in: slot) else { return false }
@@ -165,6 +163,9 @@ extension ByteBuffer {
       writeEmptyField()
     }
     writeTime(time)
+    writeVarint(status.acknowledgedCount ?? 0)
+    // Where its own time is not kept, it is told as it is made.
+    writeTime(row.map { state.acknowledgedAt(slot, sequence, by: $0).or(time) } ?? .none)
   }
 
   /// *user event* of Proto/frames.md.

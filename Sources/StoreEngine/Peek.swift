@@ -274,7 +274,7 @@ private struct ChannelPeek {
         let row = try scan.row
         guard row.channel == number else { throw .badValue(.effect) }
         guard !row.hasLeft, row.user.isSame(as: entry.user) else { continue }
-        thread.floor = row.unreadFloor
+        thread.floor = row.unreadFloorInThread
       case .message:
         guard let floor = thread.floor, !thread.hasUnread else { continue }
         let message = try scan.message

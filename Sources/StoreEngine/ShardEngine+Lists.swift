@@ -15,7 +15,7 @@ extension ShardEngine {
       return refuse(header, .invalidField, "viewer flags: 0 or 1", lane)
     }
     guard let list = MemberList(rawValue: fields.list) else {
-      return refuse(header, .invalidField, "list: 0 to 2", lane)
+      return refuse(header, .invalidField, "list: 0 to 4", lane)
     }
     guard let order = ListOrder(rawValue: fields.order) else {
       return refuse(header, .invalidField, "order: 0 or 1", lane)
@@ -53,12 +53,15 @@ extension ShardEngine {
       guard scan.times.missing.isEmpty else {
         return needSteps(header, reader, lane, slot, scan.times.missing)
       }
+      let isFirst = fields.cursor.isEmpty
+      let total = isFirst ? state.total(list, place, scan.message, viewer: viewer) : 0
       reply(header, departure(slot), lane) { buffer in
         buffer.writeVarint(scan.page.count)
         for entry in scan.page {
           state.withUser(place, entry.row) { buffer.writeListEntry(user: $0, entry) }
         }
         buffer.writeField(scan.next?.text ?? "")
+        if isFirst { buffer.writeVarint(total) }
       }
     } catch {
       refuse(header, error, slot, lane)

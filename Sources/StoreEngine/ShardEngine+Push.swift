@@ -58,9 +58,10 @@ extension ShardEngine {
     guard !command.isCovered || effects.isEmpty else { return refuseApplied(header, lane) }
     let moves = !effects.isEmpty
     finish(slot, command)
+    let uncounted = state.uncounted(target)
     reply(header, departure(slot), lane) { buffer in
       buffer.writeFields(byteCountMax: DeliveryFields.byteCountMax) { fields in
-        fields.byte(moves ? 1 : 0)
+        fields.byte(DeliveryFields.flags(moved: moves, uncounted))
         fields.time(state.sentAt(target))
         fields.time(state.deliveredAt(target))
         guard withNames else {

@@ -118,6 +118,9 @@ extension ShardEngine {
       try reader.end()
       reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
     case .readState: try readState(header, &reader, slot, lane)
+    case .threadReadState: try threadReadState(header, &reader, slot, lane)
+    case .userReceipts: try userReceipts(header, &reader, slot, lane)
+    case .userThreads: try userThreads(header, &reader, slot, lane)
     case .statuses: try statuses(header, &reader, slot, lane)
     case .listMembers: try listMembers(header, &reader, slot, lane)
     case .memberStatuses: try memberStatuses(header, &reader, slot, lane)

@@ -50,7 +50,10 @@ extension ShardEngine {
       return refuse(header, error, slot, lane, command)
     }
     finish(slot, command)
-    reply(header, departure(slot), lane) { $0.writeZeroRow(user: user) }
+    reply(header, departure(slot), lane) { buffer in
+      buffer.writeZeroRow(user: user)
+      buffer.writeInteger(ShardState.Uncounted.noReplies.rawValue)
+    }
   }
 
   /// A mark in a thread.
@@ -87,9 +90,53 @@ extension ShardEngine {
     finish(slot, command)
     // Looked up once more: one that was applied before may have joined then, and left since.
     let row = state[thread].row(of: user)
+    let uncounted = state.uncounted(thread, user: user, message: message)
     reply(header, departure(slot), lane) { buffer in
-      guard let row else { return buffer.writeZeroRow(user: user) }
-      buffer.writeRow(state.ownRow(thread, row), thread, in: state)
+      if let row {
+        buffer.writeRow(state.ownRow(thread, row), thread, in: state)
+      } else {
+        buffer.writeZeroRow(user: user)
+      }
+      if let uncounted, header.kind != .markUnread { buffer.writeInteger(uncounted.rawValue) }
+    }
+  }
+
+  /// A page of a thread's read state (0x37).
+  func threadReadState(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane
+  ) throws(WireError) {
+    let viewerFlags = try reader.varint()
+    let user = try reader.string()
+    let parent = try reader.string()
+    let limit = try reader.varint()
+    let cursor = try reader.string()
+    try reader.end()
+    guard viewerFlags <= 1 else { return refuse(header, .invalidField, "viewer flags: 0 or 1", lane) }
+    guard (1...100).contains(limit) else { return refuse(header, .invalidField, "limit: 1 to 100", lane) }
+    guard !isRevoked(user) else { return refuse(header, .tokenRevoked, slot, lane) }
+    var place: ChannelSlot?
+    var page: (rows: [RowAnswer], next: ListCursor?) = ([], nil)
+    do throws(Refusal) {
+      let viewer = try state.viewer(user, isServer: viewerFlags == 1, in: slot)
+      place = try state.thread(of: parent, in: slot, for: viewer.row)
+      if let place {
+        page = try state.readState(
+          ofThread: place,
+          viewer: state.viewer(viewer, in: place),
+          limit: Int(limit),
+          cursor: cursor
+        )
+      }
+    } catch {
+      return refuse(header, error, slot, lane)
+    }
+    reply(header, departure(slot), lane) { buffer in
+      buffer.writeVarint(page.rows.count)
+      if let place { for row in page.rows { buffer.writeRow(row, place, in: state) } }
+      buffer.writeField(page.next?.text ?? "")
     }
   }
 }

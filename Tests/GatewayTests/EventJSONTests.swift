@@ -80,7 +80,9 @@ import Testing
       unreadCount: 2,
       user: "bob",
       note: "on \"my\" way",
-      at: time
+      at: time,
+      acknowledgedCount: 1,
+      acknowledgedAt: time
     )
   )
 

@@ -57,6 +57,51 @@ import Testing
     return entries
   }
 
+  /// The reply to user_threads.
+  private static func threads(_ parents: [UInt32], next: UInt64? = nil) -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.writeVarint(parents.count)
+    for parent in parents {
+      buffer.writeVarint(parent)
+      buffer.writeField("m\(parent)")
+      buffer.writeVarint(UInt32(1))
+      for _ in 0..<3 { buffer.writeField("r1") }
+    }
+    buffer.writeOptional(next)
+    return buffer
+  }
+
+  private func threadsListed(_ walk: inout UserWalk, _ mark: Int, _ threads: ByteBuffer) throws -> [UserWalk
+    .Step]
+  {
+    var reader = FieldReader(threads.readableBytesSpan)
+    return try walk.threadsListed(mark, &reader)
+  }
+
+  @Test func marksThreadsOneAfterTheOtherBehindTheirChannel() throws {
+    var walk = UserWalk(.markRead, users: [Self.alice], shardCount: 1, includesThreads: true)
+    _ = walk.begin()
+    #expect(try listed(&walk, Self.page(0..<3)) == [.mark(0), .mark(1), .mark(2)])
+    #expect(walk.marked(0, nil) == [.threads(0)])
+    #expect(walk.threadCursor(of: 0) == nil)
+    #expect(try threadsListed(&walk, 0, Self.threads([9, 7], next: 7)) == [.markThread(0)])
+    #expect(walk.thread(of: 0) == Array("m9".utf8))
+    #expect(walk.threadMarked(0) == [.markThread(0)])
+    #expect(walk.thread(of: 0) == Array("m7".utf8))
+    // Its parent was deleted meanwhile: there is nothing to mark any more.
+    #expect(walk.marked(0, .messageDeleted) == [.threads(0)])
+    #expect(walk.threadCursor(of: 0) == 7)
+    #expect(walk.markedCount == 0)
+    #expect(try threadsListed(&walk, 0, Self.threads([])) == [])
+    #expect(walk.markedCount == 1)
+    // A thread that cannot be marked fails its channel; a channel that cannot be has its threads left alone.
+    #expect(walk.marked(1, nil) == [.threads(1)])
+    #expect(try threadsListed(&walk, 1, Self.threads([3])) == [.markThread(1)])
+    #expect(walk.marked(1, .storeUnavailable) == [])
+    #expect(walk.marked(2, .storeUnavailable) == [])
+    #expect(walk.isDone && walk.markedCount == 1 && walk.failedCount == 2)
+  }
+
   @Test func fillsFramesBeforeTheyLeave() throws {
     var walk = UserWalk(.count, users: [Self.alice], shardCount: 1)
     #expect(walk.begin() == [.list(user: 0)])

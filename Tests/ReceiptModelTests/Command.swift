@@ -151,6 +151,8 @@ struct StatusView: Hashable, Sendable {
   var readEvents: Bool
   var deliveryEvents: Bool
   var createdAt: Int
+  /// Of a message with a receipt.
+  var acknowledgedCount: Int?
 }
 
 /// The answer to a status query: the status, or the wire's name of the error.
@@ -161,7 +163,7 @@ enum StatusResult: Hashable, Sendable {
 
 /// The lists of the members of a message (R11), and their orders.
 enum ListName: String, CaseIterable, Sendable {
-  case readers, delivered, unread
+  case readers, delivered, unread, acknowledged, unacknowledged
 }
 
 enum OrderName: String, CaseIterable, Sendable {
@@ -182,6 +184,7 @@ struct MemberStatusView: Hashable, Sendable {
   var readAt = 0
   var deliveredAt = 0
   var isExact = true
+  var acknowledgedAt = 0
 }
 
 /// One member of a query for several: the wire's name of the error where there is no status.

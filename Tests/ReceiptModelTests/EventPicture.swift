@@ -94,6 +94,8 @@ struct EventPicture {
       let user = Self.user(row, state, slot)
       members.insert(user)
       let joined = Self.joined(row, state, slot)
+      // Who joins anew is in no thread.
+      for room in rooms.keys { (rooms[room]!.shown[user], rooms[room]!.own[user]) = (nil, nil) }
       rooms[0]!.shown[user] = joined
       rooms[0]!.own[user] = OwnPosition(
         read: UInt32(joined.lastRead),
@@ -262,10 +264,9 @@ struct EventPicture {
       let own = Self.own(row, state, place)
       // Whether somebody whom nobody sees in a thread had been seen there before a gap, nobody can say.
       if state[place].rows.isUnseen(row), resumes { continue }
-      // In a thread, who has read nothing is not told of.
-      if !place.isThread || shown.lastDelivered > 0 || room.shown[user] != nil,
-        room.shown[user] != shown
-      {
+      // In a thread, who stands nowhere is not told of, nor since when.
+      let stoodSomewhere = room.shown[user].map { $0.lastDelivered > 0 } ?? false
+      if !place.isThread || shown.lastDelivered > 0 || stoodSomewhere, room.shown[user] != shown {
         return "\(user) is shown as \(shown), known as \(room.shown[user] as Any)"
       }
       if !place.isThread || own.read > 0 || room.own[user] != nil, room.own[user] != own {

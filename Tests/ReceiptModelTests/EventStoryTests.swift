@@ -177,7 +177,7 @@ struct EventStoryTests {
       told                 -> nothing
       recover
       since 5500           -> nothing
-      since 3000           -> receipt:m1=expired, new m2, receipt:m2=done, deleted m3, alice: read +read +delivered, alice:m2=read
+      since 3000           -> receipt:m1=expired, new m2, receipt:m2=done by bob, deleted m3, alice: read +read +delivered, alice:m2=read
       """
     )
   }
@@ -214,7 +214,7 @@ struct EventStoryTests {
       read carol in m1
       told                 -> m1/carol: read
       show carol
-      told                 -> carol: +row, m1/carol: +row, alice:m1=sent
+      told                 -> carol: +row, m1/carol: +row, alice:m1=sent, m1/bob:r1=read
       """
     )
   }
@@ -298,11 +298,11 @@ struct EventStoryTests {
       clock 3100
       unread bob m1
       read carol in m1
-      told times           -> bob: +read@3000, m1/bob: read +read@3000, bob: read unread@3100, m1/carol: read@3100, alice:m1…m2=read@3000
+      told times           -> bob: +read@3000, m1/bob: read +read@3000, bob: read unread@3100, m1/carol: read@3100, alice:m1…m2=read@3000, m1/alice:r1=read@3000
       leave carol
       told                 -> removed carol, alice:m1…m2=read, alice:m3=sent
       type read_events=false
-      told                 -> updated, alice: +row, bob: +row, m1/alice: +row, alice:m1…m3=sent, m1/alice:r1=sent
+      told                 -> updated, alice: +row, bob: +row, m1/alice: +row, m1/bob: +row, alice:m1…m3=sent, m1/alice:r1=sent
       clock 4000
       delivered bob m1
       clock 4100

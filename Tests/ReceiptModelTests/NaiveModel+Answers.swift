@@ -15,7 +15,8 @@ extension NaiveModel {
         number: number,
         membership: membership,
         at: positions(membership),
-        settings: settings(of: membership.user)
+        settings: settings(of: membership.user),
+        countedAfter: countedAfter(spot, membership.user)
       )
     }
     return Answers(
@@ -26,6 +27,13 @@ extension NaiveModel {
       members: members,
       homes: channels[spot.cid]!.main.memberships.filter { !$0.hasLeft }
     )
+  }
+
+  /// Of a thread: so many replies were registered before the member joined the channel (R6).
+  private func countedAfter(_ spot: Spot, _ user: String) -> Int {
+    guard spot.thread != nil, let row = membership(spot.cid, user) else { return 0 }
+    let joinedAt = channels[spot.cid]!.main.memberships[row].joinedAt
+    return self[spot].messages.filter { $0.registeredAt < joinedAt }.count
   }
 
   struct Answers {
@@ -47,6 +55,7 @@ extension NaiveModel {
       let membership: Membership
       let at: Positions
       let settings: UserView
+      let countedAfter: Int
 
       var user: String { membership.user }
     }
@@ -97,6 +106,11 @@ extension NaiveModel {
       shownRead(member) >= n || showsRead(member) && acknowledgement(member, n) != nil
     }
 
+    /// R9: apart from reading, also where the channel does not show that.
+    private func showsAcknowledgement(_ member: Member, _ n: Int) -> Bool {
+      !member.settings.hidesRead && acknowledgement(member, n) != nil
+    }
+
     private func hasReceived(_ member: Member, _ n: Int) -> Bool {
       hasRead(member, n) || shownDelivered(member) >= n || shownWatermark(member) >= n
     }
@@ -108,10 +122,14 @@ extension NaiveModel {
       if shownRead(member) >= n {
         byStep = NaiveModel.reached(n, member.at.readSteps, kept: keptSteps, shownSince: since)
       }
-      let byHand = acknowledgement(member, n).map { made in
-        made.isHidden ? Moment(at: since, isExact: false) : acknowledgementTime(made, n)
-      }
+      let byHand = acknowledgement(member, n).map { shownTime($0, of: member, n) }
       return Moment.earlier(byStep, byHand)!
+    }
+
+    /// An acknowledgement's time as others are told it.
+    private func shownTime(_ made: Acknowledgement, of member: Member, _ n: Int) -> Moment {
+      made.isHidden
+        ? Moment(at: member.settings.readShownSince, isExact: false) : acknowledgementTime(made, n)
     }
 
     /// Of one that was not hidden. Where its own time gave way, nobody knows when.
@@ -211,6 +229,9 @@ extension NaiveModel {
           let message = room.messages[place]
           return place + 1 > member.at.own
             && !(member.membership.hidesHistory && place < member.membership.joinedAfter)
+            // What was there before they took part is unread only where they have said so.
+            && !(member.membership.isInThread && member.at.marker == nil
+              && place < member.membership.unreadAfter ?? member.membership.joinedAfter)
             && message.sender != member.user && !message.isSilent && !message.isDeleted && !isClosed
         }
         own = RowView.OwnView(
@@ -250,7 +271,13 @@ extension NaiveModel {
     // MARK: Statuses (R1, R9, R10, R19)
 
     private func isExpected(_ member: Member, _ n: Int) -> Bool {
-      member.membership.joinedAfter < n && member.user != room.messages[n - 1].sender && !isUnseen(member)
+      member.user != room.messages[n - 1].sender && !isUnseen(member)
+        && (member.membership.joinedAfter < n || showsRead(member) && hasReadBefore(member, n))
+    }
+
+    /// R15: a reply from before they took part, of their time in the channel.
+    private func hasReadBefore(_ member: Member, _ n: Int) -> Bool {
+      member.membership.isInThread && member.at.watermark >= n && n > member.countedAfter
     }
 
     /// R7: whoever is in a thread by reading it alone, and hides that they read.
@@ -307,7 +334,9 @@ extension NaiveModel {
         memberCount: expected.count,
         readEvents: readEvents,
         deliveryEvents: deliveryEvents,
-        createdAt: room.messages[n - 1].createdAt
+        createdAt: room.messages[n - 1].createdAt,
+        acknowledgedCount: room.messages[n - 1].hasReceipt
+          ? expected.filter { showsAcknowledgement($0, n) }.count : nil
       )
     }
 
@@ -348,6 +377,9 @@ extension NaiveModel {
       if order == .time, members.count > 1000 {
         return .failure(NamedRefusal(name: "order_not_available"))
       }
+      if list == .acknowledged || list == .unacknowledged, !room.messages[n - 1].hasReceipt {
+        return .failure(NamedRefusal(name: "receipt_not_requested"))
+      }
       var entries: [EntryView] = []
       /// By when they are listed.
       var places: [String: Int] = [:]
@@ -366,6 +398,14 @@ extension NaiveModel {
           entries.append(EntryView(user: member.user, at: time.at, isExact: time.isExact))
         case .unread:
           if !hasRead(member, n) { entries.append(EntryView(user: member.user)) }
+        case .acknowledged:
+          guard showsAcknowledgement(member, n), let made = acknowledgement(member, n) else { continue }
+          let time = shownTime(made, of: member, n)
+          places[member.user] = time.place
+          let note = made.isForgotten ? "" : made.note
+          entries.append(EntryView(user: member.user, at: time.at, isExact: time.isExact, note: note))
+        case .unacknowledged:
+          if !showsAcknowledgement(member, n) { entries.append(EntryView(user: member.user)) }
         }
       }
       if order == .time {
@@ -390,15 +430,21 @@ extension NaiveModel {
     /// Of a member of the channel; they may not be in the thread.
     private func memberStatus(_ n: Int, _ viewer: Viewer, _ user: String) -> MemberStatusResult {
       if user != viewer.user, !seesCounts(viewer, n) { return .refused("counts_not_visible") }
-      guard let member = member(user), member.membership.joinedAfter < n,
-        user == viewer.user || !isUnseen(member)
+      guard let member = member(user), user == viewer.user || !isUnseen(member),
+        member.membership.joinedAfter < n
+          || (user == viewer.user || showsRead(member)) && hasReadBefore(member, n)
       else { return .refused("not_expected") }
       return .status(user == viewer.user ? ownStatus(member, n) : shownStatus(member, n))
     }
 
     private func shownStatus(_ member: Member, _ n: Int) -> MemberStatusView {
       let read = hasRead(member, n) ? readTime(member, n) : nil
-      return memberStatus(read: read, delivered: deliveredTime(member, n))
+      let made = showsAcknowledgement(member, n) ? acknowledgement(member, n) : nil
+      return memberStatus(
+        read: read,
+        delivered: deliveredTime(member, n),
+        acknowledged: made.map { shownTime($0, of: member, n) }
+      )
     }
 
     /// As they see it themselves: whatever they hide, with all times.
@@ -418,17 +464,19 @@ extension NaiveModel {
         let reached = NaiveModel.reached(n, member.at.readSteps, kept: keptSteps, shownSince: nil)
         delivered = Moment.earlier(reached, delivered)
       }
-      return memberStatus(read: read, delivered: delivered)
+      let made = acknowledgement(member, n).map { acknowledgementTime($0, n) }
+      return memberStatus(read: read, delivered: delivered, acknowledged: made)
     }
 
-    private func memberStatus(read: Moment?, delivered: Moment?) -> MemberStatusView {
+    private func memberStatus(read: Moment?, delivered: Moment?, acknowledged: Moment?) -> MemberStatusView {
       // Reading implies delivery (R3).
       let received = Moment.earlier(read, delivered)
       return MemberStatusView(
         word: read != nil ? "read" : received != nil ? "delivered" : "sent",
         readAt: read?.at ?? 0,
         deliveredAt: received?.at ?? 0,
-        isExact: (read?.isExact ?? true) && (received?.isExact ?? true)
+        isExact: (read?.isExact ?? true) && (received?.isExact ?? true),
+        acknowledgedAt: acknowledged?.at ?? 0
       )
     }
   }

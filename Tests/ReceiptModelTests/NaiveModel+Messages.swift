@@ -53,23 +53,10 @@ extension NaiveModel {
       if parent.spot.thread != nil { return .refused("invalid_field") }
       if isGone(parent.spot, parent.place) { return .refused("message_deleted") }
       spot = openThread(cid, parent.place)
-      // Who has only read it so far is in it anew.
-      var before: Positions?
-      if let row = self[spot].membership(sender), self[spot].memberships[row].isByReading {
-        before = positions(self[spot].memberships[row])
-        self[spot].memberships[row].hasLeft = true
-      }
-      if membership(cid, sender) != nil, self[spot].membership(sender) == nil {
-        join(spot, sender, after: self[spot].messages.count)
-        // What was unread stays so where the reply moves nothing (R5).
-        if !moves, let before, let row = self[spot].membership(sender) {
-          self[spot].memberships[row].epochAtJoin = before.epoch
-          if before.own < self[spot].messages.count {
-            self[spot].memberships[row].markerAtJoin = before.own
-            if before.marker == nil { self[spot].memberships[row].epochAtJoin += 1 }
-          }
-        }
-      }
+      // R15: at two members both take part; and whoever replies.
+      let members = channels[cid]!.main.memberships.filter { !$0.hasLeft }
+      if members.count == 2 { for member in members { takePart(spot, member.user) } }
+      takePart(spot, sender)
     }
     var message = Message(
       id: id,
@@ -99,6 +86,30 @@ extension NaiveModel {
       )
     }
     return .message(sequence: sequence, isNew: true, refusal: message.receiptRefusal)
+  }
+
+  /// R15: a member of the channel takes part in a thread for all to see, from the next reply on. Who has read it and
+  /// shows that does so already; who hides it does so
+  /// only now, and stands where they stand.
+  private mutating func takePart(_ spot: Spot, _ user: String) {
+    guard membership(spot.cid, user) != nil else { return }
+    guard let row = self[spot].membership(user) else {
+      return join(spot, user, after: self[spot].messages.count)
+    }
+    guard self[spot].memberships[row].isByReading else { return }
+    guard hidesRead(user) else {
+      self[spot].memberships[row].isByReading = false
+      return
+    }
+    let joinedAfter = self[spot].memberships[row].joinedAfter
+    // What was delivered to them while they took no part counts nowhere.
+    let acts = self[spot].memberships[row].acts.filter { if case .delivered = $0 { false } else { true } }
+    self[spot].memberships[row].hasLeft = true
+    join(spot, user, after: self[spot].messages.count)
+    let last = self[spot].memberships.count - 1
+    self[spot].memberships[last].acts = acts
+    self[spot].memberships[last].actsForgotten = acts.count
+    self[spot].memberships[last].unreadAfter = self[spot].memberships[row].unreadAfter ?? joinedAfter
   }
 
   /// The thread of a parent message; the first reply begins it, with the parent's sender, who has read nothing of it (R15).

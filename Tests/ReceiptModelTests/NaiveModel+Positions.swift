@@ -48,8 +48,7 @@ extension NaiveModel {
   /// Goes through a member's history from the join on (R2 to R6).
   func positions(_ member: Membership) -> Positions {
     var at = Positions()
-    at.start = member.hidesHistory ? 0 : member.joinedAfter
-    (at.marker, at.epoch) = (member.markerAtJoin, member.epochAtJoin)
+    at.start = member.hidesHistory || member.isInThread ? 0 : member.joinedAfter
     func isOlder(_ epoch: Int?) -> Bool { epoch != nil && epoch! < at.epoch }
     for (number, act) in member.acts.enumerated() {
       let isForgotten = number < member.actsForgotten

@@ -23,13 +23,14 @@ struct NaiveModel: Sendable {
     let joinedAfter: Int
     let joinedAt: Int
     let hidesHistory: Bool
+    /// In a thread, where nobody has read anything by joining.
+    var isInThread = false
     /// Its place in the order of all that ever happened.
     let order: Int
     /// Of a thread: by marking it read. While they hide that they read, nobody else knows that they are in it (R7).
     var isByReading = false
-    /// Of a thread: what they brought from the membership before.
-    var markerAtJoin: Int?
-    var epochAtJoin = 0
+    /// Of a thread, where it is not `joinedAfter`: since when replies are unread for them.
+    var unreadAfter: Int?
     var hasLeft = false
     var acts: [Act] = []
     /// The times of so many acts are kept no more: threads keep the newest moves only (R15).
@@ -252,6 +253,7 @@ struct NaiveModel: Sendable {
         joinedAfter: joinedAfter,
         joinedAt: now,
         hidesHistory: hidesHistory,
+        isInThread: spot.thread != nil,
         order: nextOrder(),
         isByReading: byReading
       )

@@ -15,11 +15,11 @@ struct NaiveRoomTests {
     #expect(room.thread("m1") == "alice 0/0 1, bob 1/1 0")
     #expect(room.reply("r2", to: "m1", by: "alice") == .message(sequence: 2, isNew: true))
     #expect(room.thread("m1") == "alice 2/2 0, bob 1/1 1")
-    // Carol joins read up to the newest; what comes then is unread for her.
+    // Carol stands where she has read up to; what comes then is unread for her.
     #expect(room.readThread("carol", "m1", "r1") == .row(room.row("carol", in: "m1")))
-    #expect(room.thread("m1") == "alice 2/2 0, bob 1/1 1, carol 2/2 0")
+    #expect(room.thread("m1") == "alice 2/2 0, bob 1/1 1, carol 1/1 0")
     _ = room.reply("r3", to: "m1", by: "bob")
-    #expect(room.thread("m1") == "alice 2/2 1, bob 3/3 0, carol 2/2 1")
+    #expect(room.thread("m1") == "alice 2/2 1, bob 3/3 0, carol 1/1 1")
     // Not in the channel's count, and the channel's numbers go on without them.
     #expect([room.unread("alice"), room.unread("bob"), room.unread("carol")] == ["0 1", "1 0", "1 1"])
     #expect(room.post("m2") == .message(sequence: 2, isNew: true))
@@ -33,14 +33,15 @@ struct NaiveRoomTests {
     _ = room.reply("r2", to: "m1", by: "robot")
     #expect(room.thread("m1") == "")
     _ = room.reply("r3", to: "m1", by: "bob")
-    // Joined with what was there before.
+    // What was there before counts for him who has read it.
     #expect(room.thread("m1") == "bob 3/3 0")
-    #expect(room.status("r2") == "sent none 0 0 0")
+    #expect(room.status("r2") == "read none 1 1 1")
     #expect(room.readThread("robot", "m1") == .refused("not_a_member"))
     _ = room.post("m2", by: "alice")
     room.change(remove: "alice")
     _ = room.reply("r4", to: "m2", by: "bob")
-    #expect(room.thread("m2") == "bob 1/1 0")
+    // Two members are left: both take part.
+    #expect(room.thread("m2") == "bob 1/1 0, carol 0/0 1")
   }
 
   @Test("R15: leaving the channel leaves its threads; back again is not in them")
@@ -56,7 +57,8 @@ struct NaiveRoomTests {
     #expect(room.unread("alice") == "0 0")
     _ = room.readThread("alice", "m1")
     #expect(room.thread("m1") == "bob 2/2 0, alice 2/2 0")
-    #expect(room.member("alice", "r2") == "not_expected")
+    #expect(room.member("alice", "r2") == "read 1600 1600 true")
+    #expect(room.member("alice", "r1") == "not_expected")
   }
 
   @Test("R15: marks in a thread; a reply's id says which one is meant")

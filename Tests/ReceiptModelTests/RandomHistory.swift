@@ -196,6 +196,13 @@ struct RandomHistory<Shards: Subject> {
       throw fault("unread of \(user) in \(cid): the model says \(expected as Any), the shard \(real as Any)")
     }
     if expected?.threads ?? 0 > 0 { tally["unread threads", default: 0] += 1 }
+    let (lists, expectedLists) = (shard.ownLists(cid, user), model.ownLists(cid, user))
+    guard lists == expectedLists else {
+      throw fault(
+        "lists of \(user) in \(cid): the model says \(expectedLists as Any), the shard \(lists as Any)"
+      )
+    }
+    tally["own lists", default: 0] += expectedLists?.count ?? 0
   }
 
   private func compareThreadRow(_ cid: String, _ thread: NaiveModel.Room, _ user: String)

@@ -16,10 +16,17 @@ final class ShardWorld: Subject {
     shards[Int(ShardID.owning(name, count: shards.count).rawValue)]
   }
 
-  func perform(_ command: Command, clock: Int) -> Outcome {
-    // One of them may be ahead of the clock (R6).
+  /// The shards' clocks are one machine's.
+  private func passTogether(to clock: Int) -> Int {
     let clock = max(clock, shards.map { Int($0.state.time.milliseconds) }.max() ?? 0)
     for shard in shards { shard.pass(to: clock) }
+    return clock
+  }
+
+  func perform(_ command: Command, clock: Int) -> Outcome {
+    let clock = passTogether(to: clock)
+    // Whoever joins may put one of them ahead of the clock (R6).
+    defer { _ = passTogether(to: clock) }
     if case .readAll(let user) = command { return readAll(user, clock) }
     let home = shard(of: command.home)
     let outcome = home.perform(command, clock: clock)
@@ -55,6 +62,7 @@ final class ShardWorld: Subject {
     shard(of: cid).threadRow(cid, user, under: parent)
   }
   func unread(_ cid: String, _ user: String) -> UnreadView? { shard(of: cid).unread(cid, user) }
+  func ownLists(_ cid: String, _ user: String) -> [String]? { shard(of: cid).ownLists(cid, user) }
   func status(_ cid: String, _ id: String, _ viewer: Viewer) -> StatusResult {
     shard(of: cid).status(cid, id, viewer)
   }

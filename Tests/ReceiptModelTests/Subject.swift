@@ -17,6 +17,9 @@ protocol Subject: AnyObject {
   func threadRow(_ cid: String, _ parent: String, _ user: String) -> RowView?
   /// nil: they are no member.
   func unread(_ cid: String, _ user: String) -> UnreadView?
+  /// The receipts that they are asked for, those that they have given, and their threads, a line each; nil: they are no
+  /// member.
+  func ownLists(_ cid: String, _ user: String) -> [String]?
   func status(_ cid: String, _ id: String, _ viewer: Viewer) -> StatusResult
   func statuses(_ cid: String, _ ids: [String], _ viewer: Viewer) -> [StatusResult]
   func list(
@@ -103,6 +106,7 @@ class NaiveSubject: Subject {
     }
   }
   func unread(_ cid: String, _ user: String) -> UnreadView? { model.unread(cid, user) }
+  func ownLists(_ cid: String, _ user: String) -> [String]? { model.ownLists(cid, user) }
   func status(_ cid: String, _ id: String, _ viewer: Viewer) -> StatusResult {
     model.answers(cid).status(id, viewer)
   }

@@ -79,7 +79,13 @@ extension TestShard {
         )
         var budget = 1
         while try !state.advance(&scan, slot, viewer: viewer, budget: &budget) { budget = 3 }
-        if scan.times.missing.isEmpty { return .success((scan.page.map { view(slot, $0) }, scan.next?.text)) }
+        if scan.times.missing.isEmpty {
+          let total = state.total(query.list, slot, scan.message, viewer: viewer)
+          if cursor.isEmpty, scan.next == nil ? total != scan.page.count : total <= scan.page.count {
+            faults.append("the total of \(list) is \(total), of \(scan.page.count) on the first page")
+          }
+          return .success((scan.page.map { view(slot, $0) }, scan.next?.text))
+        }
         times = MemberTimes(now: state.time, segments: read(scan.times, slot))
       }
     } catch {
@@ -395,7 +401,8 @@ extension StatusView {
       memberCount: Int(answer.memberCount),
       readEvents: answer.readEvents,
       deliveryEvents: answer.deliveryEvents,
-      createdAt: Int(answer.createdAt.milliseconds)
+      createdAt: Int(answer.createdAt.milliseconds),
+      acknowledgedCount: answer.acknowledgedCount.map { Int($0) }
     )
   }
 }
@@ -406,6 +413,8 @@ extension MemberList {
     case .readers: self = .readers
     case .delivered: self = .delivered
     case .unread: self = .unread
+    case .acknowledged: self = .acknowledged
+    case .unacknowledged: self = .unacknowledged
     }
   }
 }
@@ -416,7 +425,8 @@ extension MemberStatusView {
       word: "\(status.status)",
       readAt: Int(status.readAt.milliseconds),
       deliveredAt: Int(status.deliveredAt.milliseconds),
-      isExact: status.isExact
+      isExact: status.isExact,
+      acknowledgedAt: Int(status.acknowledgedAt.milliseconds)
     )
   }
 }

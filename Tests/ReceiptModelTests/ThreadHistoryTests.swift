@@ -92,57 +92,51 @@ struct ThreadHistoryTests {
     for name in [cid, twin] { _ = shard.perform(.put(cid: name, settings: [:], members: []), clock: 1) }
     _ = shard.perform(.change(cid: cid, add: Self.users.map { Seat(user: $0) }, remove: []), clock: 1)
     _ = shard.perform(.post(cid: cid, id: "m1", sender: "", created: 0, isSilent: false), clock: 1)
+    // Everybody replies once, and so takes part: what comes then goes as in a channel that they have joined.
     var count = 0
-    var members: Set<String> = []
-    /// Those who have only read it so far: in it anew once they reply. They do not hide here, for then nobody sees them.
-    var readers: Set<String> = []
-    var hiding: Set<String> = []
+    for user in Self.users {
+      count += 1
+      _ = shard.perform(.change(cid: twin, add: [Seat(user: user)], remove: []), clock: 1)
+      _ = shard.reply(cid, to: "m1", "r\(count)", by: user, clock: 1)
+      _ = shard.perform(
+        .post(cid: twin, id: "r\(count)", sender: user, created: 0, isSilent: false),
+        clock: 1
+      )
+    }
     for clock in 2...300 {
       let user = random.pick(Self.users)
-      let message = count == 0 ? "" : random.pick(["", "r\(random.below(count) + 1)"])
-      // Whoever acts in the thread for the first time joins; in the twin that is said.
-      func join() {
-        guard members.insert(user).inserted else { return }
-        _ = shard.perform(.change(cid: twin, add: [Seat(user: user)], remove: []), clock: clock)
-      }
+      let message = random.pick(["", "r\(random.below(count) + 1)"])
       switch random.below(6) {
       case 0, 1:
         count += 1
-        if readers.remove(user) != nil {
-          _ = shard.perform(.change(cid: twin, add: [Seat(user: user)], remove: [user]), clock: clock)
-        }
-        join()
         let isSilent = random.below(4) == 0
         _ = shard.reply(cid, to: "m1", "r\(count)", by: user, isSilent: isSilent, clock: clock)
         _ = shard.perform(
           .post(cid: twin, id: "r\(count)", sender: user, created: 0, isSilent: isSilent),
           clock: clock
         )
-      case 2 where count > 0 && (members.contains(user) || !hiding.contains(user)):
-        if !members.contains(user) { readers.insert(user) }
-        join()
+      case 2:
         _ = shard.mark("read", cid, user, under: "m1", message, clock: clock)
         _ = shard.perform(.read(cid: twin, user: user, message: message, epoch: nil), clock: clock)
-      case 3 where members.contains(user):
+      case 3:
         _ = shard.mark("delivered", cid, user, under: "m1", message, clock: clock)
         _ = shard.perform(.delivered(cid: twin, user: user, message: message), clock: clock)
-      case 4 where members.contains(user) && !message.isEmpty:
+      case 4 where !message.isEmpty:
         _ = shard.mark("unread", cid, user, under: "m1", message, clock: clock)
         _ = shard.perform(.unread(cid: twin, user: user, message: message, epoch: nil), clock: clock)
       case 5:
-        let shows = random.below(2) == 0 || readers.contains(user)
-        if shows { hiding.remove(user) } else { hiding.insert(user) }
+        let shows = random.below(2) == 0
         _ = shard.perform(
           .patchUser(user, showsRead: shows, showsDelivered: shows, revoked: nil),
           clock: clock
         )
       default: break
       }
-      for user in members {
+      for user in Self.users {
         #expect(shard.threadRow(cid, user, under: "m1") == shard.ownRow(twin, user), "\(clock), \(user)")
       }
-      guard clock.isMultiple(of: 10), count > 0 else { continue }
-      let ids = (1...count).map { "r\($0)" }
+      guard clock.isMultiple(of: 10), count > Self.users.count else { continue }
+      let ids = (Self.users.count + 1...count).map { "r\($0)" }
       #expect(
         shard.statuses(cid, ids, .server) == shard.statuses(twin, ids, .server),
         "\(clock)"

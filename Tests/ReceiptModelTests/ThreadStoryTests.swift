@@ -101,6 +101,152 @@ struct ThreadStoryTests {
     )
   }
 
+  @Test("R15: in a channel of two members both take part from the first reply on, also when a third joins")
+  func twoMembers() {
+    threadStory(
+      """
+      join alice bob
+      post m1 m2 by alice
+      clock 2000
+      # Alice replies to herself.
+      reply r1 to m1 by alice              -> created seq 1
+      row bob in m1                        -> seq 0 unread 1 first r1
+      status r1                            -> sent members 1
+      list unread r1                       -> bob
+      total bob                            -> threads 1
+      clock 3000
+      delivered bob in m1 r1               -> moved seq 0 delivered 1
+      status r1                            -> delivered received 1
+      read bob in m1 r1                    -> moved seq 1 unread 0
+      status r1                            -> read readers 1 members 1
+      join carol
+      clock 4000
+      reply r2 to m1 by alice              -> created seq 2
+      status r2                            -> sent members 1
+      row carol in m1                      -> none
+      status r1                            -> read members 1
+      # In a thread that begins at three, only who took part in it.
+      reply x1 to m2 by alice              -> created seq 1
+      status x1                            -> sent members 0
+      row bob in m2                        -> none
+      # At two again both take part in it, from the next reply on.
+      leave carol
+      reply x2 to m2 by alice              -> created seq 2
+      row bob in m2                        -> seq 0 unread 1 first x2
+      status x1                            -> sent members 0
+      status x2                            -> sent members 1
+      clock 5000
+      read bob in m2                       -> moved seq 2
+      # What he has read counts for him, too.
+      status x1                            -> read readers 1 members 1
+      list readers x1                      -> bob@5000
+      """
+    )
+  }
+
+  @Test(
+    "R15: a reply of before counts for who has read it, so that no status falls because somebody joins in"
+  )
+  func readBefore() {
+    threadStory(
+      """
+      join alice bob carol dave
+      options status_rule=all
+      post m1 by alice
+      clock 2000
+      reply r1…r4 to m1 by bob
+      read alice in m1                     -> moved seq 4
+      status r2                            -> read readers 1 members 1
+      clock 3000
+      read carol in m1 r2                  -> moved seq 2 last r2 unread 0 at 3000
+      status r2                            -> read readers 2 members 2
+      status r3                            -> read readers 1 members 1
+      list readers r2                      -> alice@2000 carol@3000
+      list unread r3                       -> nobody
+      member carol of r2                   -> read
+      member carol of r3                   -> not_expected
+      # Delivery alone does not make her count for a reply of before.
+      delivered carol in m1 r4             -> moved delivered 4
+      status r4                            -> read members 1
+      clock 4000
+      reply r5 to m1 by bob
+      status r5                            -> sent members 2
+      # What she marks unread stays read for others; here they see it.
+      options mark_unread=public
+      unread carol in m1 r1                -> moved seq 0 unread 5
+      status r2                            -> delivered readers 1 members 2 received 2
+      options mark_unread=private
+      # Hidden, she has read nothing, and is there from when she joined.
+      hide carol
+      status r2                            -> read readers 1 members 1
+      status r5                            -> sent members 1
+      show carol
+      status r2                            -> read readers 2 members 2
+      status r5                            -> sent members 2
+      evict
+      status r2                            -> read readers 2 members 2
+      recover
+      row carol in m1                      -> seq 0 unread 5
+      list readers r2                      -> alice@2000 carol@3000
+      """
+    )
+  }
+
+  @Test("R6 in a thread: replies from before somebody joined the channel never count for them")
+  func beforeTheChannel() {
+    threadStory(
+      """
+      join alice bob
+      post m1 by alice
+      clock 2000
+      reply r1 to m1 by bob
+      clock 3000
+      join carol
+      reply r2 to m1 by bob
+      clock 4000
+      read carol in m1                     -> moved seq 2
+      status r1                            -> sent members 1
+      status r2                            -> read readers 1 members 2
+      member carol of r1                   -> not_expected
+      member carol of r1 as carol          -> not_expected
+      evict
+      status r1                            -> sent members 1
+      reply r3 to m1 by carol
+      recover
+      status r1                            -> sent members 1
+      status r2                            -> read readers 1 members 2
+      """
+    )
+  }
+
+  @Test("R7: who has read unseen, and then replies, takes part from there on, and stands where they stood")
+  func unseenReplies() {
+    threadStory(
+      """
+      join alice bob carol
+      options status_rule=all
+      post m1 by alice
+      reply r1 r2 to m1 by bob
+      hide carol
+      clock 2000
+      read carol in m1 r1                  -> moved seq 1 at 2000
+      reply r3 to m1 by bob
+      status r3                            -> sent members 1
+      unread carol in m1 r1                -> moved seq 0 unread 3 epoch 1
+      clock 3000
+      reply r4 to m1 by carol
+      row carol in m1                      -> seq 4 unread 0 epoch 1
+      status r3                            -> sent members 1
+      reply r5 to m1 by bob
+      status r5                            -> sent members 2
+      clock 4000
+      show carol
+      status r3                            -> sent readers 1 members 2
+      list readers r1                      -> carol~4000
+      """
+    )
+  }
+
   @Test("in a thread are the parent's sender from its start, and who replies, from then on")
   func members() {
     threadStory(
@@ -117,16 +263,17 @@ struct ThreadStoryTests {
       clock 3000
       reply r2 to m1 by carol              -> created seq 2
       row carol in m1                      -> seq 2 unread 0
-      status r1                            -> sent members 1
+      # Who replies has read what was before.
+      status r1                            -> read readers 1 members 2
       status r2                            -> sent members 2
-      member carol of r1                   -> not_expected
+      member carol of r1                   -> read
       member carol of r2                   -> read
       member zoe of r2                     -> not_a_member
       clock 4000
       read alice in m1                     -> moved seq 2 last r2 unread 0 at 4000
-      status r1                            -> read readers 1 members 1
+      status r1                            -> read readers 2 members 2
       status r2                            -> read readers 1 members 2
-      list readers r1                      -> alice@4000
+      list readers r1                      -> alice@4000 carol@3000
       list unread r2                       -> bob
       """
     )
@@ -136,7 +283,7 @@ struct ThreadStoryTests {
   func strangers() {
     threadStory(
       """
-      join alice bob
+      join alice bob carol
       post m1 by zoe
       post m2 by -
       reply r1 to m1 by bot                -> created seq 1
@@ -202,7 +349,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("R2 in a thread: who marks it read joins it, read up to the newest")
+  @Test("R2 in a thread: who marks it read takes part from then on")
   func reading() {
     threadStory(
       """
@@ -214,12 +361,12 @@ struct ThreadStoryTests {
       clock 2000
       reply r1 r2 r3 to m1 by bob
       clock 3000
-      read carol in m1 r1                  -> moved seq 3 last r3 unread 0 at 3000
+      read carol in m1 r1                  -> moved seq 1 last r1 unread 0 at 3000
       read carol in m1 r9                  -> message_not_found
-      # Of what was before they joined they have no part.
+      list readers r1                      -> carol@3000
       list readers r3                      -> nobody
       reply r4 to m1 by bob
-      row carol in m1                      -> seq 3 unread 1 first r4
+      row carol in m1                      -> seq 1 unread 1 first r4
       clock 4000
       # By a reply's id alone.
       read carol r4                        -> moved seq 4 unread 0 at 4000
@@ -231,7 +378,7 @@ struct ThreadStoryTests {
       delivered alice r9                   -> message_not_found
       read alice in m1 r2                  -> moved seq 2 unread 2 first r3
       read alice r1                        -> same seq 2
-      list readers r2                      -> alice@4000
+      list readers r2                      -> alice@4000 carol@4000
       list readers r4                      -> carol@4000
       """
     )
@@ -283,16 +430,18 @@ struct ThreadStoryTests {
       reply r1 to m1 by bob
       reply x1 to m2 by bob
       read carol in m1
-      status r1                            -> members 1
+      status r1                            -> members 2
       leave bob                            -> moved members 2
       row bob in m1                        -> none
       row bob in m2                        -> none
+      clock 2000
       swap carol                           -> moved members 2
       row carol in m1                      -> none
       total carol                          -> messages 0 threads 0
       read carol in m1                     -> moved seq 1
       reply r2 to m1 by alice
       total carol                          -> threads 1
+      clock 3000
       join bob
       reply r3 to m1 by bob                -> created seq 3
       row bob in m1                        -> seq 3
@@ -356,11 +505,11 @@ struct ThreadStoryTests {
       reply r3 to m1 by bob
       read carol in m1
       list readers r3                      -> nobody
-      shown carol in m1                    -> seq 1
+      shown carol in m1                    -> seq 0
       clock 5000
       show alice
       show carol
-      status r1                            -> read readers 1
+      status r1                            -> read readers 2
       list readers r3                      -> carol~5000
       """
     )
@@ -405,7 +554,7 @@ struct ThreadStoryTests {
       read alice in m1
       status r9 m1 r1                      -> read seq 1 readers 1 members 1
       status m1…m30 x1 r1…r3               -> read seq 3 readers 1
-      status m1…m30 r1 x1                  -> sent seq 1 members 0
+      status m1…m30 r1 x1                  -> sent seq 1 members 1
       """
     )
   }
@@ -420,7 +569,7 @@ struct ThreadStoryTests {
       reply r1 to m1 by bob
       clock 3000
       reply r2 to m1 by alice
-      list readers r1                      -> nobody
+      list readers r1                      -> alice@3000
       read bob in m1
       list readers r2                      -> bob@3000
       # Two steps each: more than the tail of one page holds.

@@ -119,6 +119,13 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.string()
     _ = try reader.varint()
     _ = try reader.optional32()
+  case .threadReadState:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
   case .statuses:
     _ = try reader.string()
     _ = try reader.varint()
@@ -238,9 +245,39 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.byte()
     _ = try reader.byte()
   case .deleteMessageReply: _ = try reader.sequence()
-  case .markReadReply, .markUnreadReply, .markDeliveredReply: _ = try RowFields(&reader)
+  case .markReadReply, .markUnreadReply, .markDeliveredReply:
+    _ = try RowFields(&reader)
+    if reader.remaining > 0 { _ = try reader.byte() }
   case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
     _ = try reader.channelTypeRecord()
+  case .userReceipts, .userThreads:
+    _ = try reader.string()
+    _ = try reader.string()
+    _ = try reader.byte()
+    _ = try reader.varint()
+    _ = try reader.optional32()
+  case .userReceiptsReply:
+    for _ in 0..<(try reader.count()) {
+      _ = try reader.sequence()
+      for _ in 0..<2 { _ = try reader.string() }
+      _ = try reader.time()
+      _ = try reader.byte()
+      for _ in 0..<2 { _ = try reader.time() }
+      _ = try reader.byte()
+      _ = try reader.string()
+    }
+    _ = try reader.optional32()
+  case .userThreadsReply:
+    for _ in 0..<(try reader.count()) {
+      _ = try reader.sequence()
+      _ = try reader.string()
+      _ = try reader.varint32()
+      for _ in 0..<3 { _ = try reader.string() }
+    }
+    _ = try reader.optional32()
+  case .threadReadStateReply:
+    for _ in 0..<(try reader.count()) { _ = try RowFields(&reader) }
+    _ = try reader.string()
   case .readStateReply:
     for _ in 0..<(try reader.count()) { _ = try RowFields(&reader) }
     _ = try reader.optional32()
@@ -267,6 +304,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
       _ = try reader.string()
     }
     _ = try reader.string()
+    if reader.remaining > 0 { _ = try reader.varint32() }
   case .memberStatusesReply:
     for _ in 0..<(try reader.count()) {
       _ = try reader.string()
@@ -274,7 +312,8 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
       _ = try reader.byte()
       _ = try reader.time()
       _ = try reader.time()
-      _ = try reader.byte()
+      let flags = try reader.byte()
+      if flags & 4 != 0 { _ = try reader.time() }
     }
   }
   if flags.contains(.thread) { _ = try reader.string() }

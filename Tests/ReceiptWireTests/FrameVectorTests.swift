@@ -233,7 +233,9 @@ struct FrameVectorTests {
     case "acknowledge_push_reply", "redeem_ticket_reply", "present_ticket_reply":
       var reader = FieldReader(payload)
       let delivery = try DeliveryFields(&reader)
-      #expect(delivery.moved == (fields.number("moved") == 1))
+      let flags = UInt8(fields.number("moved"))
+      #expect(delivery.moved == (flags & 1 == 1))
+      #expect(DeliveryFields.flags(moved: delivery.moved, delivery.uncounted) == flags)
       #expect(UInt64(delivery.sent.milliseconds) == fields.number("sent"))
       #expect(UInt64(delivery.delivered.milliseconds) == fields.number("delivered"))
       #expect(delivery.cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } == fields.text("cid"))

@@ -191,6 +191,8 @@ struct LogVectorTests {
       record.joinedByReading = flags & 8 != 0
       if flags & 16 != 0 { record.markedAt = time(fields, "marked_at") }
       if flags & 32 != 0 { record.ackedAt = time(fields, "acked_at") }
+      if flags & 64 != 0 { record.countedAfter = sequence("counted_after") }
+      if flags & 128 != 0 { record.unreadAfter = sequence("unread_after") }
       if flags & 4 != 0 {
         record.readIsHidden = fields.number("hidden") & 1 != 0
         record.deliveredIsHidden = fields.number("hidden") & 2 != 0

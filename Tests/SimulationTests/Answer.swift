@@ -35,6 +35,8 @@ struct RowView: Hashable {
   var deliveredID: String
   var delivered: Int
   var own: Own?
+  /// Behind the row in a mark's reply: why it counts nowhere; 0: it counts.
+  var uncounted: UInt8 = 0
 
   struct Own: Hashable {
     var unread: Int
@@ -74,6 +76,7 @@ struct StatusView: Hashable {
   var members = 0
   var flags = 0
   var created: Int64 = 0
+  var acknowledged = 0
 }
 
 /// Options in force.
@@ -108,7 +111,9 @@ extension Answer {
       self = .refused(try ErrorFrame(payload).rawCode)
       return
     case .markReadReply, .markUnreadReply, .markDeliveredReply:
-      self = .row(try RowView(&reader))
+      var row = try RowView(&reader)
+      if reader.remaining > 0 { row.uncounted = try reader.byte() }
+      self = .row(row)
     case .registerMessageReply:
       let isNew = try reader.byte() == 1
       let sequence = Int(try reader.sequence().rawValue)
@@ -218,7 +223,8 @@ extension StatusView {
       delivered: Int(answer.deliveredCount),
       members: Int(answer.memberCount),
       flags: (answer.readEvents ? 1 : 0) | (answer.deliveryEvents ? 2 : 0),
-      created: answer.createdAt.milliseconds
+      created: answer.createdAt.milliseconds,
+      acknowledged: Int(answer.acknowledgedCount ?? 0)
     )
   }
 }

@@ -58,7 +58,8 @@ extension NaiveShard {
     if let refusal = refusal(cid, parent) { return .refused(refusal) }
     if let at = thread(cid, parent) { return markInThread(ask, at, user, message, time) }
     if case .unread = ask, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
-    return message.isEmpty ? Outcome(answer: .row(.zeros(user))) : .refused(Code.messageNotFound)
+    return message.isEmpty
+      ? Outcome(answer: .row(.zeros(user, uncounted: 2))) : .refused(Code.messageNotFound)
   }
 
   /// Why a message can have no thread.
@@ -91,31 +92,41 @@ extension NaiveShard {
       at = Spot(cid: cid, thread: channels[cid]!.threads.count - 1)
       join(at, channels[cid]!.messages[place].sender, after: 0, time)
     }
-    // Who has only read it so far is in it anew.
-    var before: Row?
-    if let row = self[at].seats[sender], self[at].rows[row].isByReading {
-      before = self[at].rows[row]
-      self[at].rows[row] = Row(
-        user: sender,
-        role: "",
-        hasLeft: true,
-        hidesHistory: false,
-        joined: self[at].rows[row].joined,
-        joinedAt: self[at].rows[row].joinedAt,
-        read: 0
-      )
-      self[at].seats[sender] = nil
+    // At two members both take part.
+    let seats = channels[cid]!.seats
+    if seats.count == 2 {
+      for user in seats.keys.sorted(by: { seats[$0]! < seats[$1]! }) { takePart(at, user, time) }
     }
-    join(at, sender, after: self[at].messages.count, time)
-    // What was unread stays so where the reply moves nothing (R5).
-    if !moves, let before, let row = self[at].seats[sender] {
-      self[at].rows[row].epoch = before.epoch
-      if before.own < self[at].messages.count {
-        self[at].rows[row].marker = before.own
-        if before.marker == nil { self[at].rows[row].epoch += 1 }
-      }
-    }
+    takePart(at, sender, time)
     return at
+  }
+
+  /// From the next reply on, for all to see.
+  private mutating func takePart(_ at: Spot, _ user: String, _ time: Int64) {
+    guard let row = self[at].seats[user], self[at].rows[row].isByReading else {
+      return join(at, user, after: self[at].messages.count, time)
+    }
+    guard users[user]?.hidesRead ?? false else {
+      self[at].rows[row].isByReading = false
+      return
+    }
+    // Who has read it unseen so far is in it anew, where they stand.
+    var anew = self[at].rows[row]
+    anew.unreadAfter = anew.unreadAfter ?? anew.joined
+    (anew.isByReading, anew.joined, anew.joinedAt) = (false, self[at].messages.count, time)
+    // What was delivered to them while they took no part counts nowhere.
+    (anew.delivered, anew.deliveredAt, anew.deliveredIsHidden) = (0, 0, false)
+    self[at].rows[row] = Row(
+      user: user,
+      role: "",
+      hasLeft: true,
+      hidesHistory: false,
+      joined: self[at].rows[row].joined,
+      joinedAt: self[at].rows[row].joinedAt,
+      read: 0
+    )
+    self[at].seats[user] = self[at].rows.count
+    self[at].rows.append(anew)
   }
 
   private mutating func join(
@@ -135,9 +146,26 @@ extension NaiveShard {
         hidesHistory: false,
         joined: joined,
         joinedAt: time,
-        read: joined
+        read: 0
       )
     )
+  }
+
+  /// Whether somebody has read a reply of before they took part, and of their time in the channel (R6, R15).
+  func hasReadBefore(_ at: Spot, _ row: Row, _ place: Int) -> Bool {
+    let channel = channels[at.cid]!
+    guard at.thread != nil, let seat = channel.seats[row.user] else { return false }
+    return row.read > place && self[at].messages[place].registered >= channel.rows[seat].joinedAt
+  }
+
+  /// What a mark in a thread is answered: the row, and why a read or a delivery counts for nothing.
+  private func answer(_ at: Spot, _ user: String, _ message: String, isUnread: Bool) -> Answer {
+    guard let number = self[at].seats[user] else { return .row(.zeros(user, uncounted: isUnread ? 0 : 1)) }
+    guard case .row(var view) = ownRow(at, number) else { preconditionFailure("a row") }
+    let row = self[at].rows[number]
+    let place = self[at].places[message] ?? self[at].messages.count - 1
+    if !isUnread, row.joined > place, !hasReadBefore(at, row, place) { view.uncounted = 3 }
+    return .row(view)
   }
 
   /// By a member of the channel. Reading joins the thread.
@@ -154,11 +182,15 @@ extension NaiveShard {
       guard isKnown else { return .refused(Code.messageNotFound) }
       join(at, user, after: self[at].messages.count, time, byReading: true)
       var outcome = read(at, user, message, epoch, time)
+      outcome.answer = answer(at, user, message, isUnread: false)
       if !isIn { outcome.hasChanged = true }
       return outcome
     case .delivered:
       guard isKnown else { return .refused(Code.messageNotFound) }
-      return isIn ? delivered(at, user, message, time) : Outcome(answer: .row(.zeros(user)))
+      var outcome = Outcome(answer: .row(.zeros(user)))
+      if isIn { outcome = delivered(at, user, message, time) }
+      outcome.answer = answer(at, user, message, isUnread: false)
+      return outcome
     case .unread(_, _, _, let epoch):
       return isIn ? unread(at, user, message, epoch) : .refused(Code.notInThread)
     default: preconditionFailure("not a mark")
@@ -174,19 +206,23 @@ extension NaiveShard {
     let cid = ask.cid!
     var at: Spot?
     if case .inThread(let parent, _) = ask { at = thread(cid, parent) }
-    switch ask {
+    var isUnread = false
+    if case .unread = ask.withoutThread { isUnread = true }
+    var named = ""
+    switch ask.withoutThread {
     case .read(_, _, let message, _), .unread(_, _, let message, _), .delivered(_, _, let message):
-      at = find(cid, message)?.at
+      named = message
     default: break
     }
-    guard let at, let row = self[at].seats[user] else { return Outcome(answer: .row(.zeros(user))) }
-    return Outcome(answer: ownRow(at, row))
+    if case .inThread = ask {} else { at = find(cid, named)?.at }
+    guard let at else { return Outcome(answer: .row(.zeros(user, uncounted: 2))) }
+    return Outcome(answer: answer(at, user, named, isUnread: isUnread))
   }
 }
 
 extension RowView {
   /// Of a member of the channel who is not in the thread.
-  static func zeros(_ user: String) -> RowView {
+  static func zeros(_ user: String, uncounted: UInt8 = 0) -> RowView {
     RowView(
       user: user,
       readAt: 0,
@@ -195,7 +231,8 @@ extension RowView {
       deliveredAt: 0,
       deliveredID: "",
       delivered: 0,
-      own: Own(unread: 0, firstUnread: "", epoch: 0)
+      own: Own(unread: 0, firstUnread: "", epoch: 0),
+      uncounted: uncounted
     )
   }
 }

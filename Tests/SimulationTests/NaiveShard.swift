@@ -9,6 +9,8 @@ struct NaiveShard {
     var isByReading = false
     var hidesHistory: Bool
     var joined: Int
+    /// Of a thread, where it is not `joined`.
+    var unreadAfter: Int?
     var joinedAt: Int64
     var read: Int
     var readAt: Int64 = 0
@@ -590,7 +592,9 @@ struct NaiveShard {
     if hasOwn {
       var unread = 0
       var first = ""
-      let floor = row.hidesHistory ? max(row.own, row.joined) : row.own
+      // In a thread what was there before they took part is unread only where they have said so.
+      let isAfterJoining = row.hidesHistory || at.thread != nil && row.marker == nil
+      let floor = isAfterJoining ? max(row.own, row.unreadAfter ?? row.joined) : row.own
       for message in messages.dropFirst(floor)
       where !isClosed(at) && !message.isSilent && !message.isDeleted && message.sender != row.user {
         unread += 1
@@ -603,8 +607,10 @@ struct NaiveShard {
 
   /// Others see watermarks, or own positions where `mark_unread` is public (R4), of the kinds that are shown; one that is
   /// not stands where joining put it (R8).
-  private func shown(_ row: Row, _ options: OptionView) -> (read: Int, delivered: Int, implied: Int) {
-    let start = row.hidesHistory ? 0 : row.joined
+  private func shown(_ row: Row, _ options: OptionView, isInThread: Bool = false) -> (
+    read: Int, delivered: Int, implied: Int
+  ) {
+    let start = row.hidesHistory || isInThread ? 0 : row.joined
     let hides = settings(row.user)
     let showsRead = options.readEvents && !hides.hidesRead
     let read = showsRead ? (options.markUnread == 1 ? row.own : row.read) : start
@@ -624,10 +630,12 @@ struct NaiveShard {
     /// Those who have had it delivered and do not hide that: the status goes by them (R19).
     var receivers = 0
     for (number, row) in channel.rows.enumerated()
-    where !row.hasLeft && row.joined <= place && row.user != message.sender
+    where !row.hasLeft && row.user != message.sender
+      && (row.joined <= place
+        || options.readEvents && !settings(row.user).hidesRead && hasReadBefore(at, row, place))
       && !(row.isByReading && settings(row.user).hidesRead)
     {
-      let (read, delivered, implied) = shown(row, options)
+      let (read, delivered, implied) = shown(row, options, isInThread: at.thread != nil)
       let hides = settings(row.user).hidesRead
       let hasAcknowledged = message.acknowledged.contains(number)
       let hasRead = read > place || hasAcknowledged && options.readEvents && !hides
@@ -639,6 +647,7 @@ struct NaiveShard {
       }
       if !hides { awaited += 1 }
       if !hides, !hasAcknowledged { missing += 1 }
+      if !hides, hasAcknowledged { status.acknowledged += 1 }
     }
     if message.hasReceipt { status.receipt = awaited > 0 && missing == 0 ? 2 : 1 }
     status.status = status.read > 0 ? 2 : receivers > 0 ? 1 : 0

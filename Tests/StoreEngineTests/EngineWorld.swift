@@ -360,7 +360,8 @@ final class Gateway {
         return error.code?.name ?? "code \(error.rawCode)"
       case .markReadReply, .markUnreadReply, .markDeliveredReply:
         let row = try RowFields(&reader)
-        return "row read \(row.lastReadSequence.rawValue) unread \(row.unreadMessages)"
+        let uncounted = reader.remaining > 0 ? " uncounted \(try reader.byte())" : ""
+        return "row read \(row.lastReadSequence.rawValue) unread \(row.unreadMessages)\(uncounted)"
       case .registerMessageReply:
         let isNew = try reader.byte() == 1
         let sequence = try reader.sequence().rawValue
@@ -494,8 +495,11 @@ final class Gateway {
       words.append(user + (entry.at == .none ? "" : "@\(entry.at.milliseconds)"))
     }
     let next = try reader.text()
+    // The first page says how many there are.
+    let total = reader.remaining > 0 ? Int(try reader.varint()) : words.count
     try reader.end()
     if words.isEmpty { words = ["nobody"] }
+    if total != words.count, words != ["nobody"] || total > 0 { words.append("of \(total)") }
     return (words + (next.isEmpty ? [] : ["+ \(next)"])).joined(separator: " ")
   }
 

@@ -8,7 +8,8 @@ enum ListJSON {
   private static let fixedByteMax = 192
 
   /// Writes a reply to list_members as `{"members": […], "next"?}`: for readers `{"user", "read_at", "exact", "note"?}`,
-  /// for those who have only had it delivered `{"user", "delivered_at", "exact"}`, for the others `{"user"}`.
+  /// for those who have only had it delivered `{"user", "delivered_at", "exact"}`, for those who have acknowledged it
+  /// `{"user", "acknowledged_at", "exact", "note"?}`, for the others `{"user"}`. The first page says the `total`.
   static func write(
     _ list: MemberList,
     _ reader: inout FieldReader,
@@ -21,7 +22,15 @@ enum ListJSON {
     }
     buffer.writeStaticString("]")
     let next = try reader.string()
-    try reader.end()
+    if reader.remaining > 0 {
+      buffer.writeString(",\"total\":\(try reader.varint32())")
+      try reader.end()
+    }
+    writeNext(next, into: &buffer)
+  }
+
+  /// Ends an object, with the cursor of the next page where there is one.
+  static func writeNext(_ next: RawSpan, into buffer: inout ByteBuffer) {
     if !next.isEmpty {
       buffer.writeStaticString(",\"next\":")
       buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(next.byteCount)) {
@@ -54,7 +63,16 @@ enum ListJSON {
         out.timestamp(milliseconds: entry.at.milliseconds)
         out.literal(",\"exact\":")
         out.bool(entry.isExact)
-      case .unread: break
+      case .acknowledged:
+        out.literal(",\"acknowledged_at\":")
+        out.timestamp(milliseconds: entry.at.milliseconds)
+        out.literal(",\"exact\":")
+        out.bool(entry.isExact)
+        if !entry.note.isEmpty {
+          out.literal(",\"note\":")
+          out.jsonString(entry.note)
+        }
+      case .unread, .unacknowledged: break
       }
       out.literal("}")
     }
@@ -92,6 +110,10 @@ enum ListJSON {
       if status.deliveredAt != .none {
         out.literal(",\"delivered_at\":")
         out.timestamp(milliseconds: status.deliveredAt.milliseconds)
+      }
+      if status.acknowledgedAt != .none {
+        out.literal(",\"acknowledged_at\":")
+        out.timestamp(milliseconds: status.acknowledgedAt.milliseconds)
       }
       out.literal(",\"exact\":")
       out.bool(status.isExact)

@@ -3,10 +3,11 @@ internal import ReceiptWire
 
 /// What came of acknowledgements (API.md, "Push").
 enum PushJSON {
-  /// Writes `{"ok":true,"cid","message_id","user_id"}` and the separator.
+  /// Writes `{"ok":true,"cid","message_id","user_id"}`, with `"counted": false` and the reason where it counts nowhere,
+  /// and the separator.
   static func write(_ delivery: borrowing DeliveryFields, separator: UInt8, into buffer: inout ByteBuffer) {
     let (cid, message, user) = (delivery.cid, delivery.message, delivery.user)
-    let byteMax = 64 + 6 * (cid.byteCount + message.byteCount + user.byteCount)
+    let byteMax = 128 + 6 * (cid.byteCount + message.byteCount + user.byteCount)
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
       out.literal("{\"ok\":true,\"cid\":")
       out.jsonString(cid)
@@ -14,6 +15,7 @@ enum PushJSON {
       out.jsonString(message)
       out.literal(",\"user_id\":")
       out.jsonString(user)
+      out.uncounted(delivery.uncounted)
       out.literal("}")
       out.append(separator)
     }

@@ -1,5 +1,5 @@
 package import NIOCore
-internal import ReceiptModel
+package import ReceiptModel
 package import ReceiptWire
 
 /// A row of a read state (API.md, "Queries").
@@ -15,11 +15,16 @@ package enum RowJSON {
         + row.firstUnreadMessage.byteCount)
   }
 
-  /// Writes `{"read": row}`.
-  package static func writeAnswer(_ row: borrowing RowFields, into buffer: inout ByteBuffer) {
+  /// Writes `{"read": row}`, with `"counted": false` and the reason where the mark counts nowhere.
+  package static func writeAnswer(
+    _ row: borrowing RowFields,
+    _ uncounted: ShardState.Uncounted? = nil,
+    into buffer: inout ByteBuffer
+  ) {
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax(row)) { out in
       out.literal("{\"read\":")
       write(row, into: &out)
+      out.uncounted(uncounted)
       out.literal("}")
     }
   }
@@ -66,5 +71,29 @@ package enum RowJSON {
       out.decimal(UInt64(row.unreadEpoch))
     }
     out.literal("}")
+  }
+}
+
+extension OutputRawSpan {
+  /// Adds that a position that was marked counts nowhere, and why, to an object (R15).
+  @_lifetime(self: copy self)
+  mutating func uncounted(_ uncounted: ShardState.Uncounted?) {
+    switch uncounted {
+    case nil: break
+    case .notInThread: literal(",\"counted\":false,\"reason\":\"not_in_thread\"")
+    case .noReplies: literal(",\"counted\":false,\"reason\":\"no_replies\"")
+    case .registeredBefore: literal(",\"counted\":false,\"reason\":\"registered_before\"")
+    }
+  }
+}
+
+extension FieldReader {
+  /// Reads what stands behind the row of a mark's reply (Proto/frames.md, 0x94 to 0x96); the payload ends there.
+  @_lifetime(self: copy self)
+  mutating func uncounted() throws(WireError) -> ShardState.Uncounted? {
+    guard remaining > 0 else { return nil }
+    guard let uncounted = ShardState.Uncounted(rawValue: try byte()) else { throw .badValue(.status) }
+    try end()
+    return uncounted
   }
 }

@@ -33,6 +33,10 @@ package enum StatusJSON {
       out.decimal(UInt64(status.unreadCount))
       out.literal(",\"member_count\":")
       out.decimal(UInt64(status.memberCount))
+      if let acknowledged = status.acknowledgedCount {
+        out.literal(",\"acknowledged_count\":")
+        out.decimal(UInt64(acknowledged))
+      }
       out.literal(",\"read_events\":")
       out.bool(status.readEvents)
       out.literal(",\"delivery_events\":")
@@ -60,16 +64,18 @@ package enum StatusJSON {
     }
   }
 
-  /// Writes `{"cid","id"?,"ok":true}` or `{"cid","id"?,"ok":false,"code"}`. An empty id is left out, as is
+  /// Writes `{"cid","id"?,"ok":true}`, with `"counted": false` and the reason where it counts nowhere, or
+  /// `{"cid","id"?,"ok":false,"code"}`. An empty id is left out, as is
   /// what the entry did not have as a string.
   package static func writeEntry(
     cid: RawSpan?,
     id: RawSpan?,
     code: ProblemCode?,
+    uncounted: ShardState.Uncounted? = nil,
     into buffer: inout ByteBuffer
   ) {
     let codeBytes = code.map { Array($0.rawValue.utf8) } ?? []
-    let byteMax = 64 + codeBytes.count + 6 * ((cid?.byteCount ?? 0) + (id?.byteCount ?? 0))
+    let byteMax = 128 + codeBytes.count + 6 * ((cid?.byteCount ?? 0) + (id?.byteCount ?? 0))
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
       out.literal("{")
       if let cid {
@@ -83,7 +89,9 @@ package enum StatusJSON {
         out.literal(",")
       }
       if codeBytes.isEmpty {
-        out.literal("\"ok\":true}")
+        out.literal("\"ok\":true")
+        out.uncounted(uncounted)
+        out.literal("}")
       } else {
         out.literal("\"ok\":false,\"code\":\"")
         out.bytes(codeBytes.span.bytes)

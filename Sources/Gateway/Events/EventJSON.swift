@@ -174,6 +174,8 @@ enum EventJSON {
     buffer.writeWithOutputRawSpan(minimumWritableBytes: 16) { $0.receiptStatus(event.status) }
     buffer.member("read_count", UInt64(event.readCount))
     buffer.member("unread_count", UInt64(event.unreadCount))
+    buffer.member("acknowledged_count", UInt64(event.acknowledgedCount))
+    if event.acknowledgedAt != .none { buffer.member("acknowledged_at", event.acknowledgedAt) }
     buffer.memberIfAny("note", event.note)
   }
 }

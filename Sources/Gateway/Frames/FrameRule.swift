@@ -66,9 +66,9 @@ struct FrameRule {
     case .registerMessage:
       FrameRule([.message, .userOrNone, .created, .registrationFlags], reply: 12, thread: true)
     case .deleteMessage: FrameRule([.message], reply: 5)
-    case .markRead: FrameRule([.user, .messageOrNone, .unreadEpoch], reply: row, thread: true)
-    case .markUnread: FrameRule([.user, .messageUnlessThread, .unreadEpoch], reply: row, thread: true)
-    case .markDelivered: FrameRule([.user, .messageOrNone], reply: row, thread: true)
+    case .markRead: FrameRule([.user, .messageOrNone, .unreadEpoch], reply: row + 1, thread: true)
+    case .markUnread: FrameRule([.user, .messageUnlessThread, .unreadEpoch], reply: row + 1, thread: true)
+    case .markDelivered: FrameRule([.user, .messageOrNone], reply: row + 1, thread: true)
     case .acknowledge: FrameRule([.user, .note, .messages], reply: 256)
     case .deleteChannel: FrameRule([], reply: 1)
     case .truncateChannel: FrameRule([.messageOrNone], reply: channel)
@@ -211,7 +211,7 @@ private struct FieldCheck {
     case .listCursor:
       let cursor = try reader.string()
       hold(cursor.isEmpty || ListCursor.isOne(cursor), "cursor: one that a page has given out")
-    case .memberList: hold(try reader.byte() <= 2, "list: 0 to 2")
+    case .memberList: hold(try reader.byte() <= 4, "list: 0 to 4")
     case .listOrder: hold(try reader.byte() <= 1, "order: 0 or 1")
     case .note: hold(isNote(try reader.string()), "note: at most 1,024 bytes of UTF-8")
     case .messages: try messages(&reader)

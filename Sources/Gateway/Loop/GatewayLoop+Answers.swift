@@ -49,6 +49,8 @@ extension GatewayLoop: StoreClientDelegate {
       jobReplied(request, kind, payload)
     } else if request.shape.isErasure {
       erasureReplied(request, kind, payload)
+    } else if request.shape.isOwnList {
+      userListReplied(request, kind, payload)
     } else if request.shape.isEvent {
       eventReplied(request, kind, payload)
     } else {
@@ -65,6 +67,8 @@ extension GatewayLoop: StoreClientDelegate {
       jobFailed(request, problem)
     } else if request.shape.isErasure {
       erasureFailed(request, problem)
+    } else if request.shape.isOwnList {
+      userListFailed(request, problem)
     } else if request.shape.isEvent {
       eventFailed(request, problem)
     } else {
@@ -111,8 +115,8 @@ extension GatewayLoop: StoreClientDelegate {
     switch request.shape {
     case .row:
       let row = try RowFields(&reader)
-      try reader.end()
-      connection.respond(request.stream, status: 200) { RowJSON.writeAnswer(row, into: &$0) }
+      let uncounted = try reader.uncounted()
+      connection.respond(request.stream, status: 200) { RowJSON.writeAnswer(row, uncounted, into: &$0) }
     case .registration:
       status = try reader.byte() == 1 ? 201 : 200
       let sequence = try reader.sequence()
@@ -138,8 +142,8 @@ extension GatewayLoop: StoreClientDelegate {
     case .channelType:
       let record = try reader.channelTypeRecord()
       connection.respond(request.stream, status: 200) { ChannelJSON.write(record, into: &$0) }
-    case .readState:
-      let body = try Self.readState(&reader)
+    case .readState, .threadRows:
+      let body = try Self.readState(&reader, isOfThread: request.shape == .threadRows)
       connection.respond(request.stream, status: 200, body: body)
     case .roster:
       var body = ByteBuffer()
@@ -164,9 +168,11 @@ extension GatewayLoop: StoreClientDelegate {
       connection.respond(request.stream, status: 200, body: body)
     case .status, .statuses:
       return try replyStatuses(request, &reader, connection)
-    case .entry, .ack, .hookKnown, .hookNoted, .jobMark, .jobList, .jobCount, .jobMarkAll, .jobLocate,
+    case .entry, .ack, .hookKnown, .hookNoted, .jobMark, .jobList, .jobCount, .jobMarkAll, .jobThreads,
+      .jobMarkThread,
+      .jobLocate,
       .jobDetail, .jobAnnounce,
-      .erasureBegun,
+      .ownList, .ownEntries, .ownPlace, .erasureBegun,
       .erasureAssigned, .erasureChecked, .erasureListed, .erasureErased, .erasureForgot, .erasurePurged,
       .unsettled, .assignment, .settlement, .eventUser, .eventList, .eventFrame, .eventUserEnd,
       .eventFrameEnd, .frame, .framePush, .frameTicket, .streamedAck:
@@ -175,11 +181,15 @@ extension GatewayLoop: StoreClientDelegate {
     counters.answered(request.route.rawValue, status: status)
   }
 
-  private static func readState(_ reader: inout FieldReader) throws(WireError) -> ByteBuffer {
+  private static func readState(_ reader: inout FieldReader, isOfThread: Bool) throws(WireError) -> ByteBuffer
+  {
     var buffer = ByteBuffer()
     buffer.writeStaticString("{\"read\":[")
     try writeRows(&reader, into: &buffer)
-    if let next = try reader.optional() {
+    if isOfThread {
+      buffer.writeStaticString("]")
+      ListJSON.writeNext(try reader.string(), into: &buffer)
+    } else if let next = try reader.optional() {
       buffer.writeStaticString("],\"next\":\"r")
       buffer.writeString("\(next)\"}")
     } else {

@@ -59,8 +59,12 @@ extension GatewayLoop {
       assignEverywhere(.user(try reader.userSettings()), gather, request.gather)
     case .listChannelTypesReply:
       for _ in 0..<(try reader.count(elementBytesMin: 3)) { gather.note(try reader.channelTypeRecord()) }
+    case .markReadReply, .markDeliveredReply:
+      // A mark's row is not shown in a batch.
+      _ = try RowFields(&reader)
+      gather.results[Int(request.entry)].uncounted = try reader.uncounted()
     default:
-      // A mark's row is not shown in a batch, nor what a shard has taken over.
+      // Nor is what a shard has taken over.
       break
     }
   }
@@ -145,6 +149,7 @@ extension GatewayLoop {
           cid: entry.member("cid")?.string,
           id: entry.member("id")?.string,
           code: gather.results[index].code,
+          uncounted: gather.results[index].uncounted,
           into: &buffer
         )
       }
@@ -159,7 +164,14 @@ extension GatewayLoop {
       for index in gather.results.indices {
         guard let member = members.next(), let id = member.value.string else { break }
         if index > 0 { buffer.writeStaticString(",") }
-        StatusJSON.writeEntry(cid: member.name, id: id, code: gather.results[index].code, into: &buffer)
+        let result = gather.results[index]
+        StatusJSON.writeEntry(
+          cid: member.name,
+          id: id,
+          code: result.code,
+          uncounted: result.uncounted,
+          into: &buffer
+        )
       }
     }
     buffer.writeStaticString("]}")

@@ -9,7 +9,7 @@ internal import StoreClient
 extension GatewayLoop {
   /// Throws where as many jobs are under way as may be; nothing was done then.
   func checkJobs() throws(Problem) {
-    guard userJobs.count < limits.userJobs else { throw Problem(.storeBusy) }
+    guard userJobs.count + userLists.count < limits.userJobs else { throw Problem(.storeBusy) }
     guard store.shardCount > 0 else { throw Problem(.storeUnavailable) }
   }
 
@@ -87,8 +87,7 @@ extension GatewayLoop {
     switch request.shape {
     case .jobMark:
       let row = try RowFields(&reader)
-      try reader.end()
-      RowJSON.writeAnswer(row, into: &job.row)
+      RowJSON.writeAnswer(row, try reader.uncounted(), into: &job.row)
       job.stage = .walking
       return job.walk.begin()
     case .jobList: return try job.walk.listed(entry, &reader)
@@ -96,6 +95,8 @@ extension GatewayLoop {
     case .jobAnnounce: return job.walk.announced(entry)
     case .jobLocate: return try job.walk.located(&reader)
     case .jobDetail: return try job.walk.looked(entry, &reader)
+    case .jobThreads: return try job.walk.threadsListed(entry, &reader)
+    case .jobMarkThread: return job.walk.threadMarked(entry)
     default: return job.walk.marked(entry, nil)
     }
   }
@@ -149,6 +150,35 @@ extension GatewayLoop {
       let cid = job.walk.channel(of: mark)
       let user = job.walk.users[0].id
       let isSent = store.send(.markRead, cid: cid.span.bytes, token: token, issued: job.issued) { buffer in
+        buffer.writeField(user.span.bytes)
+        buffer.writeEmptyField()
+        buffer.writeOptional(nil)
+      }
+      return isSent ? [] : refused(token, job)
+    case .threads(let mark):
+      let token = keep(job, index, .jobThreads, mark)
+      let cid = job.walk.channel(of: mark)
+      let user = job.walk.users[0].id
+      let cursor = job.walk.threadCursor(of: mark)
+      let isSent = store.send(.userThreads, cid: cid.span.bytes, token: token, issued: job.issued) { buffer in
+        buffer.writeField(user.span.bytes)
+        buffer.writeInteger(ShardState.ThreadSelection.unread.rawValue)
+        buffer.writeVarint(limits.rowsPerPage)
+        buffer.writeOptional(cursor.map { UInt64($0) })
+      }
+      return isSent ? [] : refused(token, job)
+    case .markThread(let mark):
+      let token = keep(job, index, .jobMarkThread, mark)
+      let cid = job.walk.channel(of: mark)
+      let parent = job.walk.thread(of: mark)
+      let user = job.walk.users[0].id
+      let isSent = store.send(
+        .markRead,
+        cid: cid.span.bytes,
+        token: token,
+        issued: job.issued,
+        thread: parent.span.bytes
+      ) { buffer in
         buffer.writeField(user.span.bytes)
         buffer.writeEmptyField()
         buffer.writeOptional(nil)

@@ -37,7 +37,8 @@ package final class GatewayLoop {
   var gathers: [Gather?] = []
   var freeGathers: [UInt32] = []
   var counters = GatewayCounters()
-  var userJobs = UserJobTable()
+  var userJobs = JobTable<UserJob>()
+  var userLists = JobTable<UserListJob>()
   var events = EventTable()
   var eventTicker: RepeatedTask?
   var requestStreams = RequestStreamTable()

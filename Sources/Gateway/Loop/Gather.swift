@@ -14,6 +14,8 @@ final class Gather {
     var receiptRefusal = ReceiptRefusal.none
     /// A channel did not exist before.
     var isCreated = false
+    /// A position that counts nowhere.
+    var uncounted: ShardState.Uncounted?
     /// Where its part of ``places`` is.
     var placeStart = 0
     var placeCount = 0

@@ -17,6 +17,8 @@ enum ReplyShape: UInt8 {
   /// `{"channels": […]}` of a user.
   case channelsOfUser
   case readState
+  /// The same of a thread.
+  case threadRows
   /// `{"members": […]}` of a channel.
   case roster
   /// `{"messages": […]}` of a channel.
@@ -45,6 +47,8 @@ enum ReplyShape: UInt8 {
   case jobList
   case jobCount
   case jobMarkAll
+  case jobThreads
+  case jobMarkThread
   case jobLocate
   case jobDetail
   case jobAnnounce
@@ -56,6 +60,10 @@ enum ReplyShape: UInt8 {
   case erasureErased
   case erasureForgot
   case erasurePurged
+  // What a ``UserListJob`` asks for; `gather` is its place, `entry` the channel's.
+  case ownList
+  case ownEntries
+  case ownPlace
   // What ``Settling`` asks for; `entry` is the shard, or the number of the value.
   case unsettled
   case assignment
@@ -82,6 +90,7 @@ enum ReplyShape: UInt8 {
     (ReplyShape.eventUser.rawValue...ReplyShape.eventFrameEnd.rawValue).contains(rawValue)
   }
   var isStreamed: Bool { rawValue >= ReplyShape.frame.rawValue }
+  var isOwnList: Bool { (ReplyShape.ownList.rawValue...ReplyShape.ownPlace.rawValue).contains(rawValue) }
   var isErasure: Bool {
     (ReplyShape.erasureBegun.rawValue...ReplyShape.erasurePurged.rawValue).contains(rawValue)
   }

@@ -74,15 +74,15 @@ final class UserJob {
 
 /// The jobs of one loop, at most so many. A job keeps its place until the last answer for it is in, so that none meets
 /// another job.
-struct UserJobTable {
-  private var jobs: [UserJob?] = []
+struct JobTable<Job: AnyObject> {
+  private var jobs: [Job?] = []
   private var free: [UInt32] = []
 
   var count: Int { jobs.count - free.count }
 
-  subscript(index: UInt32) -> UserJob? { jobs[Int(index)] }
+  subscript(index: UInt32) -> Job? { jobs[Int(index)] }
 
-  mutating func insert(_ job: UserJob) -> UInt32 {
+  mutating func insert(_ job: Job) -> UInt32 {
     if let index = free.popLast() {
       jobs[Int(index)] = job
       return index

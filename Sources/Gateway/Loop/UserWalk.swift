@@ -27,6 +27,11 @@ struct UserWalk {
     case announce(frame: Int)
     /// mark_read of ``channel(of:)``; its answer is ``marked(_:_:)``.
     case mark(Int)
+    /// user_threads of ``channel(of:)``, the unread ones from ``threadCursor(of:)`` on; its answer is
+    /// ``threadsListed(_:_:)`` or ``marked(_:_:)``.
+    case threads(Int)
+    /// mark_read of ``thread(of:)`` in ``channel(of:)``; its answer is ``threadMarked(_:)`` or ``marked(_:_:)``.
+    case markThread(Int)
     /// list_channels of the only user, for ``UnreadPage``; its answer is ``located(_:)`` or ``lookFailed(_:)``.
     case locate(cursor: UInt64?, limit: Int)
     /// read_state of that channel of the page, as the user sees it; its answer is ``looked(_:_:)`` or
@@ -97,6 +102,10 @@ struct UserWalk {
   // Marking.
   private var queue: [[UInt8]] = []
   private var marking: [Int: [UInt8]] = [:]
+  /// Unread threads are marked read too.
+  private let includesThreads: Bool
+  /// Of a channel that is marked itself: its threads.
+  private var threads: [Int: ThreadMarks] = [:]
   private var nextMark = 0
   /// Channels marked read without an error.
   private(set) var markedCount = 0
@@ -112,6 +121,7 @@ struct UserWalk {
     users: [[UInt8]],
     shardCount: Int,
     page: UnreadPage? = nil,
+    includesThreads: Bool = false,
     limits: Limits = Limits()
   ) {
     self.work = work
@@ -119,6 +129,7 @@ struct UserWalk {
     self.shardCount = shardCount
     self.users = users.map { User(id: $0, cursor: page?.start) }
     self.page = page
+    self.includesThreads = includesThreads
     due = Array(users.indices.reversed())
     if work != .markRead { filling = (0..<shardCount).map { Frame(shard: $0) } }
   }
@@ -140,11 +151,22 @@ struct UserWalk {
   /// Something was changed, or may have been.
   var hasMarked: Bool { work == .markRead && nextMark > 0 }
 
+  /// The unread threads of a channel, one after the other.
+  private struct ThreadMarks {
+    /// Those listed and not marked yet; the next one last.
+    var parents: [[UInt8]] = []
+    /// From where the list goes on; nil: its end, or its beginning.
+    var cursor: UInt32?
+  }
+
   // MARK: What the steps need
 
   func cursor(of user: Int) -> UInt64? { users[user].cursor }
   func shard(of frame: Int) -> ShardID { ShardID(UInt16(sent[frame]?.shard ?? 0)) }
   func channel(of mark: Int) -> [UInt8] { marking[mark] ?? [] }
+  func threadCursor(of mark: Int) -> UInt32? { threads[mark]?.cursor }
+  /// The parent message of the thread that is marked next.
+  func thread(of mark: Int) -> [UInt8] { threads[mark]?.parents.last ?? [] }
 
   /// unread_counts, whole.
   func writeCounts(_ frame: Int, into buffer: inout ByteBuffer) {
@@ -290,8 +312,45 @@ struct UserWalk {
     return advance()
   }
 
+  /// Some of a channel's unread threads, as user_threads answers.
+  mutating func threadsListed(_ mark: Int, _ reader: inout FieldReader) throws(WireError) -> [Step] {
+    var listed = ThreadMarks()
+    for _ in 0..<(try reader.count()) {
+      _ = try reader.sequence()
+      listed.parents.append(try reader.string().withUnsafeBytes { Array($0) })
+      _ = try reader.varint32()
+      for _ in 0..<3 { _ = try reader.string() }
+    }
+    listed.parents.reverse()
+    let next = try reader.optional32()
+    try reader.end()
+    if let next, next >= (threads[mark]?.cursor ?? .max) { throw .badValue(.count) }
+    listed.cursor = next
+    threads[mark] = listed
+    return nextThread(mark)
+  }
+
+  /// A thread was marked read.
+  mutating func threadMarked(_ mark: Int) -> [Step] {
+    threads[mark]?.parents.removeLast()
+    return nextThread(mark)
+  }
+
+  private mutating func nextThread(_ mark: Int) -> [Step] {
+    guard problem == nil, let left = threads[mark] else { return [] }
+    if !left.parents.isEmpty { return [.markThread(mark)] }
+    return left.cursor == nil ? marked(mark, nil) : [.threads(mark)]
+  }
+
   /// A channel was marked read, or why it was not.
   mutating func marked(_ mark: Int, _ code: ProblemCode?) -> [Step] {
+    if code == nil, includesThreads, problem == nil, marking[mark] != nil, threads[mark] == nil {
+      threads[mark] = ThreadMarks()
+      return [.threads(mark)]
+    }
+    // The thread went with its parent.
+    if code == .messageDeleted, threads[mark]?.parents.isEmpty == false { return threadMarked(mark) }
+    threads[mark] = nil
     guard let cid = marking.removeValue(forKey: mark) else { return advance() }
     switch code {
     case nil: markedCount += 1

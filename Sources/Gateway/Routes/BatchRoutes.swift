@@ -56,6 +56,7 @@ extension GatewayLoop {
     let parameters = try PositionParameters(match.query, scratch)
     let body = try object(request, .markReadMany)
     let all = try body.trueUnlessMissing("all")
+    let threads = try body.optionalBool("threads") ?? false
     let map = try body.member("read_by_channel")?.object()
     guard let channels = map else {
       let user = try actingUser(body, parameters, context)
@@ -65,8 +66,9 @@ extension GatewayLoop {
           "the body has to have \"read_by_channel\", or \"all\": true for every channel"
         )
       }
-      return try markAllRead(match, context, user: user)
+      return try markAllRead(match, context, user: user, threads: threads)
     }
+    guard !threads else { throw Problem(.invalidField, "field \"threads\" goes with \"all\"") }
     guard !all else {
       throw Problem(.invalidField, "the body has to have one of \"read_by_channel\" and \"all\"")
     }

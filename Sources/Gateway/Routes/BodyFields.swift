@@ -40,7 +40,7 @@ extension KnownFields {
   ]
   /// The names in the two maps are cids.
   static let markReadMany: KnownFields = [
-    "read_by_channel", .notBuilt("unread_epochs"), "all", .notBuilt("threads"), "user_id",
+    "read_by_channel", .notBuilt("unread_epochs"), "all", "threads", "user_id",
   ]
   static let acknowledgeReceipts: KnownFields = ["message_ids", "note", "user_id"]
 

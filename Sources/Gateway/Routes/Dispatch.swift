@@ -33,7 +33,10 @@ extension GatewayLoop {
     case .statuses: try statuses(match, context, request)
     case .messageStatus: try messageStatus(match, context)
     case .acknowledgeReceipts: try acknowledgeReceipts(match, context, request)
-    case .listReaders, .listDelivered, .listUnread: try listMembers(match, context)
+    case .receiptsOfUser: try receiptsOfUser(match, context)
+    case .threadsOfUser: try threadsOfUser(match, context)
+    case .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged:
+      try listMembers(match, context)
     case .chosenMembers: try chosenMembers(match, context)
     case .putUser: try putUser(match, context, request)
     case .getUser: try getUser(match, context)

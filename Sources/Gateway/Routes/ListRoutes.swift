@@ -6,7 +6,8 @@ internal import ReceiptWire
 /// The members of one message (R11): who has read it, who has had it delivered, who has not read it, and how it
 /// stands with chosen ones.
 extension GatewayLoop {
-  /// `GET /v1/channels/{cid}/messages/{id}/readers|delivered|unread?limit=&cursor=&order=&user_id=`.
+  /// `GET /v1/channels/{cid}/messages/{id}/LIST?limit=&cursor=&order=&user_id=`, where LIST is `readers`, `delivered`,
+  /// `unread`, `acknowledged` or `unacknowledged`.
   func listMembers(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     var limit = limits.rowsPerPage
     var order = ListOrder.joined
@@ -122,6 +123,8 @@ extension Route {
     switch self {
     case .listDelivered: .delivered
     case .listUnread: .unread
+    case .listAcknowledged: .acknowledged
+    case .listUnacknowledged: .unacknowledged
     default: .readers
     }
   }

@@ -6,10 +6,11 @@ internal import ReceiptWire
 /// Read states and statuses (R10, R12). A user sees what a member sees; a server everything, and need not
 /// name a user.
 extension GatewayLoop {
-  /// `GET /v1/channels/{cid}/read-state?limit=&cursor=`.
+  /// `GET /v1/channels/{cid}/read-state?limit=&cursor=&thread_id=`.
   func readState(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     var limit = limits.rowsPerPage
-    var cursor: UInt64?
+    var cursor = match.query.extracting(0..<0)
+    var thread = match.query.extracting(0..<0)
     var user = match.query.extracting(0..<0)
     var reader = QueryReader(match.query, scratch)
     while let parameter = try reader.next() {
@@ -18,8 +19,10 @@ extension GatewayLoop {
       if parameter.name.equals("limit") {
         limit = try pageLimit(parameter.value)
       } else if parameter.name.equals("cursor") {
-        guard let row = PageCursor.row(parameter.value) else { throw Problem(.invalidCursor) }
-        cursor = UInt64(row)
+        cursor = parameter.value
+      } else if parameter.name.equals("thread_id") {
+        guard Identifier.isMessage(parameter.value) else { throw Problem(.invalidMessageID) }
+        thread = parameter.value
       } else if parameter.name.equals("user_id") {
         user = parameter.value
         try Self.check(user, context)
@@ -27,10 +30,21 @@ extension GatewayLoop {
     }
     let viewer = Self.viewingUser(user, context)
     let isServer = context.caller.isServer
+    guard thread.isEmpty else {
+      guard cursor.isEmpty || ListCursor.isOne(cursor) else { throw Problem(.invalidCursor) }
+      return try send(.threadReadState, cid: match.subject, context, match.route, .threadRows) { buffer in
+        buffer.writeViewer(viewer, isServer: isServer)
+        buffer.writeField(thread)
+        buffer.writeVarint(limit)
+        buffer.writeField(cursor)
+      }
+    }
+    let row = PageCursor.row(cursor)
+    guard cursor.isEmpty || row != nil else { throw Problem(.invalidCursor) }
     try send(.readState, cid: match.subject, context, match.route, .readState) { buffer in
       buffer.writeViewer(viewer, isServer: isServer)
       buffer.writeVarint(limit)
-      buffer.writeOptional(cursor)
+      buffer.writeOptional(row.map { UInt64($0) })
     }
   }
 

@@ -69,10 +69,21 @@ extension GatewayLoop {
   }
 
   /// `POST /v1/channels/read` with `{"all":true}`: every channel of the user, each to its newest message.
-  func markAllRead(_ match: borrowing RouteMatch, _ context: RequestContext, user: RawSpan) throws(Problem) {
+  func markAllRead(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    user: RawSpan,
+    threads: Bool
+  ) throws(Problem) {
     try checkJobs()
     let user = user.withUnsafeBytes { Array($0) }
-    let walk = UserWalk(.markRead, users: [user], shardCount: store.shardCount, limits: walkLimits)
+    let walk = UserWalk(
+      .markRead,
+      users: [user],
+      shardCount: store.shardCount,
+      includesThreads: threads,
+      limits: walkLimits
+    )
     beginJob(UserJob(context, match.route, walk, .walking))
   }
 

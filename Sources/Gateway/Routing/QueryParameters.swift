@@ -8,9 +8,12 @@ extension Route {
     case .readState, .listRoster: Self.readStateParameters
     case .readStates: Self.viewerParameters
     case .listMessages: Self.pageParameters
-    case .listReaders, .listDelivered, .listUnread: Self.listParameters
+    case .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged:
+      Self.listParameters
     case .chosenMembers: Self.chosenMemberParameters
     case .unreadOfUser, .channelsOfUser: Self.pageParameters
+    case .receiptsOfUser: Self.receiptParameters
+    case .threadsOfUser: Self.threadParameters
     case .events: Self.eventParameters
     case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
       .putChannelType, .getChannelType, .listChannelTypes, .apiDocument, .putUser, .getUser, .deleteChannel,
@@ -25,7 +28,9 @@ extension Route {
   private static let viewerParameters: [StaticString] = ["user_id"]
   private static let positionParameters: [StaticString] = ["message_id", "thread_id", "totals", "user_id"]
   private static let pageParameters: [StaticString] = ["limit", "cursor"]
-  private static let readStateParameters: [StaticString] = ["limit", "cursor", "user_id"]
+  private static let readStateParameters: [StaticString] = ["limit", "cursor", "thread_id", "user_id"]
+  private static let receiptParameters: [StaticString] = ["state", "limit", "cursor"]
+  private static let threadParameters: [StaticString] = ["unread", "limit", "cursor"]
   private static let listParameters: [StaticString] = ["limit", "cursor", "order", "user_id"]
   private static let chosenMemberParameters: [StaticString] = ["user_ids", "user_id"]
   private static let eventParameters: [StaticString] = [
@@ -33,12 +38,7 @@ extension Route {
   ]
 
   /// Parameters of the public API that this build does not know what to do with: 501.
-  var parametersNotBuilt: [StaticString] {
-    switch self {
-    case .readState: ["thread_id"]
-    default: []
-    }
-  }
+  var parametersNotBuilt: [StaticString] { [] }
 }
 
 extension GatewayLoop {

@@ -26,6 +26,8 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case listReaders
   case listDelivered
   case listUnread
+  case listAcknowledged
+  case listUnacknowledged
   case chosenMembers
   case putUser
   case getUser
@@ -34,6 +36,8 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case deleteUser
   case unreadOfUser
   case channelsOfUser
+  case receiptsOfUser
+  case threadsOfUser
   case unreadOfUsers
   case events
   case frames
@@ -79,9 +83,13 @@ package enum Route: UInt8, CaseIterable, Sendable {
     case .listReaders: "list_readers"
     case .listDelivered: "list_delivered"
     case .listUnread: "list_unread"
+    case .listAcknowledged: "list_acknowledged"
+    case .listUnacknowledged: "list_unacknowledged"
     case .chosenMembers: "chosen_members"
     case .unreadOfUser: "unread_of_user"
     case .channelsOfUser: "channels_of_user"
+    case .receiptsOfUser: "receipts_of_user"
+    case .threadsOfUser: "threads_of_user"
     case .unreadOfUsers: "unread_of_users"
     case .events: "events"
     case .issueTickets: "issue_tickets"
@@ -99,7 +107,8 @@ package enum Route: UInt8, CaseIterable, Sendable {
   /// Whether it is a question about the members of one message (R11).
   package var listsMembers: Bool {
     switch self {
-    case .listReaders, .listDelivered, .listUnread, .chosenMembers: true
+    case .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers:
+      true
     default: false
     }
   }
@@ -120,8 +129,9 @@ package enum Route: UInt8, CaseIterable, Sendable {
   package var caller: Caller {
     switch self {
     case .markRead, .markUnread, .markDelivered, .markReadMany, .readState, .statuses, .messageStatus,
-      .acknowledgeReceipts, .listReaders, .listDelivered, .listUnread, .chosenMembers, .unreadOfUser,
-      .channelsOfUser, .events, .putUser, .getUser, .readStates, .listRoster, .notBuilt:
+      .acknowledgeReceipts, .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged,
+      .chosenMembers, .unreadOfUser, .channelsOfUser, .receiptsOfUser, .threadsOfUser, .events, .putUser,
+      .getUser, .readStates, .listRoster, .notBuilt:
       .user
     case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
       .putChannelType, .getChannelType, .listChannelTypes, .deleteChannel, .truncateChannel, .deleteUser,

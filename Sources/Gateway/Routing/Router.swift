@@ -50,6 +50,8 @@ package struct Router {
     ([.literal("v1"), .literal("channels"), .cid, .literal("truncate")], [(.post, .truncateChannel)]),
     ([.literal("v1"), .literal("users"), .user, .literal("unread")], [(.get, .unreadOfUser)]),
     ([.literal("v1"), .literal("users"), .user, .literal("channels")], [(.get, .channelsOfUser)]),
+    ([.literal("v1"), .literal("users"), .user, .literal("receipts")], [(.get, .receiptsOfUser)]),
+    ([.literal("v1"), .literal("users"), .user, .literal("threads")], [(.get, .threadsOfUser)]),
     ([.literal("v1"), .literal("push"), .literal("hooks"), .name], [(.post, .receiveHook)]),
     ([.literal("v1"), .literal("channels"), .literal("delivered")], [(.post, .markDelivered)]),
     ([.literal("v1"), .literal("channels"), .literal("read")], [(.post, .markReadMany)]),
@@ -92,6 +94,17 @@ package struct Router {
       [(.get, .listUnread)]
     ),
     (
+      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message, .literal("acknowledged")],
+      [(.get, .listAcknowledged)]
+    ),
+    (
+      [
+        .literal("v1"), .literal("channels"), .cid, .literal("messages"), .message,
+        .literal("unacknowledged"),
+      ],
+      [(.get, .listUnacknowledged)]
+    ),
+    (
       [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message, .literal("members")],
       [(.get, .chosenMembers)]
     ),
@@ -106,19 +119,6 @@ package struct Router {
     ([.literal("v1"), .literal("openapi.yaml")], [(.get, .apiDocument)]),
     // Routes of the public API that are not built yet. Who builds one gives it a route of its own.
     ([.literal("v1"), .literal("channels"), .cid, .literal("members"), .user], [(.put, .notBuilt)]),
-    (
-      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message, .literal("acknowledged")],
-      [(.get, .notBuilt)]
-    ),
-    (
-      [
-        .literal("v1"), .literal("channels"), .cid, .literal("messages"), .message,
-        .literal("unacknowledged"),
-      ],
-      [(.get, .notBuilt)]
-    ),
-    ([.literal("v1"), .literal("users"), .user, .literal("receipts")], [(.get, .notBuilt)]),
-    ([.literal("v1"), .literal("users"), .user, .literal("threads")], [(.get, .notBuilt)]),
     ([.literal("v1"), .literal("feed")], [(.get, .notBuilt)]),
     ([.literal("v1"), .literal("feed"), .literal("consumers")], [(.get, .notBuilt)]),
     (

@@ -1,0 +1,189 @@
+import Foundation
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+@testable import Gateway
+
+/// ``UserListWalk`` against a user's channels in memory.
+@Suite struct UserListWalkTests {
+  private static let alice = Array("alice".utf8)
+
+  /// What a user has: channels with the places that they have in the index, and in each the parents of threads, those
+  /// that are unread or not.
+  private struct Channels {
+    var list: [(place: UInt64, cid: String, unread: [UInt32], read: [UInt32])]
+
+    /// The reply to list_channels.
+    func page(cursor: UInt64?, limit: Int) -> ByteBuffer {
+      let rest = list.filter { $0.place >= cursor ?? 0 }
+      var buffer = ByteBuffer()
+      buffer.writeVarint(min(limit, rest.count))
+      for channel in rest.prefix(limit) {
+        ChannelEntryFields(cid: channel.cid, row: 0, isMember: true, joinedAt: .none).write(into: &buffer)
+      }
+      buffer.writeOptional(rest.count > limit ? rest[limit].place : nil)
+      return buffer
+    }
+
+    /// The reply to user_threads.
+    func threads(_ cid: String, _ question: ByteBuffer) throws -> ByteBuffer {
+      var reader = FieldReader(question.readableBytesSpan)
+      #expect(try reader.text() == "alice")
+      let wanted = try reader.byte()
+      let limit = Int(try reader.varint())
+      let below = try reader.optional32() ?? .max
+      try reader.end()
+      let channel = list.first { $0.cid == cid }!
+      let all = (wanted == 1 ? channel.unread : channel.read).filter { $0 < below }.sorted(by: >)
+      var buffer = ByteBuffer()
+      buffer.writeVarint(min(limit, all.count))
+      for parent in all.prefix(limit) {
+        buffer.writeVarint(parent)
+        buffer.writeField("m\(parent)")
+        buffer.writeVarint(UInt32(wanted == 1 ? 1 : 0))
+        buffer.writeEmptyField()
+        buffer.writeEmptyField()
+        buffer.writeField("r\(parent)")
+      }
+      buffer.writeOptional(all.count > limit ? UInt64(all[limit - 1]) : nil)
+      return buffer
+    }
+  }
+
+  /// Performs a walk to its end; the answers come last first where `reversed`.
+  private static func run(_ walk: inout UserListWalk, _ channels: Channels, reversed: Bool) throws {
+    var steps = walk.begin()
+    var count = 0
+    while !walk.isDone {
+      count += 1
+      guard !steps.isEmpty, count < 10_000 else { throw WireError.truncated }
+      let step = reversed ? steps.removeLast() : steps.removeFirst()
+      switch step {
+      case .list(let cursor, let limit):
+        let page = channels.page(cursor: cursor, limit: limit)
+        var reader = FieldReader(page.readableBytesSpan)
+        steps += try walk.listed(&reader)
+      case .locate(let cursor, let limit):
+        let page = channels.page(cursor: cursor, limit: limit)
+        var reader = FieldReader(page.readableBytesSpan)
+        steps += try walk.located(&reader)
+      case .ask(let index):
+        var question = ByteBuffer()
+        walk.writeQuestion(index, into: &question)
+        let cid = String(decoding: walk.channel(index), as: UTF8.self)
+        let reply = try channels.threads(cid, question)
+        steps += try walk.answered(index, reply.readableBytesSpan)
+      }
+    }
+  }
+
+  @Test(
+    "pages of any size show each thread once, unread ones first",
+    arguments: [1, 2, 3, 7, 100],
+    [false, true]
+  )
+  func pages(limit: Int, reversed: Bool) throws {
+    var channels = Channels(list: [])
+    for number in 0..<230 {
+      let unread: [UInt32] = number % 7 == 0 ? [UInt32(number + 1), 500] : []
+      let read: [UInt32] = number % 50 == 1 ? Array(1...UInt32(number)) : []
+      channels.list.append((UInt64(number * 3 + 1), "messaging:c\(number)", unread, read))
+    }
+    var expected: [String] = []
+    for channel in channels.list {
+      for parent in channel.unread.sorted(by: >) { expected.append("\(channel.cid) m\(parent) 1") }
+    }
+    for channel in channels.list {
+      for parent in channel.read.reversed() { expected.append("\(channel.cid) m\(parent) 0") }
+    }
+    var shown: [String] = []
+    var cursor: UserListWalk.Cursor?
+    repeat {
+      var walk = UserListWalk(
+        .threads(unreadOnly: false),
+        user: Self.alice,
+        limit: limit,
+        from: cursor,
+        channelsMax: 1_000
+      )
+      try Self.run(&walk, channels, reversed: reversed)
+      #expect(walk.problem == nil && walk.shownCount <= limit)
+      var buffer = ByteBuffer()
+      OwnListJSON.write(walk, into: &buffer)
+      let json = try JSONSerialization.jsonObject(with: Data(buffer.readableBytesView)) as? [String: Any]
+      for entry in json?["threads"] as? [[String: Any]] ?? [] {
+        shown.append("\(entry["cid"] ?? "") \(entry["thread_id"] ?? "") \(entry["unread_messages"] ?? "")")
+      }
+      cursor = walk.next
+      if let next = walk.next {
+        #expect(walk.shownCount == limit)
+        let text = Array(next.text.utf8)
+        let parsed = UserListWalk.Cursor(text.span.bytes)
+        #expect(parsed == next)
+      }
+    } while cursor != nil && shown.count <= expected.count
+    #expect(shown == expected)
+  }
+
+  @Test(
+    "a cursor that no page has given out is none",
+    arguments: ["", "w", "w0", "w0-0-0", "w2-0-0-0", "w0-0-0-0-0", "w0-x-0-0", "c0"]
+  )
+  func wrongCursors(text: String) {
+    let bytes = Array(text.utf8)
+    let cursor = UserListWalk.Cursor(bytes.span.bytes)
+    #expect(cursor == nil)
+  }
+
+  @Test("a cursor of a second pass is none of a list that has one")
+  func passes() {
+    let cursor = UserListWalk.Cursor(pass: 1)
+    #expect(UserListWalk.isOne(cursor, of: .threads(unreadOnly: false)))
+    #expect(!UserListWalk.isOne(cursor, of: .threads(unreadOnly: true)))
+    #expect(!UserListWalk.isOne(cursor, of: .receipts(.pending)))
+  }
+
+  @Test("a channel that is theirs no more is passed over; any other failure is the answer")
+  func failures() throws {
+    let channels = Channels(list: [
+      (place: 1, cid: "messaging:a", unread: [1], read: []), (2, "messaging:b", [2], []),
+    ])
+    var walk = UserListWalk(
+      .threads(unreadOnly: true),
+      user: Self.alice,
+      limit: 10,
+      from: nil,
+      channelsMax: 10
+    )
+    #expect(walk.begin() == [.list(cursor: nil, limit: UserListWalk.listMax)])
+    let page = channels.page(cursor: nil, limit: UserListWalk.listMax)
+    var reader = FieldReader(page.readableBytesSpan)
+    let asked = try walk.listed(&reader)
+    #expect(asked == [.ask(0), .ask(1)])
+    #expect(try walk.refused(0, Problem(.notAMember)) == [])
+    var failed = walk
+    #expect(try failed.refused(1, Problem(.storeUnavailable)) == [])
+    #expect(failed.isDone && failed.problem?.code == .storeUnavailable)
+    var question = ByteBuffer()
+    walk.writeQuestion(1, into: &question)
+    let reply = try channels.threads("messaging:b", question)
+    let last = try walk.answered(1, reply.readableBytesSpan)
+    #expect(last == [])
+    #expect(walk.isDone && walk.shownCount == 1 && walk.next == nil)
+  }
+
+  @Test("more channels than a request goes over are told so")
+  func tooMany() throws {
+    var channels = Channels(list: [])
+    for place in 1...3 { channels.list.append((UInt64(place), "messaging:c\(place)", [], [])) }
+    var walk = UserListWalk(.receipts(.pending), user: Self.alice, limit: 10, from: nil, channelsMax: 2)
+    _ = walk.begin()
+    let page = channels.page(cursor: nil, limit: 100)
+    var reader = FieldReader(page.readableBytesSpan)
+    let steps = try walk.listed(&reader)
+    #expect(steps == [])
+    #expect(walk.problem?.code == .limitReached)
+  }
+}

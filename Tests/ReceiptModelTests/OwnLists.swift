@@ -1,0 +1,86 @@
+@testable import ReceiptModel
+
+/// A user's own receipts and threads in a channel (R9, R15), a line each: by the real shard page by page, by the model
+/// at once.
+extension TestShard {
+  func ownLists(_ cid: String, _ user: String) -> [String]? {
+    let (slot, user) = (slot(cid)!, Array(user.utf8))
+    do throws(Refusal) {
+      _ = try state.member(user.span.bytes, in: slot)
+      var lines: [String] = []
+      for wanted in [ShardState.ReceiptState.pending, .acknowledged] {
+        var below: SequenceNumber?
+        repeat {
+          let page = try state.receipts(slot, of: user.span.bytes, wanted, below: below, limit: 3)
+          if page.receipts.count < 3, page.next != nil { faults.append("a short page of receipts goes on") }
+          lines += page.receipts.map { line($0, slot) }
+          below = page.next
+        } while below != nil
+      }
+      for wanted in [ShardState.ThreadSelection.unread, .read] {
+        var below: SequenceNumber?
+        repeat {
+          let page = try state.threads(slot, of: user.span.bytes, wanted, below: below, limit: 2)
+          lines += page.threads.map { line($0, slot) }
+          below = page.next
+        } while below != nil
+      }
+      return lines
+    } catch {
+      return nil
+    }
+  }
+
+  private func line(_ receipt: ShardState.OwnReceipt, _ slot: ChannelSlot) -> String {
+    let message = state[slot].messages.text(receipt.sequence)
+    guard receipt.acknowledgedAt != .none else {
+      return "pending \(message) \(receipt.status) \(receipt.expiresAt.milliseconds)"
+    }
+    let sign = receipt.isExact ? "@" : "~"
+    return
+      "acknowledged \(message) \(receipt.status) \(sign)\(receipt.acknowledgedAt.milliseconds) \(receipt.note)"
+  }
+
+  private func line(_ thread: ShardState.OwnThread, _ slot: ChannelSlot) -> String {
+    func id(_ place: ChannelSlot, _ sequence: SequenceNumber) -> String {
+      sequence == .zero ? "-" : state[place].messages.text(sequence)
+    }
+    let newest = state[thread.place].messages.newest
+    return "thread \(id(slot, thread.parent)) \(thread.unreadReplies) \(id(thread.place, thread.lastRead)) "
+      + "\(id(thread.place, thread.firstUnread)) \(id(thread.place, newest))"
+  }
+}
+
+extension NaiveModel {
+  func ownLists(_ cid: String, _ user: String) -> [String]? {
+    guard let row = membership(cid, user) else { return nil }
+    let room = channels[cid]!.main
+    let answers = answers(cid)
+    var pending: [String] = []
+    var acknowledged: [String] = []
+    for (place, message) in room.messages.enumerated().reversed() {
+      guard message.hasReceipt, !message.isDeleted, message.sender != user,
+        place >= room.memberships[row].joinedAfter,
+        case .status(let status) = answers.status(message.id, .member(user))
+      else { continue }
+      if let made = message.acknowledgements.first(where: { $0.membership == row }) {
+        let time = made.isForgotten ? "~\(now) " : "@\(made.at) \(made.note)"
+        acknowledged.append("acknowledged \(message.id) \(status.receipt) \(time)")
+      } else if message.expiresAt.map({ now < $0 }) ?? true {
+        pending.append("pending \(message.id) \(status.receipt) \(message.expiresAt ?? 0)")
+      }
+    }
+    var unread: [String] = []
+    var read: [String] = []
+    for spot in spots(cid).sorted(by: { self[$0].parent ?? -1 > self[$1].parent ?? -1 })
+    where spot.thread != nil && !isClosed(spot) {
+      guard let row = self.answers(spot).ownRow(user), let own = row.own else { continue }
+      func id(_ id: String) -> String { id.isEmpty ? "-" : id }
+      let parent = room.messages[self[spot].parent!].id
+      let line =
+        "thread \(parent) \(own.unread) \(id(row.lastReadID)) \(id(own.firstUnreadID)) \(self[spot].messages.last!.id)"
+      if own.unread > 0 { unread.append(line) } else { read.append(line) }
+    }
+    return pending + acknowledged + unread + read
+  }
+}
