@@ -96,7 +96,8 @@ def options(name, values):
     return many(name, [[number("option", n), blob("value", v)] for n, v in sorted(values.items())])
 
 
-def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None, joined=None):
+def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None, flags=1, mentions=0, joined=None):
+    """`flags`: of a row with own details: 1, or 3 and 7 of the viewer's own."""
     fields = [
         string("user", user),
         time("last_read", read[0]),
@@ -105,7 +106,7 @@ def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None, joined=None):
         time("last_delivered", delivered[0]),
         string("last_delivered_message", delivered[1]),
         number("last_delivered_sequence", delivered[2]),
-        number("flags", (0 if own is None else 1) | (0 if joined is None else 64)),
+        number("flags", (0 if own is None else flags) | (0 if joined is None else 64)),
     ]
     if own is not None:
         fields += [
@@ -113,6 +114,8 @@ def row(user, read=(0, "", 0), delivered=(0, "", 0), own=None, joined=None):
             string("first_unread_message", own[1]),
             number("unread_epoch", own[2]),
         ]
+        if flags & 2:
+            fields.append(number("unread_mentions", mentions))
     if joined is not None:
         fields.append(number("joined_sequence", joined))
     return fields
@@ -207,6 +210,7 @@ KINDS = {
     "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
     "list_roster": 0x44, "list_messages": 0x45,
     "backup_begin": 0x4C, "backup_read": 0x4D, "backup_digest": 0x4E, "backup_end": 0x4F,
+    "set_member": 0x3A, "mark_unread_since": 0x3B,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
 
@@ -309,8 +313,10 @@ def unread_of(*entries):
     return [many("channels", [[string("cid", cid), string("user", user), number("row", n)] for cid, user, n in entries])]
 
 
-def unread(messages_, threads):
-    return [number("found", 0), number("unread_messages", messages_), number("unread_threads", threads)]
+def unread(messages_, threads, flags=0, mentions=0):
+    return [
+        number("found", 0), number("unread_messages", messages_), number("unread_threads", threads),
+        number("unread_mentions", mentions), byte("unread_flags", flags)]
 
 
 def list_channels_of(user, flags, limit, cursor, since=None):
@@ -483,6 +489,13 @@ FRAMES = [
     frame("register_message", request(
         CID, 18, string("message", "m-3"), string("user", "alice"), time("created", 0), number("flags", 4)),
         correlation=3, name="register_message: moves no position"),
+    frame("register_message", request(
+        CID, 19, string("message", "m-4"), string("user", "alice"), time("created", 0), number("flags", 8)),
+        correlation=3, name="register_message: mentions all"),
+    frame("register_message", request(
+        CID, 20, string("message", "m-5"), string("user", "alice"), time("created", 0), number("flags", 16),
+        many("mentions", [[string("user", "bob")], [string("user", "carol")]])),
+        correlation=3, name="register_message: mentions two"),
     frame("register_message_reply", [
         byte("was_created", 1), number("sequence", 1), byte("status", 0), byte("receipt_refusal", 0)], correlation=3),
     frame("register_message_reply", [
@@ -617,8 +630,9 @@ FRAMES = [
     frame("list_roster", [string("cid", CID), number("viewer_flags", 1), string("viewer", ""), number("limit", 1), opt("cursor", 2**32 - 1)],
           correlation=24, name="list_roster: a server, from the last row on"),
     frame("list_roster_reply", [
-        many("members", [[string("user", "alice"), string("role", "owner"), time("joined_at", T0)],
-                         [string("user", "b" * 255), string("role", ""), time("joined_at", T0 + 1)]]), opt("next_cursor", 2)], correlation=24),
+        many("members", [[string("user", "alice"), string("role", "owner"), time("joined_at", T0), number("muted", 1)],
+                         [string("user", "b" * 255), string("role", ""), time("joined_at", T0 + 1),
+                          number("muted", 0)]]), opt("next_cursor", 2)], correlation=24),
     frame("list_roster_reply", [many("members", []), opt("next_cursor", None)], correlation=24, name="list_roster_reply: nobody"),
     frame("list_messages", [string("cid", CID), number("limit", 100), opt("cursor", None), opt("reply", None)], correlation=24),
     frame("list_messages", [string("cid", CID), number("limit", 1), opt("cursor", 7), opt("reply", 0)], correlation=24,
@@ -805,6 +819,27 @@ FRAMES = [
         (CID, "alice", 16777215), ("team:red", "bob", 300), ("t" * 64 + ":" + "c" * 128, "a" * 128, 0)),
         correlation=30, name="unread_counts: several"),
     frame("unread_counts_reply", [many("counts", [unread(3, 1)])], shard=11, correlation=30),
+    frame("unread_counts_reply", [many("counts", [unread(0, 0, 1), unread(5, 2, 2), unread(1, 0, 3, 1)])], correlation=30,
+          name="unread_counts_reply: flagged, muted, and both"),
+    frame("mark_unread_since", request(CID, 47, string("user", "alice"), time("since", T0), opt("unread_epoch", 3)),
+          shard=11, correlation=47),
+    frame("mark_unread_since", request(CID, 48, string("user", "alice"), time("since", 1), opt("unread_epoch", None)),
+          correlation=47, thread="m-1", name="mark_unread_since: in a thread"),
+    frame("mark_unread_since_reply", row("alice", (T0, "m-1", 1), own=(2, "m-2", 4), flags=3), shard=11, correlation=47),
+    frame("set_member", request(CID, 45, string("user", "alice"), string("role", ""), number("flags", 3)), shard=11,
+          correlation=46),
+    frame("set_member", request(CID, 46, string("user", "bob"), string("role", "moderator"), number("flags", 4)),
+          correlation=46, name="set_member: a role, joining"),
+    frame("set_member_reply", [byte("joined", 0), string("role", ""), time("joined_at", T0), byte("muted", 1)],
+          shard=11, correlation=46),
+    frame("set_member_reply", [byte("joined", 1), string("role", "moderator"), time("joined_at", T0), byte("muted", 0)],
+          correlation=46, name="set_member_reply: joined"),
+    frame("mark_unread", request(CID, 7, string("user", "alice"), string("message", ""), opt("unread_epoch", None)),
+          correlation=6, name="mark_unread: the whole channel"),
+    frame("mark_unread_reply", row("alice", (T0, "m-9", 9), own=(0, "", 4), flags=7), correlation=6,
+          name="mark_unread_reply: flagged as a whole"),
+    frame("mark_read_reply", row("alice", (T0, "m-9", 9), own=(9, "m-10", 4), flags=3, mentions=2), correlation=5,
+          name="mark_read_reply: the own row"),
     frame("unread_counts_reply", [many("counts", [
         unread(0, 0), [number("found", 31)], [number("found", 32)], [number("found", 22)],
         unread(2**32 - 1, 65536)])], correlation=30, name="unread_counts_reply: what is known of each"),
@@ -1150,6 +1185,16 @@ BAD_FRAMES = [
         altered("member_statuses_reply", b"\x01\x03bob\x20" + MEMBER[5:])),
     bad("row with flag 2", "badValue:flags",
         altered("mark_read_reply", encode_all(row("alice")[:-1] + [number("flags", 2)]))),
+    bad("row with flags 5", "badValue:flags",
+        altered("mark_read_reply", encode_all(row("alice", own=(0, "", 1), flags=5)))),
+    bad("row with flag 8", "badValue:flags",
+        altered("mark_read_reply", encode_all(row("alice", own=(0, "", 1), flags=9)))),
+    bad("mark_unread_since without its epoch", "truncated", altered("mark_unread_since", encode_all(
+        request(CID, 47, string("user", "alice"), time("since", T0))))),
+    bad("set_member without its flags", "truncated",
+        altered("set_member", encode_all(request(CID, 45, string("user", "alice"), string("role", ""))))),
+    bad("set_member_reply: muted 2", "badValue:flags", altered(
+        "set_member_reply", encode_all([byte("joined", 0), string("role", ""), time("joined_at", T0), byte("muted", 2)]))),
     bad("row without the own details it announces", "truncated",
         altered("mark_read_reply", encode_all(row("alice")[:-1] + [number("flags", 1)]))),
     bad("row whose sequence number is above 32 bits", "badVarint",
@@ -1229,7 +1274,7 @@ BAD_FRAMES = [
     bad("unread_counts_reply with a code that there is not", "badValue:flags",
         altered("unread_counts_reply", b"\x01\x63")),
     bad("unread_counts_reply of messages above 32 bits", "badVarint",
-        altered("unread_counts_reply", b"\x01\x00" + varint(2**32) + b"\x00")),
+        altered("unread_counts_reply", b"\x01\x00" + varint(2**32) + b"\x00\x00\x00")),
     bad("rebuild_index without its epoch", "truncated", altered("rebuild_index", b"\x01")),
     bad("rebuild_index with more behind it", "trailingBytes", altered("rebuild_index", b"\x01\x01\x00")),
     bad("rebuild_index_reply: phase 3", "badValue:flags", altered("rebuild_index_reply", b"\x03" + REBUILD[1:])),
@@ -1370,7 +1415,7 @@ EFFECTS = {
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
-    "options_changed": 12, "user_erased": 50, "segments_noted": 58, "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
+    "options_changed": 12, "user_erased": 50, "segments_noted": 58, "mute_assigned": 59, "unread_flag_assigned": 60, "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
 }
 # What stands in others, by the name of its vector.
 EFFECT_BYTES = {}
@@ -1410,9 +1455,9 @@ def at(channel_number, row_number=None):
 
 def whole_row(channel_number, row_number, flags, user, role, joined, joined_at, read, read_at, delivered, delivered_at,
               marker, epoch, more=None, marked_at=None, acked_at=None, counted_after=None,
-              unread_after=None):
+              unread_after=None, flagged_at=None):
     """`more`: hidden, read steps, delivered steps, acknowledged through; where the flag 4 says so. `marked_at`: where 16 does, `acked_at`: where 32
-    does, `counted_after`: where 64 does, `unread_after`: where 128 does."""
+    does, `counted_after`: where 64 does, `unread_after`: where 128 does, `flagged_at`: where 1024 does."""
     fields = at(channel_number, row_number) + [
         number("flags", flags), string("user", user), string("role", role), number("joined", joined),
         time("joined_at", joined_at), number("read", read), time("read_at", read_at), number("delivered", delivered),
@@ -1425,6 +1470,8 @@ def whole_row(channel_number, row_number, flags, user, role, joined, joined_at, 
         fields.append(number("counted_after", counted_after))
     if unread_after is not None:
         fields.append(number("unread_after", unread_after))
+    if flagged_at is not None:
+        fields.append(time("flagged_at", flagged_at))
     if more is not None:
         names = ("hidden", "read_steps", "delivered_steps", "acknowledged_through")
         fields += [number(name, value) for name, value in zip(names, more, strict=True)]
@@ -1492,6 +1539,11 @@ EFFECT_VECTORS = [
            name="message_assigned: no receipt, by role"),
     effect("message_assigned", *message(1, 6, 64, "m-6", "alice", T0, 0),
            name="message_assigned: its sender's position was left alone"),
+    effect("message_assigned", *message(1, 7, 128, "m-7", "alice", T0, 0), byte("all", 1),
+           name="message_assigned: mentions all"),
+    effect("message_assigned", *message(1, 8, 136, "m-8", "alice", T0, 0, T0 + 1_000), byte("all", 0),
+           many("mentions", [[number("row", n)] for n in (0, 7, 16777215)]),
+           name="message_assigned: mentions three, with a receipt"),
     effect("read_moved_hidden", *at(1, 2), number("sequence", 5), time("time", T0)),
     effect("delivered_moved_hidden", *at(2**64 - 1, 16777215), number("sequence", 2**32 - 1), time("time", 2**63 - 1)),
     effect("type_settled", string("type", "messaging"), number("version", 3)),
@@ -1548,9 +1600,20 @@ EFFECT_VECTORS = [
         "counts", [[number("count", n)] for n in (256, 0, 88)]), name="message_counts_assigned: three segments"),
     effect("message_counts_assigned", *at(1), number("newest", 256), many("counts", [[number("count", 128)]]),
            name="message_counts_assigned: one whole segment"),
+    effect("mute_assigned", *at(1, 0), byte("muted", 1)),
+    effect("mute_assigned", *at(2**64 - 1, 16777215), byte("muted", 0), name="mute_assigned: not any more"),
+    effect("unread_flag_assigned", *at(1, 3), byte("set", 1), number("unread_epoch", 1), time("time", T0)),
+    effect("unread_flag_assigned", *at(2**64 - 1, 16777215), byte("set", 0), number("unread_epoch", 2**32 - 1),
+           time("time", 2**63 - 1), name="unread_flag_assigned: gone, the largest of all"),
+    effect("row_assigned", *whole_row(1, 4, 256, "dave", "", 0, T0, 0, 0, 0, 0, None, 0), name="row_assigned: muted"),
+    effect("row_assigned", *whole_row(1, 5, 1536, "erin", "", 0, T0, 1, T0, 0, 0, None, 2, flagged_at=T0 + 9),
+           name="row_assigned: flagged unread"),
+    effect("row_assigned", *whole_row(
+        1, 6, 1028, "frank", "", 0, T0, 1, T0, 0, 0, None, 2, (0, 1, 0, 0), flagged_at=T0 + 9),
+        name="row_assigned: flagged unread once"),
     effect("segments_noted", *at(1), many("segments", [[number("segment", 0), byte("what", 1)]])),
     effect("segments_noted", *at(2**64 - 1), many(
-        "segments", [[number("segment", n), byte("what", 1)] for n in (1, 300, 2**24 - 1)]),
+        "segments", [[number("segment", n), byte("what", what)] for n, what in ((1, 1), (300, 2), (2**24 - 1, 3))]),
         name="segments_noted: three segments"),
 
     # The index of users' channels.
@@ -1736,8 +1799,8 @@ BAD_BATCHES = [
         "row_assigned", whole_row(1, 0, 4, "a", "", 0, T0, 0, 0, 0, 0, None, 0, (4, 0, 0, 0))))),
     bad_batch("row with steps above 32 bits", "badVarint", batch_of(effect_bytes(
         "row_assigned", whole_row(1, 0, 4, "a", "", 0, T0, 0, 0, 0, 0, None, 0, (0, 2**32, 0, 0))))),
-    bad_batch("message flags 64", "badValue:flags",
-              batch_of(effect_bytes("message_assigned", message(1, 1, 128, "m", "a", T0, 0)))),
+    bad_batch("message flags 512", "badValue:flags",
+              batch_of(effect_bytes("message_assigned", message(1, 1, 512, "m", "a", T0, 0)))),
     bad_batch("message flags 256", "badValue:flags",
               batch_of(effect_bytes("message_assigned", message(1, 1, 256, "m", "a", T0, 0)))),
     bad_batch("a receipt without its expiry, at the end", "truncated",
@@ -1803,6 +1866,14 @@ BAD_BATCHES = [
             number("newest", 256), many("counts", [[number("count", 1)], [number("count", 1)]])]))),
     bad_batch("a segment in which 257 messages count", "badValue:count", batch_of(effect_bytes(
         "message_counts_assigned", at(1) + [number("newest", 256), many("counts", [[number("count", 257)]])]))),
+    bad_batch("a row flagged unread without a time", "badValue:effect", batch_of(effect_bytes(
+        "row_assigned", whole_row(1, 5, 512, "erin", "", 0, T0, 1, T0, 0, 0, None, 2)))),
+    bad_batch("mentions of nobody", "badValue:count", batch_of(effect_bytes(
+        "message_assigned", message(1, 1, 128, "m", "a", T0, 0) + [byte("all", 0), many("mentions", [])]))),
+    bad_batch("mentions of a row twice", "badValue:effect", batch_of(effect_bytes(
+        "message_assigned", message(1, 1, 128, "m", "a", T0, 0) + [
+            byte("all", 0), many("mentions", [[number("row", 3)]] * 2)]))),
+    bad_batch("mute 2", "badValue:flags", batch_of(effect_bytes("mute_assigned", at(1, 0) + [byte("muted", 2)]))),
     bad_batch("a segment without a note", "badValue:flags", batch_of(effect_bytes(
         "segments_noted", at(1) + [many("segments", [[number("segment", 0), byte("what", 0)]])]))),
     bad_batch("a segment noted twice", "badValue:flags", batch_of(effect_bytes(
@@ -1857,7 +1928,7 @@ BAD_BATCHES = [
         "in_thread", [number("parent", 1), ["inner", "effect", name]])))
     for name in ("channel_assigned", "role_assigned", "acknowledged", "acknowledgement_forgotten",
                  "acknowledged_through", "steps_sealed", "truncated", "deletion_begun", "channel_deleted",
-                 "message_counts_assigned", "segments_noted",
+                 "message_counts_assigned", "segments_noted", "mute_assigned", "unread_flag_assigned",
                  "membership_assigned", "membership_removed", "options_changed", "channel_type_assigned", "type_settled",
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
                  "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned", "webhook_noted", "ids_widened")

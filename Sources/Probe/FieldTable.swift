@@ -160,7 +160,10 @@ package enum FrameTable {
     FrameSpec(
       0x12,
       "register_message",
-      [cid, counter, message, user, FieldSpec("created", .varint()), FieldSpec("flags", .varint())]
+      [
+        cid, counter, message, user, FieldSpec("created", .varint()), FieldSpec("flags", .varint()),
+        FieldSpec("mentions", .list([user]), if: "flags", in: 16...23),
+      ]
     ),
     FrameSpec(0x13, "delete_message", [cid, counter, message]),
     FrameSpec(0x14, "mark_read", [cid, counter, user, message, FieldSpec("unread_epoch", .optional)]),
@@ -284,6 +287,16 @@ package enum FrameTable {
     FrameSpec(0x32, "subscribe_user", [user, FieldSpec("on", .byte(), preset: "1")]),
     FrameSpec(0x33, "announce_row", [user, channels]),
     FrameSpec(
+      0x3B,
+      "mark_unread_since",
+      [cid, counter, user, FieldSpec("since", .varint()), FieldSpec("unread_epoch", .optional)]
+    ),
+    FrameSpec(
+      0x3A,
+      "set_member",
+      [cid, counter, user, FieldSpec("role", .string), FieldSpec("flags", .varint())]
+    ),
+    FrameSpec(
       0x37,
       "thread_read_state",
       [cid] + viewer + [
@@ -380,7 +393,13 @@ package enum FrameTable {
       0xC4,
       "list_roster_reply",
       [
-        FieldSpec("members", .list([user, FieldSpec("role", .string), FieldSpec("joined_at", .varint())])),
+        FieldSpec(
+          "members",
+          .list([
+            user, FieldSpec("role", .string), FieldSpec("joined_at", .varint()),
+            FieldSpec("muted", .byte()),
+          ])
+        ),
         FieldSpec("next_cursor", .optional),
       ]
     ),
@@ -418,6 +437,8 @@ package enum FrameTable {
             FieldSpec("found", .varint(names: errorNames)),
             FieldSpec("unread_messages", .varint(), if: ("found", 0)),
             FieldSpec("unread_threads", .varint(), if: ("found", 0)),
+            FieldSpec("unread_mentions", .varint(), if: ("found", 0)),
+            FieldSpec("unread_flags", .byte(), if: ("found", 0)),
           ])
         )
       ]
@@ -456,6 +477,15 @@ package enum FrameTable {
       0xB9,
       "user_threads_reply",
       [FieldSpec("threads", .list(ownThread)), FieldSpec("next_cursor", .optional)]
+    ),
+    FrameSpec(0xBB, "mark_unread_since_reply", row + [uncounted]),
+    FrameSpec(
+      0xBA,
+      "set_member_reply",
+      [
+        FieldSpec("joined", .byte()), FieldSpec("role", .string), FieldSpec("joined_at", .varint()),
+        FieldSpec("muted", .byte()),
+      ]
     ),
     FrameSpec(0xC0, "acknowledge_push_reply", delivery),
     FrameSpec(0xC1, "redeem_ticket_reply", delivery),
@@ -519,6 +549,7 @@ package enum FrameTable {
     FieldSpec("flags", .varint()), FieldSpec("unread_messages", .varint(), ifBit: 1, of: "flags"),
     FieldSpec("first_unread_message", .string, ifBit: 1, of: "flags"),
     FieldSpec("unread_epoch", .varint(), ifBit: 1, of: "flags"),
+    FieldSpec("unread_mentions", .varint(), ifBit: 2, of: "flags"),
     FieldSpec("joined_sequence", .varint(), ifBit: 64, of: "flags"),
   ]
 

@@ -184,6 +184,33 @@ package struct StatusAnswer: Hashable, Sendable {
   }
 }
 
+/// What a member has unread in one channel (R14).
+package struct UnreadCounts: Hashable, Sendable {
+  package var messages: UInt32
+  /// Threads with unread replies.
+  package var threads: UInt32
+  /// Unread messages and replies that mention the member.
+  package var mentions: UInt32
+  /// The channel is flagged unread as a whole (R4).
+  package var isFlagged: Bool
+  /// The member keeps it out of their totals.
+  package var isMuted: Bool
+
+  package init(
+    messages: UInt32 = 0,
+    threads: UInt32 = 0,
+    mentions: UInt32 = 0,
+    isFlagged: Bool = false,
+    isMuted: Bool = false
+  ) {
+    self.messages = messages
+    self.threads = threads
+    self.mentions = mentions
+    self.isFlagged = isFlagged
+    self.isMuted = isMuted
+  }
+}
+
 /// A read-state row as a viewer sees it, in numbers: what names them is looked up when it is written out (R12, R18).
 package struct RowAnswer: Hashable, Sendable {
   package var row: MemberOrdinal
@@ -205,10 +232,27 @@ package struct RowAnswer: Hashable, Sendable {
     /// Zero: there is none.
     package var firstUnread: SequenceNumber
     package var unreadEpoch: UInt32
-    package init(unreadMessages: UInt32, firstUnread: SequenceNumber, unreadEpoch: UInt32) {
+    /// It is the viewer's own row: what follows is for nobody else.
+    package var isOwn: Bool
+    /// The channel is flagged unread as a whole (R4).
+    package var isFlaggedUnread: Bool
+    /// Unread messages and replies that mention the member (R14).
+    package var unreadMentions: UInt32
+
+    package init(
+      unreadMessages: UInt32,
+      firstUnread: SequenceNumber,
+      unreadEpoch: UInt32,
+      isOwn: Bool = false,
+      isFlaggedUnread: Bool = false,
+      unreadMentions: UInt32 = 0
+    ) {
       self.unreadMessages = unreadMessages
       self.firstUnread = firstUnread
       self.unreadEpoch = unreadEpoch
+      self.isOwn = isOwn
+      self.isFlaggedUnread = isFlaggedUnread
+      self.unreadMentions = unreadMentions
     }
   }
 

@@ -108,6 +108,17 @@ extension ChannelState {
     return end
   }
 
+  /// Unread replies that mention a member, in the threads where they have a row; of a deleted parent there are none.
+  func unreadMentionsInThreads(_ row: MemberOrdinal) -> UInt32 {
+    guard threads.hasMentions else { return 0 }
+    let user = users.id(rows.user(row))
+    var count: UInt32 = 0
+    for place in threads.places(of: user) where !isClosed(place) {
+      if let row = threads[place].row(of: user) { count += threads[place].unreadMentions(row) }
+    }
+    return count
+  }
+
   /// Threads with unread replies, among those where this member has a row; of a deleted parent there are none.
   func unreadThreads(_ row: MemberOrdinal) -> UInt32 {
     if threads.isEmpty { return 0 }

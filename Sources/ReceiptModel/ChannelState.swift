@@ -119,7 +119,7 @@ package struct ChannelState: ~Copyable, Sendable {
       lastReadSequence: own,
       lastDelivered: delivered >= read ? rows.deliveredShownAt(row) : readTime,
       lastDeliveredSequence: max(delivered, read),
-      own: ownDetails(row)
+      own: ownDetails(row, isOwn: true)
     )
     answer.unnamedThrough = hiddenThrough
     return answer
@@ -180,7 +180,8 @@ package struct ChannelState: ~Copyable, Sendable {
     Timestamp(milliseconds: rows.readAt[position] == 0 ? rows.joinedAt[position] : rows.readAt[position])
   }
 
-  private func ownDetails(_ row: MemberOrdinal) -> RowAnswer.OwnDetails {
+  /// - Parameter isOwn: for the member's own eyes, not a server's who looks at others' rows.
+  private func ownDetails(_ row: MemberOrdinal, isOwn: Bool = false) -> RowAnswer.OwnDetails {
     let position = Int(row.rawValue)
     let floor = unreadFloor(row)
     let unread = unreadMessages(row, after: floor)
@@ -188,12 +189,26 @@ package struct ChannelState: ~Copyable, Sendable {
     return RowAnswer.OwnDetails(
       unreadMessages: unread,
       firstUnread: first ?? .zero,
-      unreadEpoch: rows.epochs[position]
+      unreadEpoch: rows.epochs[position],
+      isOwn: isOwn,
+      isFlaggedUnread: isOwn && rows.isFlaggedUnread(row),
+      unreadMentions: isOwn ? unreadMentions(row) : 0
     )
   }
 
   /// How many messages the member has not read (R14).
   func unreadMessages(_ row: MemberOrdinal) -> UInt32 { unreadMessages(row, after: unreadFloor(row)) }
+
+  /// How many messages mention the member that they have not read, those of the channel's threads among them (R14).
+  func unreadMentions(_ row: MemberOrdinal) -> UInt32 {
+    let own = messages.mentions(
+      of: row,
+      rows.user(row),
+      joined: SequenceNumber(isThread ? rows.unreadAfter[Int(row.rawValue)] : rows.joined[Int(row.rawValue)]),
+      after: unreadFloor(row)
+    )
+    return threads.isEmpty ? own : own + unreadMentionsInThreads(row)
+  }
 
   @inline(__always)
   private func unreadMessages(_ row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
@@ -213,6 +228,17 @@ package struct ChannelState: ~Copyable, Sendable {
     return rows.hidesHistory(row) ? max(own, SequenceNumber(rows.joined[Int(row.rawValue)])) : own
   }
 
+  /// The rows of those whom a message mentions, as far as they are members.
+  func resolve(_ mentions: ShardState.NewMentions, sender: String) -> MessageMentions {
+    switch mentions {
+    case .nobody: return .nobody
+    case .all: return .all
+    case .users(let users):
+      let rows = Set(users.filter { !$0.isExactly(sender) }.compactMap { row(of: $0)?.rawValue })
+      return rows.isEmpty ? .nobody : .rows(rows.sorted())
+    }
+  }
+
   // MARK: Moving a row
 
   /// Mark-read's part for one row (R2).
@@ -229,6 +255,7 @@ package struct ChannelState: ~Copyable, Sendable {
       let isHidden = rows.hidesRead(row)
       effects.append(.readMoved(number, row, to: SequenceNumber(read), at: time, isHidden: isHidden))
     }
+    decideUnflag(row, epoch: epoch, at: time, into: &effects)
     let marker = rows.markers[position]
     guard marker != ReadVector.noMarker, !isStale(epoch, row) else { return }
     let moved = max(marker, sequence.rawValue)
@@ -257,6 +284,31 @@ package struct ChannelState: ~Copyable, Sendable {
     // Four billion changes by one member: from there on a stale device is not told from a current one.
     let epoch = rows.epochs[position] == .max ? .max : rows.epochs[position] + 1
     effects.append(.markerAssigned(number, row, marker: marker, epoch: epoch, at: time))
+  }
+
+  /// Flags the channel unread as a whole (R4); nothing where it is already.
+  func decideFlagUnread(
+    _ row: MemberOrdinal,
+    epoch: UInt32?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard !rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
+    let known = rows.epochs[Int(row.rawValue)]
+    let raised = known == .max ? .max : known + 1
+    effects.append(.unreadFlagAssigned(number, row, isSet: true, epoch: raised, at: time))
+  }
+
+  /// The flag goes with a read or a send, also with one that moves nothing (R4).
+  func decideUnflag(
+    _ row: MemberOrdinal,
+    epoch: UInt32?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
+    let known = rows.epochs[Int(row.rawValue)]
+    effects.append(.unreadFlagAssigned(number, row, isSet: false, epoch: known, at: time))
   }
 
   /// A read or unread with an older epoch than the row's comes from a device that has not seen the latest choice (R4).
@@ -362,6 +414,10 @@ package struct ChannelState: ~Copyable, Sendable {
     case .markerAssigned(_, let row, let marker, let epoch, let time):
       rows.assignMarker(row, marker, epoch: epoch, at: time)
       if let marker { messages.trackOwn(rows.user(row), after: marker) }
+    case .muteAssigned(_, let row, let isMuted):
+      rows.assignMuted(row, isMuted)
+    case .unreadFlagAssigned(_, let row, let isSet, let epoch, let time):
+      rows.assignFlag(row, isSet: isSet, epoch: epoch, at: time)
     case .messageAssigned(_, let sequence, let record):
       assignMessage(sequence, record)
       if record.flags.contains(.receipt) {
@@ -491,7 +547,10 @@ package struct ChannelState: ~Copyable, Sendable {
       acknowledgedThrough: SequenceNumber(rows.acknowledgedThrough[position]),
       joinedByReading: rows.joinedByReading(row),
       countedAfter: thread(rows.countedAfter, row),
-      unreadAfter: thread(rows.unreadAfter, row)
+      unreadAfter: thread(rows.unreadAfter, row),
+      isMuted: rows.isMuted(row),
+      isFlaggedUnread: rows.isFlaggedUnread(row),
+      flaggedAt: rows.flaggedAt(row)
     )
   }
 
@@ -511,7 +570,8 @@ package struct ChannelState: ~Copyable, Sendable {
       flags: messages.flags(sequence),
       registeredAt: registered,
       createdAt: created == registered ? .none : created,
-      receiptExpiresAt: receipts.expiresAt(sequence)
+      receiptExpiresAt: receipts.expiresAt(sequence),
+      mentions: messages.mentions.mentions(sequence)
     )
   }
 }

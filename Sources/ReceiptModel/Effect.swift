@@ -41,6 +41,10 @@ package enum Effect: Hashable, Sendable {
     epoch: UInt32,
     at: Timestamp = .none
   )
+  /// The member keeps the channel out of their totals, or does not any more (R14).
+  case muteAssigned(ChannelNumber, MemberOrdinal, isMuted: Bool)
+  /// The member flags the channel unread as a whole, or the flag goes (R4).
+  case unreadFlagAssigned(ChannelNumber, MemberOrdinal, isSet: Bool, epoch: UInt32, at: Timestamp)
   indirect case messageAssigned(ChannelNumber, SequenceNumber, MessageRecord)
   case messageDeleted(ChannelNumber, SequenceNumber, at: Timestamp)
   /// A member's acknowledgement of a message's receipt (R9).
@@ -112,7 +116,8 @@ package enum Effect: Hashable, Sendable {
     case .channelAssigned(let number, _, _, _), .rowAssigned(let number, _, _), .rowLeft(let number, _, _),
       .roleAssigned(let number, _, _), .readMoved(let number, _, _, _, _),
       .deliveredMoved(let number, _, _, _, _), .deliveredAcked(let number, _, _, _, _, _),
-      .markerAssigned(let number, _, _, _, _),
+      .markerAssigned(let number, _, _, _, _), .muteAssigned(let number, _, _),
+      .unreadFlagAssigned(let number, _, _, _, _),
       .optionsChanged(let number, _), .messageAssigned(let number, _, _),
       .messageDeleted(let number, _, _),
       .acknowledged(let number, _, _), .acknowledgementForgotten(let number, _, _),
@@ -136,7 +141,8 @@ package enum Effect: Hashable, Sendable {
   var takesRoom: Bool {
     switch self {
     // A marker has the channel keep its user's own messages behind it, an acknowledged time its column.
-    case .rowAssigned, .roleAssigned, .markerAssigned, .deliveredAcked, .messageAssigned, .acknowledged,
+    case .rowAssigned, .roleAssigned, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .deliveredAcked,
+      .messageAssigned, .acknowledged,
       .acknowledgementForgotten, .inThread, .truncated, .messageDeleted, .rowErased, .senderErased,
       .channelDeleted, .membershipAssigned, .membershipRemoved:
       true
@@ -208,7 +214,8 @@ package enum Effect: Hashable, Sendable {
     case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
       .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
       .deliveredAcked(_, let row, _, _, _, _),
-      .markerAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _),
+      .markerAssigned(_, let row, _, _, _), .muteAssigned(_, let row, _),
+      .unreadFlagAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _),
       .rowErased(_, let row, _):
       .rows(row.rawValue / PageID.rowsPerPage)
     case .stepTailCut(_, let rowPage, _), .stepsTrimmed(_, let rowPage, _),
@@ -492,6 +499,12 @@ package struct RowRecord: Hashable, Sendable {
   /// Of a thread: replies up to this one are not unread for them, as they did not take part then; nil: the same as
   /// ``joined``.
   package var unreadAfter: SequenceNumber?
+  /// The member keeps the channel out of their totals (R14).
+  package var isMuted: Bool
+  /// The member has flagged the channel unread as a whole (R4).
+  package var isFlaggedUnread: Bool
+  /// When the flag was set or taken away last; none: it never was.
+  package var flaggedAt: Timestamp
 
   package init(
     user: String,
@@ -515,7 +528,10 @@ package struct RowRecord: Hashable, Sendable {
     acknowledgedThrough: SequenceNumber = .zero,
     joinedByReading: Bool = false,
     countedAfter: SequenceNumber? = nil,
-    unreadAfter: SequenceNumber? = nil
+    unreadAfter: SequenceNumber? = nil,
+    isMuted: Bool = false,
+    isFlaggedUnread: Bool = false,
+    flaggedAt: Timestamp = .none
   ) {
     self.user = user
     self.role = role
@@ -539,6 +555,9 @@ package struct RowRecord: Hashable, Sendable {
     self.joinedByReading = joinedByReading
     self.countedAfter = countedAfter
     self.unreadAfter = unreadAfter
+    self.isMuted = isMuted
+    self.isFlaggedUnread = isFlaggedUnread
+    self.flaggedAt = flaggedAt
   }
 }
 
@@ -562,8 +581,10 @@ package struct MessageRecord: Hashable, Sendable {
     package static let receiptNotAllowed = Flags(rawValue: 32)
     /// Registered with `moves_position: false`: its sender's positions stayed where they were (R5).
     package static let leavesPosition = Flags(rawValue: 64)
+    /// It mentions somebody (R14): ``MessageRecord/mentions`` says whom.
+    package static let mentions = Flags(rawValue: 128)
 
-    package static let known: UInt8 = 127
+    package static let known: UInt8 = 255
 
     /// Whether it was registered asking for a receipt, granted or not (R9).
     var asksForReceipt: Bool { !isDisjoint(with: .receiptAsked) }
@@ -583,6 +604,10 @@ package struct MessageRecord: Hashable, Sendable {
   package var createdAt: Timestamp
   /// When its receipt expires (R9); none: never, or it has none.
   package var receiptExpiresAt: Timestamp
+  /// Whom it mentions (R14); nobody, where it counts as unread for nobody.
+  package var mentions: MessageMentions {
+    didSet { flags = flags.setting(.mentions, mentions != .nobody) }
+  }
 
   package init(
     id: String,
@@ -590,11 +615,13 @@ package struct MessageRecord: Hashable, Sendable {
     flags: Flags,
     registeredAt: Timestamp,
     createdAt: Timestamp = .none,
-    receiptExpiresAt: Timestamp = .none
+    receiptExpiresAt: Timestamp = .none,
+    mentions: MessageMentions = .nobody
   ) {
     self.id = id
     self.sender = sender
-    self.flags = flags
+    self.flags = flags.setting(.mentions, mentions != .nobody)
+    self.mentions = mentions
     self.registeredAt = registeredAt
     self.createdAt = createdAt
     self.receiptExpiresAt = receiptExpiresAt

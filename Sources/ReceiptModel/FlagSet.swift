@@ -21,6 +21,12 @@ extension FlagSet {
   @inlinable @inline(__always)
   package mutating func insert(_ others: Self) { self = Self(rawValue: rawValue | others.rawValue) }
 
+  /// The same with some of them set, or not.
+  @inlinable @inline(__always)
+  package func setting(_ others: Self, _ isSet: Bool) -> Self {
+    Self(rawValue: isSet ? rawValue | others.rawValue : rawValue & ~others.rawValue)
+  }
+
   @inlinable @inline(__always)
   package func union(_ others: Self) -> Self { Self(rawValue: rawValue | others.rawValue) }
 }

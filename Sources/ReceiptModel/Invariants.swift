@@ -115,7 +115,9 @@ extension ChannelState {
       case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
         .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
         .deliveredAcked(_, let row, _, _, _, _),
-        .markerAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _), .rowErased(_, let row, _):
+        .markerAssigned(_, let row, _, _, _), .muteAssigned(_, let row, _),
+        .unreadFlagAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _),
+        .rowErased(_, let row, _):
         return checkRow(row)
       case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _),
         .senderErased(_, let sequence):
@@ -173,7 +175,7 @@ extension ChannelState {
         let isClear =
           rows.read[position] == 0 && rows.delivered[position] == 0 && rows.deliveredAt[position] == 0
           && rows.epochs[position] == 0 && marker == nil && rows.markedAt(row) == .none
-          && rows.ackedAt(row) == .none
+          && rows.ackedAt(row) == .none && !rows.isMuted(row) && rows.flaggedAt(row) == .none
         if rows.hidesRead(row) || rows.hidesDelivered(row) { return "row \(position): left, but hides" }
         return isClear && rows.roles[row.rawValue] == nil ? nil : "row \(position): left, but not cleared"
       }
@@ -186,6 +188,12 @@ extension ChannelState {
       if rows.delivered[position] > newest { return "row \(position): has received past the newest message" }
       if let marker, marker >= rows.read[position] {
         return "row \(position): marker not below the watermark"
+      }
+      if rows.isFlaggedUnread(row), rows.epochs[position] == 0 {
+        return "row \(position): a flag without an epoch"
+      }
+      if isThread, rows.isMuted(row) || rows.flaggedAt(row) != .none {
+        return "row \(position): a channel's alone"
       }
       if marker != nil, rows.epochs[position] == 0 { return "row \(position): a marker without an epoch" }
       for time in [rows.readAt[position], rows.deliveredAt[position]]

@@ -27,6 +27,9 @@ package struct MessageTable: ~Copyable, Sendable {
   private var own: [UInt32: OwnMessages] = [:]
   /// A bit for each segment with a message that left its sender's position alone (R5); as long as those need.
   private var leavingSegments: [UInt64] = []
+  /// Likewise with one that mentions somebody.
+  private var mentioningSegments: [UInt64] = []
+  private(set) var mentions = MentionTable()
   /// What they occupy, as far as they have grown.
   private var ownBytes = 0
   /// The messages up to here are gone, those that are assigned later too (R16).
@@ -97,6 +100,18 @@ package struct MessageTable: ~Copyable, Sendable {
     return SequenceNumber(UInt32(low) + 1)
   }
 
+  /// The first message behind one that was created at or after a time and is not deleted; nil where there is none.
+  /// Times of creation are
+  /// the callers', in no order.
+  func first(createdSince time: Timestamp, after start: SequenceNumber) -> SequenceNumber? {
+    for position in Int(start.rawValue)..<max(Int(start.rawValue), senders.count)
+    where flags[position] & MessageRecord.Flags.deleted.rawValue == 0 {
+      let created = createdAt[position] == 0 ? registeredAt[position] : createdAt[position]
+      if created >= time.milliseconds { return SequenceNumber(UInt32(position) + 1) }
+    }
+    return nil
+  }
+
   /// The last message of the segment of this one, where none of that segment was deleted by itself at or after a time; nil where any was.
   func endOfSegment(_ sequence: SequenceNumber, withoutDeletionSince time: Timestamp) -> SequenceNumber? {
     let segment = Self.position(sequence) / Int(PageID.messagesPerSegment)
@@ -110,7 +125,8 @@ package struct MessageTable: ~Copyable, Sendable {
   var byteCount: Int {
     heapBytes(ids) + heapBytes(idEnds) + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt)
       + heapBytes(createdAt) + heapBytes(deletedLastOfSegments) + heapBytes(countable)
-      + heapBytes(countableBefore) + heapBytes(leavingSegments) + index.byteCount + ownBytes
+      + heapBytes(countableBefore) + heapBytes(leavingSegments) + heapBytes(mentioningSegments)
+      + mentions.byteCount + index.byteCount + ownBytes
   }
 
   private func idRange(_ position: Int) -> Range<Int> {
@@ -147,7 +163,11 @@ package struct MessageTable: ~Copyable, Sendable {
   /// For each segment of which a peek has to know more than its count: what (``SegmentNote``).
   var segmentNotes: [SegmentNote] {
     (0..<UInt32(segmentCount)).compactMap { segment in
-      let note = SegmentNote(segment: segment, hasLeaving: leavingSegments.hasBit(Int(segment)))
+      let note = SegmentNote(
+        segment: segment,
+        hasLeaving: leavingSegments.hasBit(Int(segment)),
+        hasMentions: mentioningSegments.hasBit(Int(segment))
+      )
       return note.isEmpty ? nil : note
     }
   }
@@ -199,18 +219,36 @@ package struct MessageTable: ~Copyable, Sendable {
     countable[position >> 6] >> UInt64(position & 63) & 1 == 1
   }
 
+  /// Countable messages after `floor`, an unread floor, that mention a row (R14).
+  ///
+  /// - Parameter joined: of messages that mention all, those from before the row joined do not mean it.
+  func mentions(
+    of row: MemberOrdinal,
+    _ user: UserNumber,
+    joined: SequenceNumber,
+    after floor: SequenceNumber
+  ) -> UInt32 {
+    if mentions.isEmpty { return 0 }
+    let own = mentions.count(of: row, after: floor)
+    let start = max(floor, joined)
+    guard countable(after: start, sentBy: user) > 0 else { return own + mentions.countToAll(after: start) }
+    return own + mentions.countToAll(after: start) { sender($0) != user }
+  }
+
   // MARK: Assignment
 
   /// Assigns a message. New ones come in rising order, without gaps; an older one is assigned again only with the same id.
   mutating func assign(_ sequence: SequenceNumber, _ record: MessageRecord, sender: UserNumber) {
     let position = Self.position(sequence)
-    var flags = record.flags
+    // Whom it mentions is kept apart.
+    var flags = record.flags.setting(.mentions, false)
     if sequence <= truncatedThrough { flags.insert(.deleted) }
     if sequence <= newest {
       self.flags[position] = flags.rawValue
       createdAt[position] = record.createdAt.milliseconds
       noteDeleted(position, record)
       setCountable(position, flags.isCountable)
+      if !flags.isCountable { mentions.remove(sequence) }
       return
     }
     if flags.contains(.leavesPosition) {
@@ -231,6 +269,10 @@ package struct MessageTable: ~Copyable, Sendable {
     createdAt.append(record.createdAt.milliseconds)
     noteDeleted(position, record)
     setCountable(position, flags.isCountable)
+    if flags.isCountable, record.mentions != .nobody {
+      mentioningSegments.setBit(position / Int(PageID.messagesPerSegment))
+      mentions.insert(sequence, record.mentions)
+    }
     var id = record.id
     id.withUTF8 { index.insert(StableHash.hash($0.span.bytes), UInt32(position)) }
   }
@@ -254,6 +296,7 @@ package struct MessageTable: ~Copyable, Sendable {
     noteDeleted(position, at: time)
     flags[position] |= MessageRecord.Flags.deleted.rawValue
     setCountable(position, false)
+    mentions.remove(sequence)
   }
 
   /// The messages up to here are deleted, whether they are assigned already or come later: one pass over them, however many they are.
@@ -261,6 +304,7 @@ package struct MessageTable: ~Copyable, Sendable {
     guard sequence > truncatedThrough else { return }
     let start = Int(truncatedThrough.rawValue)
     truncatedThrough = sequence
+    mentions.remove(through: sequence)
     let end = min(Int(sequence.rawValue), senders.count)
     guard start < end else { return }
     for position in start..<end {

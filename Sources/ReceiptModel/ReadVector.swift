@@ -44,6 +44,10 @@ package struct ReadVector: ~Copyable, Sendable {
   package private(set) var hidingHistoryCount = 0
   /// Members now whom others do not see (R7): they are in a thread by reading it, and hide that.
   private(set) var unseenCount = 0
+  /// Rows whose members keep the channel out of their totals (R14).
+  private var mutedRows: Set<UInt32> = []
+  /// Rows that were ever flagged unread as a whole (R4).
+  private var unreadFlags: [UInt32: UnreadFlag] = [:]
   /// Only rows that were given a role.
   private(set) var roles: [UInt32: String] = [:]
   /// By user number: 1 + the row of a member who is there, 0 for others.
@@ -53,6 +57,12 @@ package struct ReadVector: ~Copyable, Sendable {
   /// A bit for each row whose member is there and does not hide what they read: those whom a receipt waits for, as far as they had joined before
   /// its message (R7, R9).
   private(set) var awaited: [UInt64] = []
+
+  private struct UnreadFlag: Sendable {
+    var isSet: Bool
+    /// When that was decided last.
+    var at: Timestamp
+  }
 
   private struct AckedMove: Sendable {
     var number: UInt32 = 0
@@ -156,6 +166,19 @@ package struct ReadVector: ~Copyable, Sendable {
     return position < markedAt.count ? Timestamp(milliseconds: markedAt[position]) : .none
   }
 
+  /// Whether the member keeps the channel out of their totals (R14).
+  package func isMuted(_ row: MemberOrdinal) -> Bool { mutedRows.contains(row.rawValue) }
+
+  /// Whether the member has flagged the channel unread as a whole (R4). Asked with every mark: in most channels there
+  /// is none.
+  @inline(__always)
+  package func isFlaggedUnread(_ row: MemberOrdinal) -> Bool {
+    !unreadFlags.isEmpty && unreadFlags[row.rawValue]?.isSet ?? false
+  }
+
+  /// When the flag was set or taken away last; none: it never was.
+  func flaggedAt(_ row: MemberOrdinal) -> Timestamp { unreadFlags[row.rawValue]?.at ?? .none }
+
   /// When the delivered watermark moved last as far as anybody is shown (R20): the acknowledged time, where there is one.
   func deliveredShownAt(_ row: MemberOrdinal) -> Timestamp {
     ackedAt(row).or(Timestamp(milliseconds: deliveredAt[Int(row.rawValue)]))
@@ -207,6 +230,8 @@ package struct ReadVector: ~Copyable, Sendable {
       unreadAfter[position] = (record.unreadAfter ?? record.joined).rawValue
     }
     roles[row.rawValue] = record.role.isEmpty ? nil : record.role
+    assignMuted(row, record.isMuted)
+    noteFlag(row, isSet: record.isFlaggedUnread, at: record.flaggedAt)
     if !record.hasLeft {
       activeCount += 1
       if record.hidesHistory { hidingHistoryCount += 1 }
@@ -234,6 +259,8 @@ package struct ReadVector: ~Copyable, Sendable {
     deliveredSteps[position] = 0
     acknowledgedThrough[position] = 0
     roles[row.rawValue] = nil
+    assignMuted(row, false)
+    unreadFlags[row.rawValue] = nil
     noteAwaited(position)
   }
 
@@ -321,6 +348,19 @@ package struct ReadVector: ~Copyable, Sendable {
     noteMarked(Int(row.rawValue), at: time)
   }
 
+  mutating func assignMuted(_ row: MemberOrdinal, _ isMuted: Bool) {
+    if isMuted { mutedRows.insert(row.rawValue) } else { mutedRows.remove(row.rawValue) }
+  }
+
+  mutating func assignFlag(_ row: MemberOrdinal, isSet: Bool, epoch: UInt32, at time: Timestamp) {
+    epochs[Int(row.rawValue)] = epoch
+    noteFlag(row, isSet: isSet, at: time)
+  }
+
+  private mutating func noteFlag(_ row: MemberOrdinal, isSet: Bool, at time: Timestamp) {
+    unreadFlags[row.rawValue] = time == .none ? nil : UnreadFlag(isSet: isSet, at: time)
+  }
+
   private mutating func noteMarked(_ position: Int, at time: Timestamp) {
     if position >= markedAt.count {
       if time == .none { return }
@@ -381,5 +421,6 @@ package struct ReadVector: ~Copyable, Sendable {
       + heapBytes(markedAt) + heapBytes(acked)
     // A dictionary's entry is its key, a string and their share of empty room.
     return narrow + wide + heapBytes(flags) + roles.capacity * 64
+      + mutedRows.capacity * 8 + unreadFlags.capacity * 32
   }
 }

@@ -69,6 +69,44 @@ extension ShardState {
     return row
   }
 
+  /// Mark-unread from the first message on that the user sees, of those created at or after a time; nothing where there
+  /// is none (R4).
+  ///
+  /// - Parameter place: the channel, or one of its threads.
+  package func decideUnread(
+    _ place: ChannelSlot,
+    user: RawSpan,
+    since: Timestamp,
+    epoch: UInt32?,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    let start = effects.count
+    let member = try member(user, in: place.channel)
+    guard options(place).markUnread != .off else { throw .markUnreadOff }
+    if place.isThread, isClosed(place) { throw .messageDeleted }
+    guard let row = self[place].row(of: user) else { throw .notInThread }
+    // What was before their join does not exist for them (R6).
+    let hidden = hiddenThrough(place, member)
+    guard let first = self[place].messages.first(createdSince: since, after: hidden) else {
+      return
+    }
+    self[place].decideUnread(row, from: first, epoch: epoch, at: time, into: &effects)
+    if place.isThread { effects.putInThread(self[place].parent, from: start) }
+  }
+
+  /// Flags a channel unread as a whole for one of its members (R4).
+  package func decideFlagUnread(
+    _ slot: ChannelSlot,
+    user: RawSpan,
+    epoch: UInt32?,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> MemberOrdinal {
+    let row = try member(user, in: slot)
+    guard options(slot).markUnread != .off else { throw .markUnreadOff }
+    self[slot].decideFlagUnread(row, epoch: epoch, at: time, into: &effects)
+    return row
+  }
+
   /// The row of a user who is a member now.
   package func member(_ user: RawSpan, in slot: ChannelSlot) throws(Refusal) -> MemberOrdinal {
     guard let row = self[slot].row(of: user) else { throw .notAMember }
@@ -90,6 +128,14 @@ extension ShardState {
   }
 
   // MARK: Messages
+
+  /// Whom a message to be registered mentions (R14).
+  package enum NewMentions: Hashable, Sendable {
+    case nobody
+    case all
+    /// Those of them who are members then; never its sender.
+    case users([String])
+  }
 
   /// What registering a message came to.
   package enum Registration: Hashable, Sendable {
@@ -117,6 +163,7 @@ extension ShardState {
     isSilent: Bool,
     wantsReceipt: Bool = false,
     movesPosition: Bool = true,
+    mentions: NewMentions = .nobody,
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> Registration {
@@ -150,6 +197,9 @@ extension ShardState {
       record.flags.formUnion(grant.flags)
       record.receiptExpiresAt = grant.expiresAt
     }
+    if mentions != .nobody, record.flags.isCountable {
+      record.mentions = self[slot].resolve(mentions, sender: record.sender)
+    }
     effects.append(.messageAssigned(number, sequence, record))
     if !sender.isEmpty, let row = self[slot].row(of: sender) {
       guard movesPosition else { return .created(sequence) }
@@ -161,6 +211,7 @@ extension ShardState {
         let epoch = self[slot].rows.epochs[Int(row.rawValue)]
         effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch, at: time))
       }
+      self[slot].decideUnflag(row, epoch: nil, at: time, into: &effects)
     } else {
       decideSender(sender, in: slot, into: &effects)
     }
@@ -294,6 +345,34 @@ extension ShardState {
       undoingTo: start,
       into: &effects
     )
+  }
+
+  /// Sets what a channel has of one member: their role, and whether they keep it out of their totals.
+  ///
+  /// - Parameters:
+  ///   - role: empty: stays.
+  ///   - isMuted: nil: stays.
+  ///   - joins: who is no member becomes one; else they are refused.
+  /// - Returns: the member's row, and whether they joined with this.
+  package func decideMember(
+    _ slot: ChannelSlot,
+    user: String,
+    role: String,
+    isMuted: Bool?,
+    joins: Bool,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> (row: MemberOrdinal, isNew: Bool) {
+    let known = self[slot].row(of: user)
+    if known == nil, !joins { throw .notAMember }
+    let seat = NewMember(user: user, role: role)
+    try decideMembers(slot, add: [seat], remove: [], at: time, into: &effects)
+    let row = known ?? MemberOrdinal(UInt32(self[slot].rows.rowCount))
+    let wasMuted = known.map { self[slot].rows.isMuted($0) } ?? false
+    if let isMuted, isMuted != wasMuted {
+      effects.append(.muteAssigned(self[slot].number, row, isMuted: isMuted))
+    }
+    return (row, known == nil)
   }
 
   /// - Parameter start: how many effects there were before this command.

@@ -48,6 +48,31 @@ extension ShardState {
       noteMove(.marker, row, in: place, thread: thread, at: time, &notes) {
         if isUnread { $0.isUnread = true } else { $0.isRead = true }
       }
+    case .muteAssigned(_, let row, _):
+      // The own devices have other totals.
+      let options = notes.optionsBefore
+      notes.touch(
+        row,
+        inThread: thread,
+        at: time,
+        for: .own,
+        before: { shownBefore(row, in: place, options) },
+        { $0.isRead = true }
+      )
+    case .unreadFlagAssigned(_, let row, false, _, _) where notes.isSending(row, inThread: thread):
+      // Sending has taken it away, which the message says.
+      break
+    case .unreadFlagAssigned(_, let row, let isSet, _, _):
+      // It is nobody else's (R4).
+      let options = notes.optionsBefore
+      notes.touch(
+        row,
+        inThread: thread,
+        at: time,
+        for: .own,
+        before: { shownBefore(row, in: place, options) },
+        { if isSet { $0.isUnread = true } else { $0.isRead = true } }
+      )
     case .rowAssigned(_, let row, let record):
       // Who has only read a thread, and takes part in it from now on, keeps their row.
       if let place, Int(row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(row) { return }
@@ -134,19 +159,30 @@ extension ShardState {
     if move == .delivered, !isShown { return }
     var audience: ChannelNotes.Audience = move == .delivered ? [] : .own
     if isShown { audience.insert(.others) }
-    let options = notes.optionsBefore ?? now
+    let options = notes.optionsBefore
     notes.touch(
       row,
       inThread: thread,
       at: time,
       for: audience,
-      before: {
-        self[place].shownRow(row, options: options, settings: settings, withOwnDetails: false)
-      },
+      before: { shownBefore(row, in: place, options) },
       change
     )
     // No status follows from what nobody sees.
     if isShown { noteStatuses(row, in: place, thread: thread, at: time, &notes) }
+  }
+
+  /// A row as others saw it before a change that is being noted.
+  ///
+  /// - Parameter options: those before, where they changed.
+  private func shownBefore(
+    _ row: MemberOrdinal,
+    in place: ChannelSlot?,
+    _ options: ChannelTypeOptions?
+  ) -> RowAnswer? {
+    guard let place, Int(row.rawValue) < self[place].rows.rowCount else { return nil }
+    let options = options ?? self.options(place)
+    return self[place].shownRow(row, options: options, settings: settings, withOwnDetails: false)
   }
 
   /// Notes the messages whose statuses a move of a row may change.

@@ -295,22 +295,25 @@ extension ShardState {
     let deliveredAt = Timestamp(milliseconds: self[place].rows.deliveredAt[position])
     let markedAt = self[place].rows.markedAt(row)
     let takenAt = settings.isEmpty ? .none : withUser(place, row) { settings.takenAt($0) }
+    let flaggedAt = self[place].rows.flaggedAt(row)
     let (isRead, isMarked) = (!events.isPast(readAt), !events.isPast(markedAt))
+    let isFlagged = !events.isPast(flaggedAt)
     let isDelivered = !events.isPast(deliveredAt)
     let isShownAnew = !events.isPast(takenAt) || optionsChangedAt != .none
     // A row that is new in a thread brings an epoch that the own devices may not know.
     let isNewRow = place.isThread && !events.isPast(joinedAt)
-    guard isRead || isMarked || isDelivered || isShownAnew || isNewRow else { return }
+    guard isRead || isMarked || isFlagged || isDelivered || isShownAnew || isNewRow else { return }
     let sent = isRead ? sent(row, in: place, since: events.time) : ChannelEvent.SenderMoves()
     if !events.isPast(takenAt) { events.changesReceipts = true }
+    let staysUnread = self[place].rows.marker(row) != nil || self[place].rows.isFlaggedUnread(row)
     let own = ChannelEvent.RowEvent(
       thread: self[place].parent,
       row: row,
       // What was done to the marker is not known any more: one that is set is told as set, one that is gone as read.
-      isRead: isRead && (isNewRow || !sent.contains(.read))
-        || isMarked && self[place].rows.marker(row) == nil,
-      isUnread: isMarked && self[place].rows.marker(row) != nil,
-      at: max(isRead ? readAt : .none, isMarked ? markedAt : .none)
+      // The flag likewise.
+      isRead: isRead && (isNewRow || !sent.contains(.read)) || (isMarked || isFlagged) && !staysUnread,
+      isUnread: (isMarked || isFlagged) && staysUnread,
+      at: max(isRead ? readAt : .none, isMarked ? markedAt : .none, isFlagged ? flaggedAt : .none)
     )
     var shown = ChannelEvent.RowEvent(thread: self[place].parent, row: row, at: .none)
     // Where the first message is that can count for them.

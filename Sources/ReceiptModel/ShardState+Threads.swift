@@ -229,6 +229,7 @@ extension ShardState {
   /// - Parameters:
   ///   - wantsReceipt: it asks for a receipt, which no reply gets.
   ///   - movesPosition: false: the sender is in the thread, and their positions stay as they are (R5).
+  ///   - mentions: members of the channel whom it names are in the thread from this reply on.
   /// - Returns: with the reply's number in its thread.
   package func decideReply(
     _ slot: ChannelSlot,
@@ -239,6 +240,7 @@ extension ShardState {
     isSilent: Bool,
     wantsReceipt: Bool = false,
     movesPosition: Bool = true,
+    mentions: NewMentions = .nobody,
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> Registration {
@@ -283,6 +285,7 @@ extension ShardState {
       to: parent,
       record,
       sender: self[slot].row(of: sender),
+      mentions: mentions,
       into: &effects
     )
     effects.putInThread(parent, from: start)
@@ -296,17 +299,22 @@ extension ShardState {
   /// - Parameters:
   ///   - thread: nil: it is the thread's first.
   ///   - sender: their row in the channel; nil: no member.
+  ///   - mentions: members of the channel whom it names are in the thread from this reply on.
   private func decideReply(
     _ channel: ChannelSlot,
     _ thread: ChannelSlot?,
     to parent: SequenceNumber,
     _ record: MessageRecord,
     sender: MemberOrdinal?,
+    mentions: NewMentions,
     into effects: inout [Effect]
   ) throws(Refusal) -> SequenceNumber {
+    var record = record
+    let mentioned = mentionedMembers(mentions, in: channel, sender: record.sender)
+    var mentionedRows: [UInt32] = []
     let number = self[channel].number
     let sequence = (thread.map { self[$0].messages.newest } ?? .zero).next
-    let taking = takingPart(channel, thread, to: parent, sender: sender)
+    let taking = takingPart(channel, thread, to: parent, sender: sender, mentioned: mentioned)
     var next = thread.map { self[$0].rows.rowCount } ?? 0
     guard next + taking.count <= ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
     var senderRow = MemberOrdinal(0)
@@ -320,6 +328,11 @@ extension ShardState {
         into: &effects
       )
       if member == sender { senderRow = row }
+      if mentioned.contains(member) { mentionedRows.append(row.rawValue) }
+    }
+    if record.flags.isCountable {
+      if mentions == .all { record.mentions = .all }
+      if !mentionedRows.isEmpty { record.mentions = .rows(mentionedRows.sorted()) }
     }
     effects.append(.messageAssigned(number, sequence, record))
     guard let sender, !record.flags.contains(.leavesPosition) else { return sequence }
@@ -335,13 +348,13 @@ extension ShardState {
   }
 
   /// Who takes part in a thread from a reply on (R15), by their rows in the channel, each once: with the first reply
-  /// the parent's sender; both members where there are two;
-  /// and the reply's sender.
+  /// the parent's sender; both members where there are two; the reply's sender; and whom it mentions by name.
   private func takingPart(
     _ channel: ChannelSlot,
     _ thread: ChannelSlot?,
     to parent: SequenceNumber,
-    sender: MemberOrdinal?
+    sender: MemberOrdinal?,
+    mentioned: [MemberOrdinal]
   ) -> [MemberOrdinal] {
     var taking: [MemberOrdinal] = []
     func add(_ member: MemberOrdinal?) {
@@ -352,7 +365,24 @@ extension ShardState {
       for member in self[channel].rows.firstMembers(2) { add(member) }
     }
     add(sender)
+    for member in mentioned { add(member) }
     return taking
+  }
+
+  /// Whom a reply mentions by name, by their rows in the channel, each once: members, but never its sender. A mention
+  /// of
+  /// all names nobody.
+  private func mentionedMembers(
+    _ mentions: NewMentions,
+    in channel: ChannelSlot,
+    sender: String
+  ) -> [MemberOrdinal] {
+    guard case .users(let users) = mentions else { return [] }
+    var members: [MemberOrdinal] = []
+    for user in users where !user.isExactly(sender) && !isErasing(user) {
+      if let member = self[channel].row(of: user), !members.contains(member) { members.append(member) }
+    }
+    return members
   }
 
   /// Has a member take part in a thread for all to see.
@@ -524,8 +554,14 @@ extension ShardState {
   }
 
   /// What a member has unread: messages of the channel, and threads with unread replies (R14).
-  package func unread(_ slot: ChannelSlot, _ row: MemberOrdinal) -> (messages: UInt32, threads: UInt32) {
-    (self[slot].unreadMessages(row), self[slot].unreadThreads(row))
+  package func unread(_ slot: ChannelSlot, _ row: MemberOrdinal) -> UnreadCounts {
+    UnreadCounts(
+      messages: self[slot].unreadMessages(row),
+      threads: self[slot].unreadThreads(row),
+      mentions: self[slot].unreadMentions(row),
+      isFlagged: self[slot].rows.isFlaggedUnread(row),
+      isMuted: self[slot].rows.isMuted(row)
+    )
   }
 
   /// Messages that the member of a thread's row has not read in its channel.
@@ -536,9 +572,7 @@ extension ShardState {
   }
 
   /// What a user has unread, who is a member now.
-  package func unread(_ slot: ChannelSlot, _ user: RawSpan) throws(Refusal) -> (
-    messages: UInt32, threads: UInt32
-  ) {
+  package func unread(_ slot: ChannelSlot, _ user: RawSpan) throws(Refusal) -> UnreadCounts {
     unread(slot, try member(user, in: slot))
   }
 }

@@ -15,6 +15,8 @@ package struct ThreadTable: ~Copyable, Sendable {
   private var placesOf: [UInt64: [UInt32]] = [:]
   /// Entries in ``placesOf``.
   private var participantCount = 0
+  /// Whether a reply has ever mentioned anybody.
+  private(set) var hasMentions = false
   /// What the threads occupy beside their places, in bytes.
   private var stateBytes = 0
   /// When the newest reply of all threads was registered; none: there is none.
@@ -97,6 +99,7 @@ package struct ThreadTable: ~Copyable, Sendable {
     stateBytes -= states[place].heapByteCount
     states[place].assign(effect)
     stateBytes += states[place].heapByteCount
+    if case .messageAssigned(_, _, let record) = effect, record.mentions != .nobody { hasMentions = true }
     if states[place].messages.newest > newest {
       let hash = states[place].messages.withID(states[place].messages.newest) { StableHash.hash($0) }
       replies.insert(hash, UInt32(place))

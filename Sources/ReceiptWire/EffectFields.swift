@@ -43,6 +43,8 @@ enum EffectNumber: UInt8 {
   case userSettled = 49
   case userErased = 50
   case segmentsNoted = 58
+  case muteAssigned = 59
+  case unreadFlagAssigned = 60
   case membershipQueued = 64
   case membershipsSent = 65
   case membershipsTaken = 66
@@ -99,6 +101,20 @@ extension ByteBuffer {
         buffer.writeVarint(epoch)
         buffer.writeTime(time)
       }
+    case .muteAssigned(let channel, let row, let isMuted):
+      writeEffect(.muteAssigned) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(row.rawValue)
+        buffer.writeInteger(UInt8(isMuted ? 1 : 0))
+      }
+    case .unreadFlagAssigned(let channel, let row, let isSet, let epoch, let time):
+      writeEffect(.unreadFlagAssigned) { buffer in
+        buffer.writeVarint(channel.rawValue)
+        buffer.writeVarint(row.rawValue)
+        buffer.writeInteger(UInt8(isSet ? 1 : 0))
+        buffer.writeVarint(epoch)
+        buffer.writeTime(time)
+      }
     case .messageAssigned(let channel, let sequence, let record):
       writeEffect(.messageAssigned) { buffer in
         buffer.writeVarint(channel.rawValue)
@@ -109,6 +125,7 @@ extension ByteBuffer {
         buffer.writeTime(record.registeredAt)
         buffer.writeTime(record.createdAt)
         if record.flags.contains(.receipt) { buffer.writeTime(record.receiptExpiresAt) }
+        buffer.writeMentions(record.mentions)
       }
     case .messageDeleted(let channel, let sequence, let time):
       writeEffect(.messageDeleted) { buffer in
@@ -356,13 +373,26 @@ extension ByteBuffer {
     writeBytes(bytes)
   }
 
+  /// What a message with the flag has behind its other fields.
+  private mutating func writeMentions(_ mentions: MessageMentions) {
+    switch mentions {
+    case .nobody: break
+    case .all: writeInteger(UInt8(1))
+    case .rows(let rows):
+      writeInteger(UInt8(0))
+      writeVarint(rows.count)
+      for row in rows { writeVarint(row) }
+    }
+  }
+
   private mutating func writeRow(_ channel: ChannelNumber, _ row: MemberOrdinal, _ record: RowRecord) {
     writeVarint(channel.rawValue)
     writeVarint(row.rawValue)
     let hasMore =
       record.readIsHidden || record.deliveredIsHidden || record.readSteps != 0 || record.deliveredSteps != 0
       || record.acknowledgedThrough != .zero
-    var flags: UInt64 = record.hasLeft ? 1 : 0
+    var flags: UInt64 = 0
+    if record.hasLeft { flags |= 1 }
     if record.hidesHistory { flags |= 2 }
     if hasMore { flags |= 4 }
     if record.joinedByReading { flags |= 8 }
@@ -370,6 +400,9 @@ extension ByteBuffer {
     if record.ackedAt != .none { flags |= 32 }
     if record.countedAfter != nil { flags |= 64 }
     if record.unreadAfter != nil { flags |= 128 }
+    if record.isMuted { flags |= 256 }
+    if record.isFlaggedUnread { flags |= 512 }
+    if record.flaggedAt != .none { flags |= 1_024 }
     writeVarint(flags)
     writeField(record.user)
     writeField(record.role)
@@ -385,6 +418,7 @@ extension ByteBuffer {
     if record.ackedAt != .none { writeTime(record.ackedAt) }
     if let countedAfter = record.countedAfter { writeSequence(countedAfter) }
     if let unreadAfter = record.unreadAfter { writeSequence(unreadAfter) }
+    if record.flaggedAt != .none { writeTime(record.flaggedAt) }
     guard hasMore else { return }
     writeVarint(UInt64((record.readIsHidden ? 1 : 0) | (record.deliveredIsHidden ? 2 : 0)))
     writeVarint(record.readSteps)
@@ -484,6 +518,16 @@ extension FieldReader {
       let marker = try optional32().map(SequenceNumber.init)
       let epoch = try varint32()
       return .markerAssigned(channel, row, marker: marker, epoch: epoch, at: try time())
+    case .muteAssigned:
+      let channel = try channel()
+      let row = try row()
+      return .muteAssigned(channel, row, isMuted: try flag())
+    case .unreadFlagAssigned:
+      let channel = try channel()
+      let row = try row()
+      let isSet = try flag()
+      let epoch = try varint32()
+      return .unreadFlagAssigned(channel, row, isSet: isSet, epoch: epoch, at: try time())
     case .messageAssigned:
       let channel = try channel()
       let sequence = try messageSequence()
@@ -501,6 +545,7 @@ extension FieldReader {
         createdAt: try time()
       )
       if record.flags.contains(.receipt) { record.receiptExpiresAt = try time() }
+      if flags & MessageRecord.Flags.mentions.rawValue != 0 { record.mentions = try mentions() }
       return .messageAssigned(channel, sequence, record)
     case .messageDeleted:
       let channel = try channel()
@@ -634,6 +679,28 @@ extension FieldReader {
     }
   }
 
+  /// What a message with the flag has behind its other fields.
+  @_lifetime(self: copy self)
+  mutating func mentions() throws(WireError) -> MessageMentions {
+    if try flag() { return .all }
+    var rows: [UInt32] = []
+    for _ in 0..<(try count(elementBytesMin: 1)) {
+      let row = try row().rawValue
+      guard rows.last.map({ $0 < row }) ?? true else { throw .badValue(.effect) }
+      rows.append(row)
+    }
+    guard !rows.isEmpty else { throw .badValue(.count) }
+    return .rows(rows)
+  }
+
+  /// A byte that is 0 or 1.
+  @_lifetime(self: copy self)
+  private mutating func flag() throws(WireError) -> Bool {
+    let flag = try byte()
+    guard flag <= 1 else { throw .badValue(.flags) }
+    return flag == 1
+  }
+
   @_lifetime(self: copy self)
   private mutating func shardID() throws(WireError) -> ShardID {
     guard let number = UInt16(exactly: try varint()) else { throw .badValue(.effect) }
@@ -717,6 +784,8 @@ extension FieldReader {
     return sequence
   }
 
+  private static let rowFlagsKnown: UInt64 = 255 | 256 | 512 | 1_024
+
   @_lifetime(self: copy self)
   private mutating func sequence(below limit: SequenceNumber) throws(WireError) -> SequenceNumber {
     let sequence = try sequence()
@@ -727,7 +796,7 @@ extension FieldReader {
   @_lifetime(self: copy self)
   private mutating func rowRecord() throws(WireError) -> RowRecord {
     let flags = try varint()
-    guard flags <= 255 else { throw .badValue(.flags) }
+    guard flags & ~Self.rowFlagsKnown == 0 else { throw .badValue(.flags) }
     let user = try text()
     let role = try text()
     let joined = try sequence()
@@ -759,6 +828,11 @@ extension FieldReader {
     }
     if flags & 64 != 0 { record.countedAfter = try sequence(below: joined) }
     if flags & 128 != 0 { record.unreadAfter = try sequence(below: joined) }
+    record.isMuted = flags & 256 != 0
+    record.isFlaggedUnread = flags & 512 != 0
+    if flags & 1_024 != 0 { record.flaggedAt = try time() }
+    // A flag is there since some time.
+    guard record.flaggedAt > .none || !record.isFlaggedUnread else { throw .badValue(.effect) }
     guard flags & 4 != 0 else { return record }
     let hidden = try varint()
     guard hidden <= 3 else { throw .badValue(.flags) }

@@ -351,11 +351,25 @@ package struct RowEventRow: Hashable, Sendable {
     /// Empty: there is none.
     package var firstUnreadMessage: String
     package var unreadEpoch: UInt32
+    /// It is the member's own: what follows is for nobody else.
+    package var isOwn: Bool
+    package var isFlaggedUnread: Bool
+    package var unreadMentions: UInt32
 
-    package init(unreadMessages: UInt32, firstUnreadMessage: String, unreadEpoch: UInt32) {
+    package init(
+      unreadMessages: UInt32,
+      firstUnreadMessage: String,
+      unreadEpoch: UInt32,
+      isOwn: Bool = true,
+      isFlaggedUnread: Bool = false,
+      unreadMentions: UInt32 = 0
+    ) {
       self.unreadMessages = unreadMessages
       self.firstUnreadMessage = firstUnreadMessage
       self.unreadEpoch = unreadEpoch
+      self.isOwn = isOwn
+      self.isFlaggedUnread = isFlaggedUnread
+      self.unreadMentions = unreadMentions
     }
   }
 
@@ -401,17 +415,20 @@ package struct RowEventRow: Hashable, Sendable {
     lastDeliveredMessage = try reader.text()
     lastDeliveredSequence = try reader.sequence()
     let flags = try reader.varint()
-    guard flags & ~RowFields.Flag.known == 0 else { throw .badValue(.flags) }
-    if flags & RowFields.Flag.own != 0 {
+    guard RowFlags.areValid(flags) else { throw .badValue(.flags) }
+    if flags & RowFlags.details != 0 {
       let unread = try reader.varint32()
       let first = try reader.text()
       own = OwnDetails(
         unreadMessages: unread,
         firstUnreadMessage: first,
-        unreadEpoch: try reader.varint32()
+        unreadEpoch: try reader.varint32(),
+        isOwn: flags & RowFlags.own != 0,
+        isFlaggedUnread: flags & RowFlags.flagged != 0
       )
+      if flags & RowFlags.own != 0 { own?.unreadMentions = try reader.varint32() }
     }
-    if flags & RowFields.Flag.joined != 0 { joined = try reader.sequence() }
+    if flags & RowFlags.joined != 0 { joined = try reader.sequence() }
   }
 
   package func write(into buffer: inout ByteBuffer) {
@@ -422,11 +439,18 @@ package struct RowEventRow: Hashable, Sendable {
     buffer.writeTime(lastDelivered)
     buffer.writeField(lastDeliveredMessage)
     buffer.writeSequence(lastDeliveredSequence)
-    buffer.writeVarint((own == nil ? 0 : RowFields.Flag.own) | (joined == nil ? 0 : RowFields.Flag.joined))
+    var flags: UInt64 = joined == nil ? 0 : RowFlags.joined
+    if let own {
+      flags |= RowFlags.details
+      if own.isOwn { flags |= RowFlags.own }
+      if own.isFlaggedUnread { flags |= RowFlags.flagged }
+    }
+    buffer.writeVarint(flags)
     if let own {
       buffer.writeVarint(own.unreadMessages)
       buffer.writeField(own.firstUnreadMessage)
       buffer.writeVarint(own.unreadEpoch)
+      if own.isOwn { buffer.writeVarint(own.unreadMentions) }
     }
     if let joined { buffer.writeSequence(joined) }
   }

@@ -50,6 +50,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case threadReadState = 0x37
   case userReceipts = 0x38
   case userThreads = 0x39
+  case setMember = 0x3A
+  case markUnreadSince = 0x3B
   case acknowledgePush = 0x40
   case redeemTicket = 0x41
   case noteWebhook = 0x42
@@ -98,6 +100,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case threadReadStateReply = 0xB7
   case userReceiptsReply = 0xB8
   case userThreadsReply = 0xB9
+  case setMemberReply = 0xBA
+  case markUnreadSinceReply = 0xBB
   case acknowledgePushReply = 0xC0
   case redeemTicketReply = 0xC1
   case noteWebhookReply = 0xC2
@@ -109,15 +113,20 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case backupDigestReply = 0xCE
   case backupEndReply = 0xCF
 
-  /// 0x10 to 0x1F and 0x40 to 0x4B, but for the queries among them: carries the session's counter, may change state.
+  /// 0x10 to 0x1F, 0x3A to 0x3C and 0x40 to 0x4B, but for the queries among them: carries the session's counter, may
+  /// change state.
   package var isCommand: Bool { Self.isCommand(rawValue) }
   /// The same of a kind's number.
   package static func isCommand(_ number: UInt8) -> Bool {
-    number & 0xF0 == 0x10 || number &- 0x40 < 0x0C && !isQuery(number)
+    number & 0xF0 == 0x10 || isLateCommand(number) || number &- 0x40 < 0x0C && !isQuery(number)
   }
-  /// 0x20 to 0x3F, 0x44 and 0x45: carries no counter; asked again it comes to the same.
+  /// The others of 0x20 to 0x3F, 0x44 and 0x45: carries no counter; asked again it comes to the same.
   package var isQuery: Bool { Self.isQuery(rawValue) }
-  private static func isQuery(_ number: UInt8) -> Bool { number & 0xE0 == 0x20 || number & 0xFE == 0x44 }
+  private static func isQuery(_ number: UInt8) -> Bool {
+    number & 0xE0 == 0x20 && !isLateCommand(number) || number & 0xFE == 0x44
+  }
+  /// Commands among the queries' numbers.
+  private static func isLateCommand(_ number: UInt8) -> Bool { (0x3A...0x3C).contains(number) }
   package var isRequest: Bool { isCommand || isQuery }
   /// 0x4C to 0x4F: a request of one connection about the whole store, for no shard; carries no counter and is never resent.
   package var isBackup: Bool { rawValue & 0xFC == 0x4C }

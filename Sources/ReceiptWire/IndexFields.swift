@@ -50,14 +50,21 @@ package struct ChannelEntryFields: Hashable, Sendable {
 
 /// What is unread for one user in one channel, as unread_counts answers, or why that is not known (Proto/frames.md).
 package enum UnreadCountFields: Hashable, Sendable {
-  case found(messages: UInt32, threads: UInt32)
+  case found(UnreadCounts)
   case refused(ErrorCode)
 
   package init(_ reader: inout FieldReader) throws(WireError) {
     let code = try reader.varint()
     if code == 0 {
-      let messages = try reader.varint32()
-      self = .found(messages: messages, threads: try reader.varint32())
+      var counts = UnreadCounts()
+      counts.messages = try reader.varint32()
+      counts.threads = try reader.varint32()
+      counts.mentions = try reader.varint32()
+      let flags = try reader.byte()
+      guard flags <= 3 else { throw .badValue(.flags) }
+      counts.isFlagged = flags & 1 != 0
+      counts.isMuted = flags & 2 != 0
+      self = .found(counts)
       return
     }
     guard let known = UInt16(exactly: code).flatMap(ErrorCode.init) else { throw .badValue(.flags) }
@@ -66,10 +73,12 @@ package enum UnreadCountFields: Hashable, Sendable {
 
   package func write(into buffer: inout ByteBuffer) {
     switch self {
-    case .found(let messages, let threads):
+    case .found(let counts):
       buffer.writeVarint(UInt64(0))
-      buffer.writeVarint(messages)
-      buffer.writeVarint(threads)
+      buffer.writeVarint(counts.messages)
+      buffer.writeVarint(counts.threads)
+      buffer.writeVarint(counts.mentions)
+      buffer.writeInteger(UInt8((counts.isFlagged ? 1 : 0) | (counts.isMuted ? 2 : 0)))
     case .refused(let code):
       buffer.writeVarint(UInt64(code.rawValue))
     }

@@ -157,7 +157,13 @@ package struct ScannedRow: ~Escapable {
   package let unreadFloor: SequenceNumber
   /// The same in a thread (R15).
   package let unreadFloorInThread: SequenceNumber
+  /// In a thread: replies up to here are not unread for them, as they did not take part then.
+  package let unreadAfter: SequenceNumber
   package let hasMarker: Bool
+  package let isMuted: Bool
+  /// The channel is flagged unread as a whole (R4).
+  package let isFlaggedUnread: Bool
+  package let joined: SequenceNumber
 
   @_lifetime(copy fields)
   fileprivate init(_ fields: inout FieldReader) throws(WireError) {
@@ -165,9 +171,11 @@ package struct ScannedRow: ~Escapable {
     row = try fields.varint32()
     let flags = try fields.varint()
     hasLeft = flags & 1 != 0
+    isMuted = flags & 256 != 0
+    isFlaggedUnread = flags & 512 != 0
     user = try fields.string()
     _ = try fields.string()
-    let joined = try fields.sequence()
+    joined = try fields.sequence()
     _ = try fields.time()
     let read = try fields.sequence()
     _ = try fields.time()
@@ -185,18 +193,35 @@ package struct ScannedRow: ~Escapable {
       if flags & 64 != 0 { _ = try fields.sequence() }
       floor = try fields.sequence()
     }
+    unreadAfter = floor
     unreadFloorInThread = marker == nil ? max(own, floor) : own
     hasMarker = marker != nil
   }
 }
 
-/// *message_assigned*, as far as its sender.
+/// *message_assigned*, as far as unread counts go by it.
 package struct ScannedMessage: ~Escapable {
   package let channel: ChannelNumber
   package let sequence: SequenceNumber
   package let flags: MessageRecord.Flags
   /// Empty: the system.
   package let sender: RawSpan
+  /// The fields behind the sender.
+  private let rest: FieldReader
+
+  /// Whether it mentions a row that had joined then (R14); its sender is not asked about here.
+  package func mentions(_ row: UInt32, joined: SequenceNumber) throws(WireError) -> Bool {
+    guard flags.contains(.mentions) else { return false }
+    var fields = rest
+    _ = try fields.time()
+    _ = try fields.time()
+    if flags.contains(.receipt) { _ = try fields.time() }
+    switch try fields.mentions() {
+    case .nobody: return false
+    case .all: return joined < sequence
+    case .rows(let rows): return rows.contains(row)
+    }
+  }
 
   @_lifetime(copy fields)
   fileprivate init(_ fields: inout FieldReader) throws(WireError) {
@@ -208,6 +233,7 @@ package struct ScannedMessage: ~Escapable {
     flags = MessageRecord.Flags(rawValue: raw)
     _ = try fields.string()
     sender = try fields.string()
+    rest = fields
   }
 }
 

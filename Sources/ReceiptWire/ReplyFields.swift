@@ -19,15 +19,13 @@ package struct RowFields: ~Escapable {
   /// Empty: there is none.
   package let firstUnreadMessage: RawSpan
   package let unreadEpoch: UInt32
+  /// It is the viewer's own row: the flag and the mentions are for nobody else.
+  package let isOwn: Bool
+  package let isFlaggedUnread: Bool
+  /// Unread messages and replies that mention the member (R14).
+  package let unreadMentions: UInt32
   /// The newest message when the member joined; nil: not told.
   package let joined: SequenceNumber?
-
-  /// What follows a row's positions.
-  package enum Flag {
-    package static let own: UInt64 = 1
-    package static let joined: UInt64 = 64
-    static let known = own | joined
-  }
 
   @_lifetime(copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
@@ -39,8 +37,10 @@ package struct RowFields: ~Escapable {
     lastDeliveredMessage = try reader.string()
     lastDeliveredSequence = try reader.sequence()
     let flags = try reader.varint()
-    guard flags & ~Flag.known == 0 else { throw .badValue(.flags) }
-    hasOwnDetails = flags & Flag.own != 0
+    guard RowFlags.areValid(flags) else { throw .badValue(.flags) }
+    hasOwnDetails = flags & RowFlags.details != 0
+    isOwn = flags & RowFlags.own != 0
+    isFlaggedUnread = flags & RowFlags.flagged != 0
     if hasOwnDetails {
       unreadMessages = try reader.varint32()
       firstUnreadMessage = try reader.string()
@@ -50,7 +50,56 @@ package struct RowFields: ~Escapable {
       firstUnreadMessage = try reader.raw(0)
       unreadEpoch = 0
     }
-    joined = flags & Flag.joined != 0 ? try reader.sequence() : nil
+    unreadMentions = isOwn ? try reader.varint32() : 0
+    joined = flags & RowFlags.joined != 0 ? try reader.sequence() : nil
+  }
+}
+
+/// What set_member answers (Proto/frames.md), behind whether the user joined.
+package struct SetMemberFields: Hashable, Sendable {
+  /// Empty: none was given.
+  package var role: String
+  package var joinedAt: Timestamp
+  package var isMuted: Bool
+
+  package init(role: String, joinedAt: Timestamp, isMuted: Bool) {
+    self.role = role
+    self.joinedAt = joinedAt
+    self.isMuted = isMuted
+  }
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    role = try reader.text()
+    joinedAt = try reader.time()
+    let muted = try reader.byte()
+    guard muted <= 1 else { throw .badValue(.flags) }
+    isMuted = muted == 1
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(role)
+    buffer.writeTime(joinedAt)
+    buffer.writeInteger(UInt8(isMuted ? 1 : 0))
+  }
+}
+
+/// The flags of *row* in Proto/frames.md.
+package enum RowFlags {
+  /// Own details follow.
+  package static let details: UInt64 = 1
+  /// It is the viewer's own.
+  package static let own: UInt64 = 2
+  /// The channel is flagged unread as a whole (R4).
+  package static let flagged: UInt64 = 4
+  /// The newest message when the member joined follows.
+  package static let joined: UInt64 = 64
+
+  /// The viewer's own row has details, and only it says that the channel is flagged.
+  static func areValid(_ flags: UInt64) -> Bool {
+    switch flags & ~joined {
+    case 0, details, details | own, details | own | flagged: true
+    default: false
+    }
   }
 }
 

@@ -58,12 +58,17 @@ package struct RosterEntryFields: ~Escapable {
   /// Empty: none.
   package let role: RawSpan
   package let joinedAt: Timestamp
+  /// The member keeps the channel out of their totals (R14); only to themselves and to servers.
+  package let isMuted: Bool
 
   @_lifetime(copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
     user = try reader.string()
     role = try reader.string()
     joinedAt = try reader.time()
+    let flags = try reader.byte()
+    guard flags <= 1 else { throw .badValue(.flags) }
+    isMuted = flags == 1
   }
 }
 

@@ -429,7 +429,8 @@ private struct LoadedContent {
     case .markerAssigned(_, let row, let marker, _, _):
       named = max(named, marker?.rawValue ?? 0)
       return row.rawValue < rows
-    case .rowLeft(_, let row, _), .roleAssigned(_, let row, _):
+    case .rowLeft(_, let row, _), .roleAssigned(_, let row, _), .muteAssigned(_, let row, _),
+      .unreadFlagAssigned(_, let row, _, _, _):
       return row.rawValue < rows
     case .messageAssigned(_, let sequence, let record):
       guard sequence.rawValue <= newest || sequence.rawValue - 1 == newest else { return false }

@@ -39,7 +39,7 @@ package struct PeekRequest: Hashable, Sendable {
 /// What was found of one channel and one user.
 package struct Peeked: Hashable, Sendable {
   package enum Outcome: Hashable, Sendable {
-    case counts(messages: UInt32, threads: UInt32)
+    case counts(UnreadCounts)
     /// There is no channel of that name on storage.
     case absent
     case notAMember
@@ -61,6 +61,8 @@ package struct Peeked: Hashable, Sendable {
 private struct ChannelPeek {
   /// Segments that are read for one user. With more the channel is read whole: then it counts once for all who ask.
   static let segmentsMax: UInt32 = 17
+  /// Segments that are read only for whom they mention.
+  static let segmentsMentioningMax: UInt32 = 64
   /// Pages of threads that are read for one user.
   static let threadPagesMax = 256
 
@@ -79,6 +81,8 @@ private struct ChannelPeek {
     var truncatedThrough = SequenceNumber.zero
     /// Segments with messages that left their sender's position alone.
     var leaving: Set<UInt32> = []
+    /// Segments with messages that mention somebody.
+    var mentioning: Set<UInt32> = []
 
     /// Messages in a segment.
     func messageCount(_ segment: UInt32) -> UInt32 {
@@ -108,12 +112,19 @@ private struct ChannelPeek {
     switch position {
     case .elsewhere: return .unknown
     case .left: return .notAMember
-    case .at(let floor, let hasMarker):
+    case .at(let row):
       // A head page from before it counted.
       if head.newest == .zero, try hasMessages() { return .unknown }
-      guard let messages = try unread(after: floor, hasMarker: hasMarker), let threads = try unreadThreads()
-      else { return .unknown }
-      return .counts(messages: messages, threads: threads)
+      guard let own = try unread(row), let inThreads = try unreadThreads() else { return .unknown }
+      return .counts(
+        UnreadCounts(
+          messages: own.messages,
+          threads: inThreads.threads,
+          mentions: own.mentions &+ inThreads.mentions,
+          isFlagged: row.isFlagged,
+          isMuted: row.isMuted
+        )
+      )
     }
   }
 
@@ -129,7 +140,9 @@ private struct ChannelPeek {
       case .messageCounts:
         (head.newest, head.counts) = try scan.messageCounts
       case .segmentNotes:
-        head.leaving = Set(try scan.segmentNotes.filter(\.hasLeaving).map(\.segment))
+        let notes = try scan.segmentNotes
+        head.leaving = Set(notes.filter(\.hasLeaving).map(\.segment))
+        head.mentioning = Set(notes.filter(\.hasMentions).map(\.segment))
       case .truncation: head.truncatedThrough = try scan.truncatedThrough
       default: break
       }
@@ -144,8 +157,28 @@ private struct ChannelPeek {
 
   // MARK: The row
 
+  /// Where a user stands, in the channel or in a thread.
+  private struct Row {
+    var number: UInt32
+    var joined: SequenceNumber
+    /// Messages up to here are not unread for them.
+    var floor: SequenceNumber
+    var hasMarker: Bool
+    var isFlagged: Bool
+    var isMuted: Bool
+
+    init(_ row: borrowing ScannedRow, inThread isInThread: Bool = false) {
+      number = row.row
+      joined = isInThread ? row.unreadAfter : row.joined
+      floor = isInThread ? row.unreadFloorInThread : row.unreadFloor
+      hasMarker = row.hasMarker
+      isFlagged = row.isFlaggedUnread
+      isMuted = row.isMuted
+    }
+  }
+
   private enum Position {
-    case at(SequenceNumber, hasMarker: Bool)
+    case at(Row)
     case left
     /// Their row is not on this page, as far as can be seen.
     case elsewhere
@@ -164,7 +197,7 @@ private struct ChannelPeek {
       if row.hasLeft {
         wasTheirs = wasTheirs || row.row == entry.row
       } else {
-        position = .at(row.unreadFloor, hasMarker: row.hasMarker)
+        position = .at(Row(row))
       }
     }
     // Rows are given in rising order: with theirs left, and no newer one up to the last of all, they are gone.
@@ -175,39 +208,47 @@ private struct ChannelPeek {
   // MARK: Messages
 
   /// Nil where that would take too many segments.
-  private mutating func unread(
-    after floor: SequenceNumber,
-    hasMarker: Bool
-  ) throws(StorageError) -> UInt32? {
+  private mutating func unread(_ row: Row) throws(StorageError) -> (messages: UInt32, mentions: UInt32)? {
+    let floor = row.floor
     guard floor <= head.newest else { throw corrupt(.head, "a row names message \(floor.rawValue)") }
-    guard floor < head.newest else { return 0 }
+    guard floor < head.newest else { return (0, 0) }
     let first = floor.rawValue / PageID.messagesPerSegment
-    var unread = UInt32(0)
-    var segmentsRead = UInt32(0)
+    var unread: (messages: UInt32, mentions: UInt32) = (0, 0)
+    // Those that are read for the user's own messages, and for mentions.
+    var (segmentsRead, segmentsMentioning) = (UInt32(0), UInt32(0))
     for segment in first..<UInt32(head.counts.count) where head.counts[Int(segment)] > 0 {
-      // Whole segments count as they are, where none of their messages can be the user's own.
+      // Whole segments count as they are, where none of their messages can be the user's own, and none mentions
+      // anybody.
       let isCut = segment == first && floor.rawValue % PageID.messagesPerSegment != 0
-      guard isCut || hasMarker || head.leaving.contains(segment) else {
-        unread &+= head.counts[Int(segment)]
+      if isCut || row.hasMarker || head.leaving.contains(segment) {
+        segmentsRead += 1
+      } else if head.mentioning.contains(segment) {
+        segmentsMentioning += 1
+      } else {
+        unread.messages &+= head.counts[Int(segment)]
         continue
       }
-      segmentsRead += 1
-      guard segmentsRead <= Self.segmentsMax else { return nil }
-      unread &+= try countable(segment, after: floor)
+      guard segmentsRead <= Self.segmentsMax, segmentsMentioning <= Self.segmentsMentioningMax else {
+        return nil
+      }
+      let found = try countable(segment, for: row)
+      unread.messages &+= found.messages
+      unread.mentions &+= found.mentions
     }
     return unread
   }
 
-  /// Countable messages of a segment after one, and by others than the user.
+  /// Countable messages of a segment that a row has not read, by others than the user, and those of them that mention
+  /// it.
   private mutating func countable(
     _ segment: UInt32,
-    after floor: SequenceNumber
-  ) throws(StorageError) -> UInt32 {
+    for row: Row
+  ) throws(StorageError) -> (messages: UInt32, mentions: UInt32) {
     let page = PageID.segment(segment)
     guard let bytes = try storage.readPages(shard, .number(number), .pages([page]))?.pages.first?.bytes else {
       throw corrupt(page, "is missing")
     }
-    var wanted = UInt32(0)
+    var wanted: (messages: UInt32, mentions: UInt32) = (0, 0)
     try read(page, bytes) { peek, scan throws(WireError) in
       var sequence = SequenceNumber(segment * PageID.messagesPerSegment)
       let last = SequenceNumber(sequence.rawValue + peek.head.messageCount(segment))
@@ -220,8 +261,9 @@ private struct ChannelPeek {
         sequence = message.sequence
         guard peek.counts(message) else { continue }
         countable += 1
-        guard sequence > floor, !message.sender.isSame(as: peek.entry.user) else { continue }
-        wanted += 1
+        guard sequence > row.floor, !message.sender.isSame(as: peek.entry.user) else { continue }
+        wanted.messages += 1
+        if try message.mentions(row.number, joined: row.joined) { wanted.mentions += 1 }
       }
       guard sequence == last, countable == peek.head.counts[Int(segment)] else { throw .badValue(.count) }
     }
@@ -237,31 +279,34 @@ private struct ChannelPeek {
   /// What is known of the thread whose pages are being gone over.
   private struct Thread {
     var parent = SequenceNumber.zero
-    /// Where the user's unread replies begin; nil: they are not in it.
-    var floor: SequenceNumber?
+    /// Nil: they are not in it.
+    var row: Row?
     var hasUnread = false
+    /// Unread replies that mention them.
+    var mentions = UInt32(0)
   }
 
-  /// Threads with unread replies for the user; nil where there are too many pages (R15).
-  private mutating func unreadThreads() throws(StorageError) -> UInt32? {
+  /// Threads with unread replies for the user, and unread replies that mention them; nil where there are too many pages
+  /// (R15).
+  private mutating func unreadThreads() throws(StorageError) -> (threads: UInt32, mentions: UInt32)? {
     let selection = PageSelection.threads(pagesMax: Self.threadPagesMax + 1)
     guard head.newest > .zero, let stored = try storage.readPages(shard, .number(number), selection) else {
-      return 0
+      return (0, 0)
     }
     guard stored.pages.count <= Self.threadPagesMax else { return nil }
     var thread = Thread()
-    var unread: [SequenceNumber] = []
+    var unread: [Thread] = []
     for (page, bytes) in stored.pages {
       let parent = page.parent
       if parent != thread.parent {
-        if thread.hasUnread { unread.append(thread.parent) }
+        if thread.hasUnread { unread.append(thread) }
         thread = Thread(parent: parent)
       }
       var found = thread
       try read(page, bytes) { peek, scan throws(WireError) in try peek.go(over: &scan, &found) }
       thread = found
     }
-    if thread.hasUnread { unread.append(thread.parent) }
+    if thread.hasUnread { unread.append(thread) }
     return try livingCount(unread)
   }
 
@@ -274,41 +319,49 @@ private struct ChannelPeek {
         let row = try scan.row
         guard row.channel == number else { throw .badValue(.effect) }
         guard !row.hasLeft, row.user.isSame(as: entry.user) else { continue }
-        thread.floor = row.unreadFloorInThread
+        thread.row = Row(row, inThread: true)
       case .message:
-        guard let floor = thread.floor, !thread.hasUnread else { continue }
+        guard let row = thread.row else { continue }
         let message = try scan.message
         guard message.channel == number else { throw .badValue(.effect) }
-        guard message.sequence > floor, message.flags.isCountable else { continue }
+        guard message.sequence > row.floor, message.flags.isCountable else { continue }
         if message.sender.isSame(as: entry.user) { continue }
         thread.hasUnread = true
+        if try message.mentions(row.number, joined: row.joined) { thread.mentions += 1 }
       default: break
       }
     }
   }
 
-  /// How many of these messages, in rising order, are there: the thread of one that was deleted counts nowhere.
-  private mutating func livingCount(_ parents: [SequenceNumber]) throws(StorageError) -> UInt32 {
-    var living = UInt32(0)
-    var rest = parents.filter { $0 > head.truncatedThrough && $0 <= head.newest }[...]
-    while let parent = rest.first {
+  /// How many of these threads, by rising parent, are there, and what mentions the user in them: the thread of a
+  /// message that was deleted
+  /// counts nowhere.
+  private mutating func livingCount(
+    _ threads: [Thread]
+  ) throws(StorageError) -> (threads: UInt32, mentions: UInt32) {
+    var living: (threads: UInt32, mentions: UInt32) = (0, 0)
+    var rest = threads.filter { $0.parent > head.truncatedThrough && $0.parent <= head.newest }[...]
+    while let parent = rest.first?.parent {
       let segment = (parent.rawValue - 1) / PageID.messagesPerSegment
       let page = PageID.segment(segment)
       guard let bytes = try storage.readPages(shard, .number(number), .pages([page]))?.pages.first?.bytes
       else { throw corrupt(page, "is missing") }
-      var wanted = rest.prefix { ($0.rawValue - 1) / PageID.messagesPerSegment == segment }
+      var wanted = rest.prefix { ($0.parent.rawValue - 1) / PageID.messagesPerSegment == segment }
       rest = rest.dropFirst(wanted.count)
-      var found = UInt32(0)
+      var found: (threads: UInt32, mentions: UInt32) = (0, 0)
       try read(page, bytes) { _, scan throws(WireError) in
         while try scan.advance() {
           let message = try scan.message
-          guard message.sequence == wanted.first else { continue }
-          wanted.removeFirst()
-          if !message.flags.contains(.deleted) { found += 1 }
+          guard message.sequence == wanted.first?.parent else { continue }
+          let thread = wanted.removeFirst()
+          if message.flags.contains(.deleted) { continue }
+          found.threads += 1
+          found.mentions &+= thread.mentions
         }
       }
       guard wanted.isEmpty else { throw corrupt(page, "the parent of a thread is missing") }
-      living += found
+      living.threads += found.threads
+      living.mentions &+= found.mentions
     }
     return living
   }

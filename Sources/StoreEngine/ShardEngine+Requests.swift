@@ -104,6 +104,7 @@ extension ShardEngine {
     state.refresh(slot)
     switch header.kind {
     case .markRead, .markUnread, .markDelivered: try mark(header, &reader, slot, lane)
+    case .markUnreadSince: try markUnreadSince(header, &reader, slot, lane)
     case .registerMessage: try register(header, &reader, slot, lane)
     case .acknowledgePush: try acknowledgePush(header, &reader, slot, lane)
     case .ticketPlace: try ticketPlace(header, &reader, slot, lane)
@@ -114,6 +115,7 @@ extension ShardEngine {
     case .eraseMember: try eraseMember(header, &reader, slot, lane)
     case .putChannel: try putChannel(header, &reader, cid: RawSpan(), slot, lane)
     case .changeMembers: try changeMembers(header, &reader, slot, lane)
+    case .setMember: try setMember(header, &reader, slot, lane)
     case .getChannel:
       try reader.end()
       reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
@@ -165,7 +167,10 @@ extension ShardEngine {
       case .markDelivered:
         row = try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
       default:
-        row = try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
+        row =
+          message.isEmpty
+          ? try state.decideFlagUnread(slot, user: user, epoch: epoch, into: &effects)
+          : try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
       }
     } catch {
       // A reply's id says by itself which thread is meant.
@@ -195,6 +200,7 @@ extension ShardEngine {
     let sender = try reader.string()
     let created = try reader.time()
     let flags = try reader.varint()
+    let mentions = try Self.mentions(flags, &reader)
     let thread = try Self.thread(header, &reader)
     try reader.end()
     let command = takeUp(counter, lane)
@@ -211,10 +217,24 @@ extension ShardEngine {
       noteRefused(command)
       return refuse(header, .invalidField, Self.userRange, lane)
     }
-    guard flags <= 7 else {
+    guard flags <= 23 else {
       noteRefused(command)
-      let range = "flags: 1 (silent), 2 (receipt), 4 (moves no position) and their sums only"
+      let range =
+        "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
       return refuse(header, .notImplemented, range, lane)
+    }
+    if case .users(let users) = mentions {
+      guard (1...Self.mentionsMax).contains(users.count),
+        users.allSatisfy({ Self.isValid($0, Identifier.isUser) })
+      else {
+        noteRefused(command)
+        return refuse(header, .invalidField, "mentions: 1 to \(Self.mentionsMax) users", lane)
+      }
+    }
+    if case .users(let users) = mentions, !command.isCovered, !slicedQueries.isEmpty,
+      users.contains(where: { isBeingErased($0, in: slot) })
+    {
+      return refuseErasing(header, command, lane)
     }
     let registration: ShardState.Registration
     guard
@@ -234,6 +254,7 @@ extension ShardEngine {
           isSilent: flags & 1 != 0,
           wantsReceipt: flags & 2 != 0,
           movesPosition: flags & 4 == 0,
+          mentions: mentions,
           at: time,
           into: &effects
         )
@@ -247,6 +268,7 @@ extension ShardEngine {
           isSilent: flags & 1 != 0,
           wantsReceipt: flags & 2 != 0,
           movesPosition: flags & 4 == 0,
+          mentions: mentions,
           at: time,
           into: &effects
         )
@@ -271,6 +293,21 @@ extension ShardEngine {
       buffer.writeInteger(status.rawValue)
       buffer.writeInteger(state.receiptRefusal(place, registration.sequence).rawValue)
     }
+  }
+
+  /// Users that one message may mention by name.
+  static let mentionsMax = 100
+
+  /// Whom a message mentions, behind the flags that say so.
+  private static func mentions(
+    _ flags: UInt64,
+    _ reader: inout FieldReader
+  ) throws(WireError) -> ShardState.NewMentions {
+    if flags & 8 != 0 { return .all }
+    guard flags & 16 != 0 else { return .nobody }
+    var users: [String] = []
+    for _ in 0..<(try reader.count()) { users.append(try reader.text()) }
+    return .users(users)
   }
 
   private func deleteMessage(
@@ -377,6 +414,65 @@ extension ShardEngine {
     }
     finish(slot, command)
     replyIndexed(header, slot, lane) { $0.writeChannel(slot, in: state) }
+  }
+
+  /// One member's role, and whether they keep the channel out of their totals.
+  private func setMember(
+    _ header: FrameHeader,
+    _ reader: inout FieldReader,
+    _ slot: ChannelSlot,
+    _ lane: ReplyLane
+  ) throws(WireError) {
+    let counter = try Self.counter(&reader)
+    let member = ShardState.NewMember(user: try reader.text(), role: try reader.text())
+    let flags = try reader.varint()
+    try reader.end()
+    let command = takeUp(counter, lane)
+    var user = member.user
+    guard user.withUTF8({ admits($0.span.bytes, header, slot, lane, command) }) else { return }
+    guard flags <= 7, flags & 1 != 0 || flags & 2 == 0 else {
+      noteRefused(command)
+      return refuse(
+        header,
+        .invalidField,
+        "flags: 1 (mute given), 2 (mute, with 1), 4 (joins) and their sums",
+        lane
+      )
+    }
+    if let invalid = Self.invalid([member]) {
+      noteRefused(command)
+      return refuse(header, .invalidField, invalid, lane)
+    }
+    guard command.isCovered || !state.outbox.isFull else { return refuseFull(header, command, lane) }
+    guard command.isCovered || !areErased([member], in: slot) else {
+      return refuseErasing(header, command, lane)
+    }
+    let decided: (row: MemberOrdinal, isNew: Bool)
+    do throws(Refusal) {
+      decided = try state.decideMember(
+        slot,
+        user: member.user,
+        role: member.role,
+        isMuted: flags & 1 == 0 ? nil : flags & 2 != 0,
+        joins: flags & 4 != 0,
+        at: state.advance(clock: loop.clock, forMembersOf: flags & 4 == 0 || command.isCovered ? nil : slot),
+        into: &effects
+      )
+    } catch {
+      return refuse(header, error, slot, lane, command)
+    }
+    // They are not there any more: nothing is left to answer from.
+    guard !command.isCovered || !decided.isNew else { return refuseApplied(header, lane) }
+    finish(slot, command)
+    replyIndexed(header, slot, lane) { buffer in
+      buffer.writeInteger(UInt8(decided.isNew ? 1 : 0))
+      SetMemberFields(
+        role: state.role(slot, decided.row),
+        joinedAt: state.joinedAt(slot, decided.row),
+        isMuted: state[slot].rows.isMuted(decided.row)
+      )
+      .write(into: &buffer)
+    }
   }
 
   /// Whether one of them is being erased in this channel.
@@ -643,14 +739,19 @@ extension ByteBuffer {
       fields.time(row.lastDelivered)
       state.withMessage(slot, delivered) { fields.string($0) }
       fields.varint(UInt64(row.lastDeliveredSequence.rawValue))
-      guard let own = row.own else {
-        fields.varint(RowFields.Flag.joined)
-        return fields.varint(UInt64(row.joined.rawValue))
+      var flags = RowFlags.joined
+      if let own = row.own {
+        flags |= RowFlags.details
+        if own.isOwn { flags |= RowFlags.own }
+        if own.isFlaggedUnread { flags |= RowFlags.flagged }
       }
-      fields.varint(RowFields.Flag.own | RowFields.Flag.joined)
-      fields.varint(UInt64(own.unreadMessages))
-      state.withMessage(slot, own.firstUnread) { fields.string($0) }
-      fields.varint(UInt64(own.unreadEpoch))
+      fields.varint(flags)
+      if let own = row.own {
+        fields.varint(UInt64(own.unreadMessages))
+        state.withMessage(slot, own.firstUnread) { fields.string($0) }
+        fields.varint(UInt64(own.unreadEpoch))
+        if own.isOwn { fields.varint(UInt64(own.unreadMentions)) }
+      }
       fields.varint(UInt64(row.joined.rawValue))
     }
   }

@@ -16,8 +16,9 @@ extension ShardEngine {
       return refuse(header, .invalidField, "limit: 1 to 100", lane)
     }
     guard !isRevoked(fields.viewer) else { return refuse(header, .tokenRevoked, slot, lane) }
+    let viewer: ChannelViewer
     do throws(Refusal) {
-      _ = try state.viewer(fields.viewer, isServer: fields.viewerFlags == 1, in: slot)
+      viewer = try state.viewer(fields.viewer, isServer: fields.viewerFlags == 1, in: slot)
     } catch {
       return refuse(header, error, slot, lane)
     }
@@ -28,6 +29,9 @@ extension ShardEngine {
         state.withUser(slot, row) { buffer.writeField($0) }
         buffer.writeField(state.role(slot, row))
         buffer.writeTime(state.joinedAt(slot, row))
+        // Nobody else learns of it (R14).
+        let showsMuted = fields.viewerFlags == 1 || row == viewer.row
+        buffer.writeInteger(UInt8(showsMuted && state[slot].rows.isMuted(row) ? 1 : 0))
       }
       buffer.writeOptional(page.next.map(UInt64.init))
     }

@@ -6,7 +6,7 @@ extension FrameKind {
   /// Whether the flag `thread` may be set: its fields are followed by a thread's parent message.
   var takesThread: Bool {
     switch self {
-    case .registerMessage, .markRead, .markUnread, .markDelivered: true
+    case .registerMessage, .markRead, .markUnread, .markUnreadSince, .markDelivered: true
     default: false
     }
   }
@@ -143,14 +143,14 @@ extension ShardEngine {
 
 extension ByteBuffer {
   /// The *row* of a member who has none: nothing read, nothing unread.
-  fileprivate mutating func writeZeroRow(user: RawSpan) {
+  mutating func writeZeroRow(user: RawSpan) {
     writeFields(byteCountMax: RowFields.byteCountMax) { fields in
       fields.string(user)
       // Read and delivered: time, message, sequence number.
       for _ in 0..<6 { fields.byte(0) }
-      fields.varint(RowFields.Flag.own | RowFields.Flag.joined)
-      // Unread messages, first unread one, epoch, and where they joined.
-      for _ in 0..<4 { fields.byte(0) }
+      fields.varint(RowFlags.details | RowFlags.own | RowFlags.joined)
+      // Unread messages, first unread one, epoch, mentions, and where they joined.
+      for _ in 0..<5 { fields.byte(0) }
     }
   }
 }

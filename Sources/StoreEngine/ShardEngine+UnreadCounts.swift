@@ -136,8 +136,7 @@ extension ShardEngine {
       last = max(last, dirty.last(slot))
       if state[slot].isEnding { return .refused(.channelNotFound) }
       do throws(Refusal) {
-        let unread = try state.unread(slot, user)
-        return .found(messages: unread.messages, threads: unread.threads)
+        return .found(try state.unread(slot, user))
       } catch {
         return .refused(Self.code(error))
       }
@@ -261,8 +260,7 @@ extension ShardEngine {
         )
       )
       request.answers[open.place] = .refused(.unavailable)
-    case .counts(let messages, let threads):
-      request.answers[open.place] = .found(messages: messages, threads: threads)
+    case .counts(let counts): request.answers[open.place] = .found(counts)
     case .absent: request.answers[open.place] = .refused(.channelNotFound)
     case .notAMember: request.answers[open.place] = .refused(.notAMember)
     case .unknown: request.whole.append(open)

@@ -45,6 +45,7 @@ package enum EventSentence {
     var firstUnreadMessageId: String?
     var unreadMessages: Int?
     var unreadEpoch: Int?
+    var markedUnread: Bool?
     var totalUnreadCount: Int?
     var unreadChannels: Int?
     var unreadThreads: Int?
@@ -76,8 +77,11 @@ package enum EventSentence {
     case "notification.mark_read":
       return "\(who), own devices: read up to \(read(fields)) in \(place)" + unread(fields)
     case "notification.mark_unread":
-      return "\(who), own devices: unread from \(fields.firstUnreadMessageId ?? "the beginning") in \(place)"
-        + unread(fields)
+      let flag = fields.markedUnread == true ? ", flagged as a whole" : ""
+      guard let first = fields.firstUnreadMessageId else {
+        return "\(who), own devices: nothing unread in \(place)" + flag
+      }
+      return "\(who), own devices: unread from \(first) in \(place)" + unread(fields) + flag
     case "notification.totals":
       return "\(fields.totalUnreadCount ?? 0) unread in \(count(fields.unreadChannels, "channel")) and "
         + count(fields.unreadThreads, "thread")

@@ -91,7 +91,7 @@ import Yams
       )
       #expect(
         (statuses["403"]?.contains("server_token_required") ?? false)
-          == (route.caller == .server || [.putUser, .acknowledgePushes].contains(route))
+          == (route.caller == .server || [.putUser, .putMember, .acknowledgePushes].contains(route))
       )
       #expect((statuses["401"] != nil) == (route != .apiDocument), "\(route)")
     }
@@ -136,6 +136,7 @@ import Yams
   /// The fields of each route's JSON body.
   private static let bodies: [(Route, KnownFields)] = [
     (.putChannelType, .options), (.putChannel, .putChannel), (.changeMembers, .changeMembers),
+    (.putMember, .putMember),
     (.truncateChannel, .truncateChannel), (.registerMessage, .registerMessage),
     (.registerMessages, .registerMessages), (.putUser, .putUser), (.markRead, .markRead),
     (.markUnread, .markUnread), (.markDelivered, .markDelivered), (.markReadMany, .markReadMany),

@@ -25,7 +25,13 @@ import Testing
       lastDelivered: time,
       lastDeliveredMessage: "m9",
       lastDeliveredSequence: SequenceNumber(9),
-      own: RowEventRow.OwnDetails(unreadMessages: 4, firstUnreadMessage: "m6", unreadEpoch: 2)
+      own: RowEventRow.OwnDetails(
+        unreadMessages: 4,
+        firstUnreadMessage: "m6",
+        unreadEpoch: 2,
+        isFlaggedUnread: true,
+        unreadMentions: 3
+      )
     )
     let ownRow = mine
     mine.own = nil
@@ -169,6 +175,7 @@ import Testing
           "last_read_message_id": "m5",
           "last_read_seq": 5, "last_delivered_at": Self.text, "last_delivered_message_id": "m9",
           "last_delivered_seq": 9, "unread_messages": 4, "first_unread_message_id": "m6", "unread_epoch": 2,
+          "marked_unread": true, "unread_mentions": 3,
         ]
       ),
       (
@@ -184,7 +191,7 @@ import Testing
         .markRead,
         [
           "type": "notification.mark_read", "user": Self.bob, "last_read_message_id": "m5",
-          "unread_messages": 4, "unread_epoch": 2,
+          "unread_messages": 4, "unread_epoch": 2, "marked_unread": true,
         ]
       ),
       (
@@ -192,6 +199,7 @@ import Testing
         [
           "type": "notification.mark_unread", "user": Self.bob, "first_unread_message_id": "m6",
           "last_read_message_id": "m5", "last_read_at": Self.text, "unread_messages": 4, "unread_epoch": 2,
+          "marked_unread": true,
         ]
       ),
     ]

@@ -93,7 +93,15 @@ extension FakeModel {
     }
     let threads = channel.threads.values.count { ($0.read[user] ?? $0.replies.count) < $0.replies.count }
     let position = min(member.read, member.marker ?? member.read)
-    return .found(messages: UInt32(channel.messages.count) - position, threads: UInt32(threads))
+    return .found(
+      UnreadCounts(
+        messages: UInt32(channel.messages.count) - position,
+        threads: UInt32(threads),
+        mentions: member.mentions,
+        isFlagged: member.isFlagged,
+        isMuted: member.isMuted
+      )
+    )
   }
 }
 
@@ -180,9 +188,10 @@ extension FakeModel {
     fields.writeTime(.none)
     fields.writeField("")
     fields.writeVarint(0)
-    fields.writeVarint(1)
+    fields.writeVarint(3)
     fields.writeVarint(replies.count - read)
     fields.writeField(read < replies.count ? replies[read] : "")
+    fields.writeVarint(0)
     fields.writeVarint(0)
   }
 }

@@ -100,6 +100,10 @@ final class FakeModel {
     var delivered: UInt32 = 0
     var marker: UInt32?
     var epoch: UInt32 = 0
+    var isFlagged = false
+    var isMuted = false
+    /// Unread messages that mention them; reading takes them away.
+    var mentions: UInt32 = 0
     var role = ""
     /// How many messages there were when they joined.
     var joined = 0
@@ -300,6 +304,18 @@ final class FakeModel {
       let (id, user) = (try reader.text(), try reader.text())
       _ = try reader.time()
       let flags = try reader.varint()
+      if flags & 8 != 0 {
+        for place in channel.members.indices where channel.members[place].user != user {
+          channel.members[place].row.mentions += 1
+        }
+      } else if flags & 16 != 0 {
+        for _ in 0..<(try reader.count()) {
+          let mentioned = try reader.text()
+          if let place = channel.members.firstIndex(where: { $0.user == mentioned }) {
+            channel.members[place].row.mentions += 1
+          }
+        }
+      }
       try checkErasing(user, in: revocation.shard)
       if let parent = try thread(&reader) {
         return try reply(id, user, to: parent, &channel, fields: &fields)
@@ -321,6 +337,7 @@ final class FakeModel {
       channel.deleted.insert(id)
       fields.writeVarint((channel.messages.firstIndex(of: id) ?? -1) + 1)
     case .markRead, .markUnread, .markDelivered: try mark(kind, &channel, &reader, fields: &fields)
+    case .setMember: try setMember(&channel, &reader, fields: &fields)
     case .truncateChannel:
       try truncate(&channel, before: try reader.text())
       write(channel, cid, into: &fields)
@@ -346,6 +363,25 @@ final class FakeModel {
     }
   }
 
+  private func setMember(
+    _ channel: inout Channel,
+    _ reader: inout FieldReader,
+    fields: inout ByteBuffer
+  ) throws {
+    let (user, role) = (try reader.text(), try reader.text())
+    let flags = try reader.varint()
+    let known = channel.members.firstIndex { $0.user == user }
+    guard known != nil || flags & 4 != 0 else { throw Refused(code: .notAMember) }
+    if known == nil { channel.members.append((user, Member(role: role, joined: channel.messages.count))) }
+    let place = known ?? channel.members.count - 1
+    if !role.isEmpty { channel.members[place].row.role = role }
+    if flags & 1 != 0 { channel.members[place].row.isMuted = flags & 2 != 0 }
+    let row = channel.members[place].row
+    fields.writeInteger(UInt8(known == nil ? 1 : 0))
+    SetMemberFields(role: row.role, joinedAt: Timestamp(milliseconds: 6), isMuted: row.isMuted)
+      .write(into: &fields)
+  }
+
   private func mark(
     _ kind: FrameKind,
     _ channel: inout Channel,
@@ -369,13 +405,20 @@ final class FakeModel {
       sequence = UInt32(index + 1)
     }
     switch kind {
-    case .markRead: channel.members[place].row.read = max(channel.members[place].row.read, sequence)
+    case .markRead:
+      channel.members[place].row.read = max(channel.members[place].row.read, sequence)
+      channel.members[place].row.isFlagged = false
+      channel.members[place].row.mentions = 0
     case .markDelivered:
       channel.members[place].row.delivered = max(channel.members[place].row.delivered, sequence)
     default:
       if channel.options.markUnread == .off { throw Refused(code: .markUnreadOff) }
-      channel.members[place].row.marker = sequence - 1
       channel.members[place].row.epoch += 1
+      if message.isEmpty {
+        channel.members[place].row.isFlagged = true
+      } else {
+        channel.members[place].row.marker = sequence - 1
+      }
     }
     write(channel.members[place].row, user, channel, own: true, into: &fields)
   }
@@ -389,7 +432,8 @@ final class FakeModel {
     let rows = channel.members.enumerated().reversed().filter { cursor == nil || $0.offset < Int(cursor!) }
     fields.writeVarint(min(rows.count, limit))
     for (_, member) in rows.prefix(limit) {
-      write(member.row, member.user, channel, own: isServer || member.user == user, into: &fields)
+      let isOwn = member.user == user
+      write(member.row, member.user, channel, own: isServer || isOwn, isServers: !isOwn, into: &fields)
     }
     fields.writeOptional(rows.count > limit ? UInt64(rows[limit - 1].offset) : nil)
   }
@@ -469,6 +513,7 @@ final class FakeModel {
     _ user: String,
     _ channel: Channel,
     own: Bool,
+    isServers: Bool = false,
     into buffer: inout ByteBuffer
   ) {
     let message = { (sequence: UInt32) in sequence == 0 ? "" : channel.messages[Int(sequence) - 1] }
@@ -480,11 +525,12 @@ final class FakeModel {
     buffer.writeTime(Timestamp(milliseconds: member.delivered > 0 ? 4 : 0))
     buffer.writeField(message(member.delivered))
     buffer.writeVarint(member.delivered)
-    buffer.writeVarint(own ? 1 : 0)
+    buffer.writeVarint(!own ? 0 : isServers ? 1 : member.isFlagged ? 7 : 3)
     guard own else { return }
     buffer.writeVarint(UInt32(channel.messages.count) - position)
     buffer.writeField(position < channel.messages.count ? channel.messages[Int(position)] : "")
     buffer.writeVarint(member.epoch)
+    if !isServers { buffer.writeVarint(member.mentions) }
   }
 }
 

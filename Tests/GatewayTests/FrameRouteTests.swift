@@ -204,8 +204,7 @@ import Testing
           mark("bob", "")
         ),
         (.markRead, [], cid, user, mark("", "m1")), (.markRead, [], cid, user, mark("b\u{7F}b", "m1")),
-        (.markRead, [], cid, message, mark("bob", "m\u{7}1")),
-        (.markUnread, [], cid, message, mark("bob", "")),
+          (.markRead, [], cid, message, mark("bob", "m\u{7}1")),
         (
           .markUnread, .thread, cid, "thread: 1 to 255 bytes of UTF-8 without control characters",
           mark("bob", "", thread: "m\u{7}1")
@@ -220,8 +219,25 @@ import Testing
           register("m1", "alice", .max, 0)
         ),
         (
-          .registerMessage, [], cid, "flags: 1 (silent), 2 (receipt) and their sum only",
-          register("m1", "", 5, 4)
+          .registerMessage, [], cid,
+          "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)",
+          register("m1", "", 5, 32)
+        ),
+        (
+          .setMember, [], cid, "flags: 1 (mute given), 2 (mute, with 1), 4 (joins) and their sums",
+          {
+            $0.writeField("bob")
+            $0.writeField("")
+            $0.writeVarint(UInt64(2))
+          }
+        ),
+        (
+          .markUnreadSince, [], cid, "time created: given, up to the year 9999",
+          {
+            $0.writeField("bob")
+            $0.writeTime(.none)
+            $0.writeOptional(nil)
+          }
         ),
         (
           .acknowledgePush, [], cid, "flags: 0 or 1",

@@ -29,7 +29,7 @@ import Testing
             "user": ["id": "bob"], "last_read": "1970-01-01T00:00:00.003Z", "last_read_message_id": "m1",
             "last_read_seq": 1, "unread_messages": 2, "last_delivered_seq": 0,
             "first_unread_message_id": "m2",
-            "unread_epoch": 0,
+            "unread_epoch": 0, "marked_unread": false, "unread_mentions": 0,
           ]
         ]
       )

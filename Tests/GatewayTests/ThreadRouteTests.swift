@@ -52,7 +52,7 @@ import Testing
         ("read", #"{"thread_id":1}"#, bob, "400 invalid_field"),
         ("read?thread_id=a%7Fb", nil, bob, "400 invalid_message_id"),
         ("unread?thread_id=%07", nil, bob, "400 invalid_message_id"),
-        ("unread", "{}", bob, "400 invalid_field"),
+        ("unread", nil, bob, "400 invalid_field"),
       ]
       for (route, body, token, expected) in table {
         let answer = try await gateway.client.post(path + route, body, token: token)

@@ -86,14 +86,16 @@ import Testing
       let first = try await gateway.client.get(path + "?limit=2", token: alice)
       #expect(
         first.json == [
-          "total_unread_count": 29, "unread_channels": 20, "unread_threads": 1,
+          "total_unread_count": 29, "unread_channels": 20, "unread_threads": 1, "unread_mentions": 0,
           "channels": [
             [
-              "cid": "messaging:c1", "unread_messages": 1, "first_unread_message_id": "c1-0",
+              "cid": "messaging:c1", "unread_messages": 1, "unread_mentions": 0,
+              "first_unread_message_id": "c1-0",
               "last_read": "1970-01-01T00:00:00.003Z",
             ],
             [
-              "cid": "messaging:c2", "unread_messages": 1, "last_read_message_id": "c2-0",
+              "cid": "messaging:c2", "unread_messages": 1, "unread_mentions": 0,
+              "last_read_message_id": "c2-0",
               "first_unread_message_id": "c2-1", "last_read": "1970-01-01T00:00:00.003Z",
             ],
           ], "next": "c8",

@@ -112,11 +112,11 @@ import Testing
     #expect(steps == [.count(frame: 0), .list(user: 0)])
     #expect(try entries(&walk, 0).count == 1_024)
     #expect(try entries(&walk, 0).first == "messaging:c0 alice 7")
-    let first = Array(repeating: UnreadCountFields.found(messages: 2, threads: 1), count: 1_024)
+    let first = Array(repeating: UnreadCountFields.found(UnreadCounts(messages: 2, threads: 1)), count: 1_024)
     #expect(try counted(&walk, 0, Self.counts(first)) == [])
     #expect(try listed(&walk, Self.page(0..<0)) == [.count(frame: 1)])
     #expect(!walk.isDone)
-    let last = Array(repeating: UnreadCountFields.found(messages: 0, threads: 3), count: 976)
+    let last = Array(repeating: UnreadCountFields.found(UnreadCounts(messages: 0, threads: 3)), count: 976)
     #expect(try counted(&walk, 1, Self.counts(last)) == [])
     #expect(walk.isDone && walk.problem == nil)
     #expect(walk.users[0].totals == UnreadTotals(messages: 2_048, channels: 1_024, threads: 3_952))
@@ -147,8 +147,8 @@ import Testing
     _ = walk.begin()
     #expect(try listed(&walk, Self.page(0..<4)) == [.count(frame: 0)])
     let counts: [UnreadCountFields] = [
-      .refused(.channelNotFound), .found(messages: 5, threads: 0), .refused(.notAMember),
-      .found(messages: 1, threads: 2),
+      .refused(.channelNotFound), .found(UnreadCounts(messages: 5, threads: 0)), .refused(.notAMember),
+      .found(UnreadCounts(messages: 1, threads: 2)),
     ]
     #expect(try counted(&walk, 0, Self.counts(counts)) == [])
     #expect(walk.isDone && walk.users[0].totals == UnreadTotals(messages: 6, channels: 2, threads: 2))
@@ -160,7 +160,7 @@ import Testing
     #expect(try listed(&walk, Self.page(0..<1)) == [])
     #expect(try listed(&walk, Self.page(0..<1), of: 1) == [.count(frame: 0)])
     #expect(try entries(&walk, 0) == ["messaging:c0 alice 7", "messaging:c0 bob 7"])
-    let counts: [UnreadCountFields] = [.refused(.unavailable), .found(messages: 1, threads: 0)]
+    let counts: [UnreadCountFields] = [.refused(.unavailable), .found(UnreadCounts(messages: 1, threads: 0))]
     #expect(try counted(&walk, 0, Self.counts(counts)) == [])
     #expect(walk.users.map(\.problem?.code) == [.storeUnavailable, nil])
     #expect(walk.isDone && walk.problem == nil && walk.users[1].totals.messages == 1)
@@ -187,7 +187,10 @@ import Testing
         steps += try listed(&walk, Self.page(0..<1_000, next: UInt64(lists)))
       case .count(let frame):
         let count = try entries(&walk, frame).count
-        let none = Array(repeating: UnreadCountFields.found(messages: 0, threads: 0), count: count)
+        let none = Array(
+          repeating: UnreadCountFields.found(UnreadCounts(messages: 0, threads: 0)),
+          count: count
+        )
         steps += try counted(&walk, frame, Self.counts(none))
       default: Issue.record("\(step)")
       }
@@ -260,7 +263,7 @@ import Testing
     _ = walk.begin()
     _ = try listed(&walk, Self.page(0..<2))
     #expect(throws: WireError.badValue(.count)) {
-      try counted(&walk, 0, Self.counts([.found(messages: 1, threads: 0)]))
+      try counted(&walk, 0, Self.counts([.found(UnreadCounts(messages: 1, threads: 0))]))
     }
   }
 

@@ -14,7 +14,7 @@ extension RealProcesses {
         let lines = output.out.split(separator: "\n").map(String.init)
         #expect(lines.filter { $0.hasPrefix("FAILED") } == [], "\(output.error)")
         #expect(output.status == 0, "\(output)")
-        #expect(lines.count { $0.hasPrefix("ok ") } == 3, "\(output.out)")
+        #expect(lines.count { $0.hasPrefix("ok ") } == 8, "\(output.out)")
       }
     }
   }

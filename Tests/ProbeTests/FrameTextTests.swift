@@ -124,7 +124,7 @@ struct FrameTextTests {
     ),
     Row(
       "unread_counts_reply counts=[{unread_messages=3} {found=channel_not_found}]",
-      "0000000d aa000000 00000000 02 000300 1f"
+      "0000000f aa000000 00000000 02 0003000000 1f"
     ),
     Row("purge round=300", "0000000a 2b000000 00000000 ac02"),
     Row("purge_reply round=1", "00000009 ab000000 00000000 01"),

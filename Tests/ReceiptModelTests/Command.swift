@@ -12,6 +12,9 @@ struct Seat: Hashable, Sendable, CustomStringConvertible {
   var description: String { role.isEmpty ? user : "\(user)(\(role))" }
 }
 
+/// In a list of those whom a message mentions: everybody.
+let everybody = "*"
+
 enum Command: Hashable, Sendable {
   case put(cid: String, settings: Settings, members: [Seat])
   case change(cid: String, add: [Seat], remove: [String])
@@ -22,12 +25,16 @@ enum Command: Hashable, Sendable {
     created: Int,
     isSilent: Bool,
     wantsReceipt: Bool = false,
-    movesPosition: Bool = true
+    movesPosition: Bool = true,
+    mentions: [String] = []
   )
+  /// A member's role (empty: stays) and whether they mute the channel (nil: stays); `joins`: who is none becomes one.
+  case member(cid: String, user: String, role: String, isMuted: Bool?, joins: Bool)
   case delete(cid: String, id: String)
   /// An empty message is the newest.
   case read(cid: String, user: String, message: String, epoch: Int?)
   case delivered(cid: String, user: String, message: String)
+  /// An empty message is the whole channel, or all of a thread.
   case unread(cid: String, user: String, message: String, epoch: Int?)
   /// A push acknowledgement by names; `acked` 0: now.
   case push(cid: String, user: String, message: String, acked: Int)
@@ -75,6 +82,7 @@ enum Outcome: Hashable, Sendable {
   /// Per message `ok`, or the wire's name of the error.
   case acknowledged([String])
   case user(UserView)
+  case member(role: String, joinedAt: Int, isMuted: Bool, isNew: Bool)
   case channel(isNew: Bool, members: Int, newest: Int)
   /// Whether there was anything to do.
   case done(Bool)
@@ -111,6 +119,11 @@ struct MembershipView: Hashable, Sendable {
 struct UnreadView: Hashable, Sendable {
   var messages = 0
   var threads = 0
+  var mentions = 0
+  /// The channel is flagged unread as a whole (R4).
+  var isFlagged = false
+  /// It is in none of the member's totals.
+  var isMuted = false
 }
 
 /// What counts as unread for a user in all their channels (R14).
@@ -118,6 +131,7 @@ struct TotalsView: Hashable, Sendable {
   var messages = 0
   var channels = 0
   var threads = 0
+  var mentions = 0
 }
 
 /// A read-state row. Positions are sequence numbers with the ids that they name; 0 and the empty id are "none".
@@ -137,6 +151,9 @@ struct RowView: Hashable, Sendable {
     var unread: Int
     var firstUnreadID: String
     var epoch: Int
+    /// For nobody else's eyes (R4).
+    var isFlagged = false
+    var mentions = 0
   }
 }
 

@@ -128,6 +128,7 @@ struct CommandGenerator: Sendable {
     if isWithin(3) { return settingsOf(random.oneIn(30) ? "nobody" : random.pick(users + ["robot"]), model) }
     // The rest are marks, reads before all.
     let user = user()
+    if terms.oneIn(16) { return member(cid, user, model) }
     if shape.replies > 0, random.oneIn(3) { return markInThread(cid, user, model) }
     switch random.below(12) {
     case 0..<4:
@@ -147,6 +148,18 @@ struct CommandGenerator: Sendable {
       return .acknowledge(cid: cid, user: user, messages: ids, note: note)
     default: return .unread(cid: cid, user: user, message: message(cid), epoch: epoch(cid, user, model))
     }
+  }
+
+  /// The whole channel flagged unread, or muted, or a role.
+  private mutating func member(_ cid: String, _ user: String, _ model: NaiveModel) -> Command {
+    if terms.oneIn(2) { return .unread(cid: cid, user: user, message: "", epoch: epoch(cid, user, model)) }
+    return .member(
+      cid: cid,
+      user: user,
+      role: terms.oneIn(3) ? terms.pick(["admin", "guest"]) : "",
+      isMuted: terms.oneIn(4) ? nil : terms.oneIn(2),
+      joins: terms.oneIn(2)
+    )
   }
 
   private mutating func post(_ cid: String, _ model: NaiveModel) -> Command {
@@ -175,8 +188,16 @@ struct CommandGenerator: Sendable {
       created: random.oneIn(4) ? 1 + random.below(clock) : 0,
       isSilent: random.oneIn(10),
       wantsReceipt: random.oneIn(2),
-      movesPosition: !terms.oneIn(5)
+      movesPosition: !terms.oneIn(5),
+      mentions: mentions()
     )
+  }
+
+  /// Nobody as often as not, everybody, or some, members or not, and twice.
+  private mutating func mentions() -> [String] {
+    if terms.oneIn(2) { return [] }
+    if terms.oneIn(3) { return [everybody] }
+    return (0...terms.below(4)).map { _ in terms.oneIn(20) ? "nobody" : terms.pick(users) }
   }
 
   // MARK: Pushes
@@ -254,7 +275,8 @@ struct CommandGenerator: Sendable {
         created: 0,
         isSilent: random.oneIn(10),
         wantsReceipt: random.oneIn(8),
-        movesPosition: !terms.oneIn(5)
+        movesPosition: !terms.oneIn(5),
+        mentions: mentions()
       )
     )
   }

@@ -15,6 +15,8 @@ struct EventPicture {
     var read: UInt32
     var at: Int
     var epoch: Int
+    /// The channel is flagged unread as a whole.
+    var isFlagged = false
   }
 
   struct Message {
@@ -169,10 +171,10 @@ struct EventPicture {
       lastDelivered: 0,
       lastDeliveredID: ""
     )
-    var row = rooms[room]?.shown[user] ?? none
-    if moves.contains(.readShown) { (row.lastRead, row.lastReadID, row.lastReadAt) = (number, id, at) }
-    (row.lastDelivered, row.lastDeliveredID, row.lastDeliveredAt) = (number, id, at)
-    rooms[room, default: Room()].shown[user] = row
+    var shown = rooms[room]?.shown[user] ?? none
+    if moves.contains(.readShown) { (shown.lastRead, shown.lastReadID, shown.lastReadAt) = (number, id, at) }
+    (shown.lastDelivered, shown.lastDeliveredID, shown.lastDeliveredAt) = (number, id, at)
+    rooms[room, default: Room()].shown[user] = shown
   }
 
   private static func place(
@@ -196,7 +198,8 @@ struct EventPicture {
     return OwnPosition(
       read: own.lastReadSequence.rawValue,
       at: Int(own.lastRead.milliseconds),
-      epoch: Int(own.own!.unreadEpoch)
+      epoch: Int(own.own!.unreadEpoch),
+      isFlagged: own.own!.isFlaggedUnread
     )
   }
 

@@ -48,6 +48,104 @@ struct MarkerStoryTests {
     )
   }
 
+  @Test("R4: a channel flagged unread as a whole, until the next read or send that is not stale")
+  func flag() {
+    story(
+      """
+      join alice bob
+      post m1…m2 by alice
+      read bob
+      flag bob                             -> moved seq 2 unread 0 epoch 1 flagged true marker -
+      totals bob                           -> totals messages 0 channels 1 flagged true
+      # Once is enough.
+      flag bob                             -> same epoch 1
+      shown bob                            -> shown seq 2
+      read bob m1 epoch 0                  -> same flagged true
+      evict
+      row bob                              -> row flagged true epoch 1
+      # Also a read that moves nothing.
+      read bob m1                          -> moved seq 2 flagged false epoch 1
+      totals bob                           -> totals channels 0
+      flag bob epoch 0                     -> same flagged false
+      flag bob epoch 1                     -> moved flagged true epoch 2
+      post m3 by bob leaving
+      row bob                              -> row flagged true
+      post m4 by bob
+      row bob                              -> row flagged false epoch 2 unread 0
+      recover
+      row bob                              -> row flagged false epoch 2
+      flag bob                             -> moved epoch 3
+      unread bob m1                        -> moved epoch 4 flagged true marker 0
+      read bob                             -> moved flagged false marker -
+      options mark_unread=off
+      flag bob                             -> mark_unread_off
+      flag zoe                             -> not_a_member
+      """
+    )
+  }
+
+  @Test("R14: a muted channel is in no total of its member, and their own row keeps what is unread")
+  func muted() {
+    story(
+      """
+      join alice bob
+      post m1…m3 by alice
+      totals bob                           -> totals messages 3 channels 1 muted false
+      mute bob                             -> moved muted true
+      mute bob                             -> same muted true
+      flag bob                             -> moved flagged true unread 3
+      totals bob                           -> totals messages 0 channels 0 muted true flagged true
+      totals alice                         -> totals muted false
+      evict
+      totals bob                           -> totals messages 0 channels 0 muted true flagged true
+      row bob                              -> row unread 3
+      recover
+      unmute bob                           -> moved muted false
+      totals bob                           -> totals messages 3 channels 1
+      mute zoe                             -> not_a_member
+      # Joining again is another membership.
+      mute bob
+      swap bob
+      totals bob                           -> totals muted false
+      """
+    )
+  }
+
+  @Test(
+    "R14: mentions are counted where they are unread, never for the sender, nor in what is silent or deleted"
+  )
+  func mentions() {
+    story(
+      """
+      join alice bob carol
+      post m1 by alice mentioning bob,alice,zoe
+      post m2 by alice mentioning *
+      post m3 by alice silent mentioning bob
+      post m4 by bob mentioning *
+      row alice                            -> row unread 1 mentions 1
+      row carol                            -> row unread 3 mentions 2
+      row bob                              -> row unread 0 mentions 0
+      unread bob m1                        -> moved unread 2 mentions 2
+      totals bob                           -> totals messages 2 mentions 2
+      read bob m1                          -> moved mentions 1
+      evict
+      row bob                              -> row mentions 1
+      delete m2
+      row bob                              -> row mentions 0 unread 0
+      # Who joins later was not meant.
+      join dave
+      unread dave m1                       -> moved unread 2 mentions 0
+      post m5 by alice leaving mentioning *
+      row alice                            -> row mentions 1
+      row dave                             -> row mentions 1
+      mute dave
+      totals dave                          -> totals mentions 0
+      recover
+      row dave                             -> row mentions 1
+      """
+    )
+  }
+
   @Test("R5: a message that leaves its sender's position alone is unread for nobody but the others")
   func leaving() {
     story(

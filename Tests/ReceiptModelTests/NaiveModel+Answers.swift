@@ -174,6 +174,7 @@ extension NaiveModel {
         received: max(delivered, read),
         receivedAt: delivered >= read ? member.at.deliveredSteps.last?.at ?? 0 : readAt,
         hasOwn: true,
+        isOwn: true,
         unnamed: hiddenCount(from: user)
       )
     }
@@ -219,6 +220,7 @@ extension NaiveModel {
       received: Int,
       receivedAt: Int,
       hasOwn: Bool,
+      isOwn: Bool = false,
       unnamed: Int = 0
     ) -> RowView {
       func id(_ n: Int) -> String { n <= unnamed ? "" : room.messages[n - 1].id }
@@ -237,7 +239,11 @@ extension NaiveModel {
         own = RowView.OwnView(
           unread: unread.count,
           firstUnreadID: unread.first.map { room.messages[$0].id } ?? "",
-          epoch: member.at.epoch
+          epoch: member.at.epoch,
+          isFlagged: isOwn && member.at.isFlagged,
+          mentions: isOwn
+            ? unread.count { room.messages[$0].mentioned.contains(member.number) } + mentionsInThreads(member)
+            : 0
         )
       }
       return RowView(
@@ -251,6 +257,11 @@ extension NaiveModel {
         lastDeliveredID: id(received),
         own: own
       )
+    }
+
+    /// Of a channel's member: unread replies that mention them, in its threads.
+    private func mentionsInThreads(_ member: Member) -> Int {
+      threads.reduce(0) { $0 + ($1.ownRow(member.user)?.own?.mentions ?? 0) }
     }
 
     /// All rows, in the order of R12, or the refusal's name.

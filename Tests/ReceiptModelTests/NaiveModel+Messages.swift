@@ -3,8 +3,17 @@ extension NaiveModel {
   /// - Parameter thread: the parent message that the caller named; nil: none.
   mutating func performInRoom(_ command: Command, thread: String?) -> Outcome {
     switch command {
-    case .post(let cid, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
-      return post(cid, thread, id, sender, created, isSilent, wantsReceipt, moves: moves)
+    case .post(
+      let cid,
+      let id,
+      let sender,
+      let created,
+      let isSilent,
+      let wantsReceipt,
+      let moves,
+      let mentions
+    ):
+      return post(cid, thread, id, sender, created, isSilent, wantsReceipt, moves: moves, mentions)
     case .read(let cid, let user, let message, let epoch):
       let isHidden = hidesRead(user)
       return act(cid, thread, user, message, empty: .newest, others: .join) {
@@ -18,7 +27,7 @@ extension NaiveModel {
     case .unread(let cid, let user, let message, let epoch):
       let isOff = channels[cid] != nil && settings(cid)["mark_unread"] == "off"
       return act(cid, thread, user, message, empty: .firstReply, others: .refuse, isOff: isOff) { n, _ in
-        .unread(from: n, epoch: epoch)
+        n == 0 ? .flagged(epoch: epoch) : .unread(from: n, epoch: epoch)
       }
     default: preconditionFailure("not in a thread: \(command)")
     }
@@ -32,7 +41,8 @@ extension NaiveModel {
     _ created: Int,
     _ isSilent: Bool,
     _ wantsReceipt: Bool,
-    moves: Bool
+    moves: Bool,
+    _ mentions: [String]
   ) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
     if let known = find(cid, id) {
@@ -53,10 +63,11 @@ extension NaiveModel {
       if parent.spot.thread != nil { return .refused("invalid_field") }
       if isGone(parent.spot, parent.place) { return .refused("message_deleted") }
       spot = openThread(cid, parent.place)
-      // R15: at two members both take part; and whoever replies.
+      // R15: at two members both take part; and whoever replies, or is mentioned by name.
       let members = channels[cid]!.main.memberships.filter { !$0.hasLeft }
       if members.count == 2 { for member in members { takePart(spot, member.user) } }
       takePart(spot, sender)
+      for user in mentions where user != sender && !isErasing(user) { takePart(spot, user) }
     }
     var message = Message(
       id: id,
@@ -72,6 +83,13 @@ extension NaiveModel {
       message.hasReceipt = message.receiptRefusal.isEmpty
       if message.hasReceipt, let ttl = number("receipt_ttl", cid) { message.expiresAt = now + ttl * 1000 }
     }
+    if mentions == [everybody] {
+      message.mentioned = Set(self[spot].memberships.indices.filter { !self[spot].memberships[$0].hasLeft })
+    } else {
+      let named = mentions.filter { thread == nil || !isErasing($0) }
+      message.mentioned = Set(named.compactMap { self[spot].membership($0) })
+    }
+    if let own = self[spot].membership(sender) { message.mentioned.remove(own) }
     self[spot].places[id] = self[spot].messages.count
     self[spot].messages.append(message)
     let sequence = self[spot].messages.count
@@ -110,6 +128,10 @@ extension NaiveModel {
     self[spot].memberships[last].acts = acts
     self[spot].memberships[last].actsForgotten = acts.count
     self[spot].memberships[last].unreadAfter = self[spot].memberships[row].unreadAfter ?? joinedAfter
+    // They took part already where all were mentioned.
+    for place in self[spot].messages.indices where self[spot].messages[place].mentioned.contains(row) {
+      self[spot].messages[place].mentioned.insert(last)
+    }
   }
 
   /// The thread of a parent message; the first reply begins it, with the parent's sender, who has read nothing of it (R15).
@@ -180,8 +202,9 @@ extension NaiveModel {
       sequence = place + 1
     } else if message.isEmpty, empty == .newest {
       sequence = known.isEmpty ? 0 : self[spot].messages.count
-    } else if message.isEmpty, spot.thread != nil {
-      sequence = known.first.map { $0 + 1 } ?? 1
+    } else if message.isEmpty {
+      // Of the channel itself: it as a whole.
+      sequence = spot.thread == nil ? 0 : known.first.map { $0 + 1 } ?? 1
     } else {
       return .refused("message_not_found")
     }
@@ -201,7 +224,7 @@ extension NaiveModel {
         _ = acknowledge(cid, row, message.id, "")
       }
     }
-    return .row(answers(spot).ownRow(user)!)
+    return .row((spot.thread == nil ? answers(cid) : answers(spot)).ownRow(user)!)
   }
 
   /// Every channel that they are a member of, up to its newest (R13).

@@ -16,6 +16,8 @@ extension NaiveModel {
     var deliveredSteps: [Step] = []
     var marker: Int?
     var epoch = 0
+    /// The channel is flagged unread as a whole.
+    var isFlagged = false
 
     var watermark: Int { readSteps.last?.to ?? start }
     var delivered: Int { deliveredSteps.last?.to ?? 0 }
@@ -58,6 +60,7 @@ extension NaiveModel {
       switch act {
       case .read(let n, let epoch, let time, let isHidden):
         if n > at.watermark { at.readSteps.append(step(n, time, isHidden)) }
+        if !isOlder(epoch) { at.isFlagged = false }
         if let marker = at.marker, !isOlder(epoch) {
           at.marker = max(marker, n)
           if at.marker! >= at.watermark { at.marker = nil }
@@ -68,10 +71,15 @@ extension NaiveModel {
         if m > at.watermark || isOlder(epoch) || at.marker == m - 1 { continue }
         at.marker = m - 1
         at.epoch += 1
+      case .flagged(let epoch):
+        if at.isFlagged || isOlder(epoch) { continue }
+        at.isFlagged = true
+        at.epoch += 1
       case .posted(let n, let time, let hidesRead, let hidesDelivered):
         at.readSteps.append(step(n, time, hidesRead))
         at.deliveredSteps.append(step(n, time, hidesDelivered))
         at.marker = nil
+        at.isFlagged = false
       }
     }
     return at

@@ -16,8 +16,9 @@ extension NaiveModel {
 
   /// What counts as unread for a member of one channel; nil: they are none.
   func unread(_ cid: String, _ user: String) -> UnreadView? {
-    guard let own = answers(Spot(cid: cid)).ownRow(user)?.own else { return nil }
-    var unread = UnreadView(messages: own.unread)
+    guard let own = answers(cid).ownRow(user)?.own else { return nil }
+    var unread = UnreadView(messages: own.unread, mentions: own.mentions, isFlagged: own.isFlagged)
+    if let row = membership(cid, user) { unread.isMuted = channels[cid]!.main.memberships[row].isMuted }
     for spot in spots(cid) where spot.thread != nil && !isClosed(spot) {
       if let own = answers(spot).ownRow(user)?.own, own.unread > 0 { unread.threads += 1 }
     }
@@ -27,10 +28,11 @@ extension NaiveModel {
   func totals(_ user: String) -> TotalsView {
     var totals = TotalsView()
     for cid in channels.keys {
-      guard let unread = unread(cid, user) else { continue }
+      guard let unread = unread(cid, user), !unread.isMuted else { continue }
       totals.messages += unread.messages
-      totals.channels += unread.messages > 0 ? 1 : 0
+      totals.channels += unread.messages > 0 || unread.isFlagged ? 1 : 0
       totals.threads += unread.threads
+      totals.mentions += unread.mentions
     }
     return totals
   }

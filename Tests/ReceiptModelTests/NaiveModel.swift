@@ -11,6 +11,7 @@ struct NaiveModel: Sendable {
     /// `at`: as it is shown, which may be before it was done (R20).
     case delivered(to: Int, at: Int, isHidden: Bool)
     case unread(from: Int, epoch: Int?)
+    case flagged(epoch: Int?)
     case posted(Int, at: Int, hidesRead: Bool, hidesDelivered: Bool)
   }
 
@@ -31,6 +32,7 @@ struct NaiveModel: Sendable {
     var isByReading = false
     /// Of a thread, where it is not `joinedAfter`: since when replies are unread for them.
     var unreadAfter: Int?
+    var isMuted = false
     var hasLeft = false
     var acts: [Act] = []
     /// The times of so many acts are kept no more: threads keep the newest moves only (R15).
@@ -64,6 +66,8 @@ struct NaiveModel: Sendable {
     var receiptRefusal = ""
     var expiresAt: Int?
     var isDeleted = false
+    /// The memberships of those whom it mentions (R14).
+    var mentioned: Set<Int> = []
     /// In the order in which they were made.
     var acknowledgements: [Acknowledgement] = []
   }
@@ -141,6 +145,8 @@ struct NaiveModel: Sendable {
     switch command {
     case .put(let cid, let settings, let members): return put(cid, settings, members)
     case .change(let cid, let add, let remove): return change(cid, add, remove)
+    case .member(let cid, let user, let role, let isMuted, let joins):
+      return member(cid, user, role, isMuted, joins)
     case .post, .read, .delivered, .unread: return performInRoom(command, thread: nil)
     case .inThread(let parent, let command): return performInRoom(command, thread: parent)
     case .delete(let cid, let id): return delete(cid, id)
@@ -219,6 +225,21 @@ struct NaiveModel: Sendable {
     }
     join(cid, add)
     return .channel(isNew: false, members: memberCount(cid), newest: channels[cid]!.main.messages.count)
+  }
+
+  private mutating func member(_ cid: String, _ user: String, _ role: String, _ isMuted: Bool?, _ joins: Bool)
+    -> Outcome
+  {
+    guard channels[cid] != nil else { return .refused("channel_not_found") }
+    let isNew = membership(cid, user) == nil
+    if joins { passMessages(cid) }
+    if isNew, !joins { return .refused("not_a_member") }
+    if isErasing(user) { return .refused("user_erased") }
+    join(cid, [Seat(user: user, role: role)])
+    let row = membership(cid, user)!
+    if let isMuted { channels[cid]!.main.memberships[row].isMuted = isMuted }
+    let member = channels[cid]!.main.memberships[row]
+    return .member(role: member.role, joinedAt: member.joinedAt, isMuted: member.isMuted, isNew: isNew)
   }
 
   private mutating func join(_ cid: String, _ seats: [Seat]) {

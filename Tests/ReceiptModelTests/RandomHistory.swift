@@ -71,7 +71,7 @@ struct RandomHistory<Shards: Subject> {
     case .done(let isDone): add("\(command.name) \(isDone)", to: &tally)
     case .marked(let cids): add(cids.isEmpty ? "marked none" : "marked all", to: &tally)
     case .delivery(let isMoved, _, _): add("\(command.name) \(isMoved ? "moved" : "same")", to: &tally)
-    case .position, .channel, .type, .user, .ticket: add(command.name, to: &tally)
+    case .position, .channel, .type, .user, .member, .ticket: add(command.name, to: &tally)
     }
   }
 

@@ -170,7 +170,9 @@ extension Command {
   /// What decides its shard: a cid, a user, a type's name.
   var home: String {
     switch self {
-    case .put(let cid, _, _), .change(let cid, _, _), .post(let cid, _, _, _, _, _, _), .delete(let cid, _),
+    case .put(let cid, _, _), .change(let cid, _, _), .post(let cid, _, _, _, _, _, _, _),
+      .member(let cid, _, _, _, _),
+      .delete(let cid, _),
       .read(let cid, _, _, _), .delivered(let cid, _, _), .unread(let cid, _, _, _),
       .acknowledge(let cid, _, _, _), .truncate(let cid, _), .deleteChannel(let cid),
       .eraseMember(let cid, _), .push(let cid, _, _, _), .ticket(let cid, _, _), .redeem(let cid, _, _):

@@ -12,7 +12,7 @@ import Testing
 /// | `clock 5000` | sets the clock, in milliseconds; it starts at 1000 and stands still |
 /// | `channel dm:x [history=hidden …]` | puts a channel, and goes on in it |
 /// | `join alice bob [as admin]`, `leave bob`, `swap bob` | `members`; swap removes and adds in one command |
-/// | `post m1 by alice [silent] [created 77]` | `created` or `known`, `seq`; sender `-`: the system |
+/// | `post m1 by alice [leaving] [silent] [created 77] [mentioning bob,carol]` | `created` or `known`, `seq`; sender `-`: the system |
 /// | `delete m1` | `seq` |
 /// | `read bob [m1] [epoch 2]`, `delivered bob [m1]`, `unread bob m1 [epoch 2]`, `row bob` | `moved` or `same`, and the own row |
 /// | `push bob m1 [acked 900]` | `moved` or `same`; `sent`, `delivered` |
@@ -24,6 +24,9 @@ import Testing
 /// | `types mark_unread=public …`, `options read_events=false …` | patches the channel's type, the channel |
 /// | `page [server] [as bob] limit 2`, `more` | the row's users, `+` where there is a next page |
 /// | `role bob` | the role, or `-` |
+/// | `flag bob [epoch 2]` | flags the whole channel unread; as `read` |
+/// | `mute bob`, `unmute bob` | `muted`, `role` |
+/// | `totals bob` | `messages`, `channels`, `threads` over all channels; `muted` and `flagged` of this one |
 /// | `recover`, `evict` | goes on from pages and log, as after a crash; loads the channel anew |
 ///
 /// An own row's facts: `seq` and `last` (number and id of the last read message), `at`, `delivered` and `dat` (last delivered and when),
@@ -108,6 +111,24 @@ struct Story {
       shard.seal()
       shard.crash()
       return Answer(word: "")
+    case "mute", "unmute":
+      return try outcome(
+        .member(cid: cid, user: words[1], role: "", isMuted: verb == "mute", joins: false)
+      )
+    case "flag":
+      let epoch = Self.take("epoch", from: &words).map { Int($0)! }
+      return try outcome(.unread(cid: cid, user: words[1], message: "", epoch: epoch))
+    case "totals":
+      let unread = shard.unread(cid, words[1])!
+      try agree(unread, model.unread(cid, words[1])!)
+      let counts = model.totals(words[1])
+      return Answer(
+        word: "totals",
+        facts: [
+          "messages": "\(counts.messages)", "channels": "\(counts.channels)", "threads": "\(counts.threads)",
+          "mentions": "\(counts.mentions)", "muted": "\(unread.isMuted)", "flagged": "\(unread.isFlagged)",
+        ]
+      )
     case "evict":
       shard.evictAndLoad(shard.state[shard.slot(cid)!].number)
       return Answer(word: "")
@@ -132,6 +153,7 @@ struct Story {
     case "post":
       let sender = Self.take("by", from: &words)!
       let created = Self.take("created", from: &words).map { Int($0)! } ?? 0
+      let mentions = Self.take("mentioning", from: &words)?.split(separator: ",").map(String.init) ?? []
       let isSilent = words.last == "silent"
       if isSilent { words.removeLast() }
       let leaves = words.last == "leaving"
@@ -143,7 +165,8 @@ struct Story {
           sender: sender == "-" ? "" : sender,
           created: created,
           isSilent: isSilent,
-          movesPosition: !leaves
+          movesPosition: !leaves,
+          mentions: mentions
         )
       }
     case "delete": return try each(words) { .delete(cid: $0, id: $1) }
@@ -264,6 +287,8 @@ struct Story {
       )
     case .type(let version, let settings):
       return Answer(word: moved, facts: settings.merging(["version": "\(version)"]) { $1 })
+    case .member(let role, _, let isMuted, let isNew):
+      return Answer(word: isNew ? "created" : moved, facts: ["role": role, "muted": "\(isMuted)"])
     case .done(let isDone): return Answer(word: isDone ? "done" : "nothing")
     case .marked(let cids): return Answer(word: cids.joined(separator: " "))
     }
@@ -288,6 +313,8 @@ struct Story {
       facts["unread"] = "\(own.unread)"
       facts["first"] = own.firstUnreadID.isEmpty ? "-" : own.firstUnreadID
       facts["epoch"] = "\(own.epoch)"
+      facts["flagged"] = "\(own.isFlagged)"
+      facts["mentions"] = "\(own.mentions)"
       let slot = shard.slot(cid)!
       let user = Array(row.user.utf8)
       let marker = (try? shard.state.member(user.span.bytes, in: slot)).flatMap {

@@ -74,10 +74,11 @@ extension Subject {
   func totals(_ user: String) -> TotalsView {
     var totals = TotalsView()
     for entry in index(of: user) where entry.isMember {
-      guard let unread = unread(entry.cid, user) else { continue }
+      guard let unread = unread(entry.cid, user), !unread.isMuted else { continue }
       totals.messages += unread.messages
-      totals.channels += unread.messages > 0 ? 1 : 0
+      totals.channels += unread.messages > 0 || unread.isFlagged ? 1 : 0
       totals.threads += unread.threads
+      totals.mentions += unread.mentions
     }
     return totals
   }
@@ -202,6 +203,10 @@ final class DeliveringByReading: NaiveSubject {
 
 final class CountingThreadsAsMessages: NaiveSubject {
   override func unread(_ cid: String, _ user: String) -> UnreadView? {
-    super.unread(cid, user).map { UnreadView(messages: $0.messages + $0.threads, threads: $0.threads) }
+    super.unread(cid, user).map { unread in
+      var counted = unread
+      counted.messages += unread.threads
+      return counted
+    }
   }
 }

@@ -373,7 +373,9 @@ extension ShardState {
         RowView.OwnView(
           unread: Int($0.unreadMessages),
           firstUnreadID: id($0.firstUnread),
-          epoch: Int($0.unreadEpoch)
+          epoch: Int($0.unreadEpoch),
+          isFlagged: $0.isFlaggedUnread,
+          mentions: Int($0.unreadMentions)
         )
       }
     )

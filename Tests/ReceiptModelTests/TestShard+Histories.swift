@@ -7,7 +7,7 @@ extension TestShard {
     switch command {
     case .inThread(
       let parent,
-      .post(let cid, let id, let sender, _, let isSilent, let wantsReceipt, let movesPosition)
+      .post(let cid, let id, let sender, _, let isSilent, let wantsReceipt, let movesPosition, let mentions)
     ):
       return reply(
         cid,
@@ -17,6 +17,7 @@ extension TestShard {
         isSilent: isSilent,
         wantsReceipt: wantsReceipt,
         movesPosition: movesPosition,
+        mentions: mentions,
         clock: clock
       )
     case .inThread(let parent, .read(let cid, let user, let message, let epoch)):
@@ -40,6 +41,25 @@ extension TestShard {
       return makeTicket(cid, user, message, clock: clock)
     case .redeem(let cid, let ticket, let acked):
       return redeem(cid, ticket, acked: acked, clock: clock)
+    case .member(let cid, let user, let role, let isMuted, let joins):
+      return deciding(cid, clock) { slot, time, effects throws(Refusal) in
+        let (row, isNew) = try state.decideMember(
+          slot,
+          user: user,
+          role: role,
+          isMuted: isMuted,
+          joins: joins,
+          at: joins ? state.advance(clock: time, forMembersOf: slot) : time,
+          into: &effects
+        )
+        apply(effects)
+        return .member(
+          role: state.role(slot, row),
+          joinedAt: Int(state.joinedAt(slot, row).milliseconds),
+          isMuted: state[slot].rows.isMuted(row),
+          isNew: isNew
+        )
+      }
     case .truncate(let cid, let before):
       return deciding(cid, clock) { slot, time, effects throws(Refusal) in
         let before = Array(before.utf8)

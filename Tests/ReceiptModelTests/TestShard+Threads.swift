@@ -15,6 +15,7 @@ extension TestShard {
     isSilent: Bool = false,
     wantsReceipt: Bool = false,
     movesPosition: Bool = true,
+    mentions: [String] = [],
     clock: Int
   ) -> Outcome {
     deciding(cid, clock) { slot, time, effects throws(Refusal) in
@@ -28,6 +29,7 @@ extension TestShard {
         isSilent: isSilent,
         wantsReceipt: wantsReceipt,
         movesPosition: movesPosition,
+        mentions: .init(mentions),
         at: time,
         into: &effects
       )
@@ -159,7 +161,13 @@ extension TestShard {
   func unread(_ cid: String, _ user: String) -> UnreadView? {
     let (slot, user) = (slot(cid)!, Array(user.utf8))
     guard let unread = try? state.unread(slot, user.span.bytes) else { return nil }
-    return UnreadView(messages: Int(unread.messages), threads: Int(unread.threads))
+    return UnreadView(
+      messages: Int(unread.messages),
+      threads: Int(unread.threads),
+      mentions: Int(unread.mentions),
+      isFlagged: unread.isFlagged,
+      isMuted: unread.isMuted
+    )
   }
 
   /// Who is listed for a reply, as the store asks: by the reply's id alone.
@@ -242,5 +250,11 @@ extension ShardState {
   /// What the pages of a channel's threads are made of.
   func threadContents(_ slot: ChannelSlot) -> [[Effect]] {
     threadPages(slot).map { effects(of: $0, in: slot) }
+  }
+}
+
+extension ShardState.NewMentions {
+  init(_ users: [String]) {
+    self = users.isEmpty ? .nobody : users == [everybody] ? .all : .users(users)
   }
 }

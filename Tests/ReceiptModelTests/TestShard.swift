@@ -97,7 +97,7 @@ final class TestShard {
         apply(effects)
         return finish(decided)
       case .inThread, .truncate, .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll, .push,
-        .ticket, .redeem:
+        .ticket, .redeem, .member:
         preconditionFailure("performed above")
       }
     } catch {
@@ -207,7 +207,16 @@ final class TestShard {
     _ effects: inout [Effect]
   ) throws(Refusal) -> Decided {
     switch command {
-    case .post(let cid, let id, let sender, let created, let isSilent, let wantsReceipt, let movesPosition):
+    case .post(
+      let cid,
+      let id,
+      let sender,
+      let created,
+      let isSilent,
+      let wantsReceipt,
+      let moves,
+      let mentions
+    ):
       let (id, sender) = (Array(id.utf8), Array(sender.utf8))
       let slot = try loaded(cid)
       let registration = try state.decideRegister(
@@ -217,7 +226,8 @@ final class TestShard {
         created: Timestamp(milliseconds: Int64(created)),
         isSilent: isSilent,
         wantsReceipt: wantsReceipt,
-        movesPosition: movesPosition,
+        movesPosition: moves,
+        mentions: .init(mentions),
         at: time,
         into: &effects
       )
@@ -254,6 +264,15 @@ final class TestShard {
       return .row(slot, row)
     case .unread(let cid, let user, let message, let epoch):
       let (slot, user, message) = (try loaded(cid), Array(user.utf8), Array(message.utf8))
+      if message.isEmpty {
+        let row = try state.decideFlagUnread(
+          slot,
+          user: user.span.bytes,
+          epoch: epoch.map(UInt32.init),
+          into: &effects
+        )
+        return .row(slot, row)
+      }
       let row = try state.decideUnread(
         slot,
         user: user.span.bytes,
@@ -263,7 +282,7 @@ final class TestShard {
       )
       return .row(slot, row)
     case .put, .change, .patchType, .assignType, .patchUser, .assignUser, .acknowledge, .inThread, .truncate,
-      .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll, .push, .ticket, .redeem:
+      .deleteChannel, .eraseMember, .eraseUser, .assignErased, .readAll, .push, .ticket, .redeem, .member:
       preconditionFailure("not a command within a channel")
     }
   }

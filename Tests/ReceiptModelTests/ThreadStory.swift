@@ -234,7 +234,7 @@ struct ThreadStory {
     case .position(let sequence): return Answer(word: moved, facts: ["seq": "\(sequence)"])
     case .channel(_, let members, let newest):
       return Answer(word: moved, facts: ["members": "\(members)", "newest": "\(newest)"])
-    case .user, .type, .acknowledged, .done, .marked: return Answer(word: moved)
+    case .user, .member, .type, .acknowledged, .done, .marked: return Answer(word: moved)
     }
   }
 

@@ -81,13 +81,30 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.varint()
     try members(&reader)
     for _ in 0..<(try reader.count()) { _ = try reader.string() }
+  case .markUnreadSince:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.time()
+    _ = try reader.optional32()
+  case .setMember:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.string()
+    _ = try reader.string()
+    _ = try reader.varint()
+  case .setMemberReply:
+    _ = try reader.byte()
+    _ = try SetMemberFields(&reader)
   case .registerMessage:
     _ = try reader.string()
     _ = try reader.varint()
     _ = try reader.string()
     _ = try reader.string()
     _ = try reader.time()
-    _ = try reader.varint()
+    if try reader.varint() & 24 == 16 {
+      for _ in 0..<(try reader.count()) { _ = try reader.string() }
+    }
   case .deleteMessage:
     _ = try reader.string()
     _ = try reader.varint()
@@ -245,7 +262,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.byte()
     _ = try reader.byte()
   case .deleteMessageReply: _ = try reader.sequence()
-  case .markReadReply, .markUnreadReply, .markDeliveredReply:
+  case .markReadReply, .markUnreadReply, .markUnreadSinceReply, .markDeliveredReply:
     _ = try RowFields(&reader)
     if reader.remaining > 0 { _ = try reader.byte() }
   case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:

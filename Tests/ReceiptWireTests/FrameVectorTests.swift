@@ -45,7 +45,10 @@ struct FrameVectorTests {
     #expect(Set(Vectors.frames.map(\.flags)) == [0, 1, 2, 3, 4, 5, 6, 7])
     // Each kind that can have a thread has one in some vector.
     let threads = Vectors.frames.filter { $0.flags & FrameHeader.Flags.thread.rawValue != 0 }
-    #expect(Set(threads.map(\.kind)) == ["register_message", "mark_read", "mark_unread", "mark_delivered"])
+    let kinds: Set = [
+      "register_message", "mark_read", "mark_unread", "mark_unread_since", "mark_delivered",
+    ]
+    #expect(Set(threads.map(\.kind)) == kinds)
   }
 
   @Test(arguments: Vectors.frames.indices)
@@ -149,7 +152,7 @@ struct FrameVectorTests {
         Self.expect(settings, entry)
         content.writeUserSettings(settings)
       }
-    case "mark_read_reply", "mark_unread_reply", "mark_delivered_reply":
+    case "mark_read_reply", "mark_unread_reply", "mark_unread_since_reply", "mark_delivered_reply":
       var reader = FieldReader(payload)
       let row = try RowFields(&reader)
       #expect(row.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } == fields.text("user"))
@@ -157,8 +160,12 @@ struct FrameVectorTests {
       #expect(UInt64(row.lastReadSequence.rawValue) == fields.number("last_read_sequence"))
       #expect(UInt64(row.lastDelivered.milliseconds) == fields.number("last_delivered"))
       #expect(UInt64(row.lastDeliveredSequence.rawValue) == fields.number("last_delivered_sequence"))
-      #expect(row.hasOwnDetails == (fields.number("flags") & 1 == 1))
-      #expect((row.joined != nil) == (fields.number("flags") & 64 == 64))
+      let flags = fields.number("flags")
+      #expect(row.hasOwnDetails == (flags & 1 != 0))
+      #expect(row.isOwn == (flags & 2 != 0))
+      #expect(row.isFlaggedUnread == (flags & 4 != 0))
+      if row.isOwn { #expect(UInt64(row.unreadMentions) == fields.number("unread_mentions")) }
+      #expect((row.joined != nil) == (flags & 64 == 64))
       if let joined = row.joined { #expect(UInt64(joined.rawValue) == fields.number("joined_sequence")) }
       if row.hasOwnDetails {
         #expect(UInt64(row.unreadMessages) == fields.number("unread_messages"))
@@ -203,15 +210,27 @@ struct FrameVectorTests {
       for expected in fields.list("counts") {
         let count = try UnreadCountFields(&reader)
         switch count {
-        case .found(let messages, let threads):
+        case .found(let counts):
           #expect(expected.number("found") == 0)
-          #expect(UInt64(messages) == expected.number("unread_messages"))
-          #expect(UInt64(threads) == expected.number("unread_threads"))
+          #expect(UInt64(counts.messages) == expected.number("unread_messages"))
+          #expect(UInt64(counts.threads) == expected.number("unread_threads"))
+          #expect(UInt64(counts.mentions) == expected.number("unread_mentions"))
+          #expect((counts.isFlagged ? 1 : 0) | (counts.isMuted ? 2 : 0) == expected.number("unread_flags"))
         case .refused(let code):
           #expect(UInt64(code.rawValue) == expected.number("found"))
         }
         count.write(into: &content)
       }
+    case "set_member_reply":
+      var reader = FieldReader(payload)
+      let hasJoined = try reader.byte()
+      let member = try SetMemberFields(&reader)
+      #expect(UInt64(hasJoined) == fields.number("joined"))
+      #expect(member.role == fields.text("role"))
+      #expect(UInt64(member.joinedAt.milliseconds) == fields.number("joined_at"))
+      #expect(member.isMuted == (fields.number("muted") == 1))
+      content.writeInteger(hasJoined)
+      member.write(into: &content)
     case "rebuild_index_reply":
       var reader = FieldReader(payload)
       let rebuild = try RebuildFields(&reader)

@@ -22,7 +22,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 44)
+    #expect(known.count == 47)
   }
 
   /// What a thread can have is what the model says, and each of it has a vector in one.
@@ -193,6 +193,9 @@ struct LogVectorTests {
       if flags & 32 != 0 { record.ackedAt = time(fields, "acked_at") }
       if flags & 64 != 0 { record.countedAfter = sequence("counted_after") }
       if flags & 128 != 0 { record.unreadAfter = sequence("unread_after") }
+      record.isMuted = flags & 256 != 0
+      record.isFlaggedUnread = flags & 512 != 0
+      if flags & 1_024 != 0 { record.flaggedAt = time(fields, "flagged_at") }
       if flags & 4 != 0 {
         record.readIsHidden = fields.number("hidden") & 1 != 0
         record.deliveredIsHidden = fields.number("hidden") & 2 != 0
@@ -243,6 +246,11 @@ struct LogVectorTests {
         createdAt: time(fields, "created")
       )
       if fields.number("flags") & 8 != 0 { record.receiptExpiresAt = time(fields, "receipt_expires") }
+      if fields.number("flags") & 128 != 0 {
+        let isAll = fields.number("all") == 1
+        record.mentions =
+          isAll ? .all : .rows(fields.list("mentions").map { UInt32($0.number("row")) })
+      }
       return .messageAssigned(channel(), sequence(), record)
     case "message_deleted": return .messageDeleted(channel(), sequence(), at: time(fields, "time"))
     case "channel_type_assigned":
@@ -327,6 +335,15 @@ struct LogVectorTests {
     case "message_counts_assigned":
       let counts = fields.list("counts").map { UInt32($0.number("count")) }
       return .messageCountsAssigned(channel(), newest: sequence("newest"), counts)
+    case "mute_assigned": return .muteAssigned(channel(), row(), isMuted: fields.number("muted") == 1)
+    case "unread_flag_assigned":
+      return .unreadFlagAssigned(
+        channel(),
+        row(),
+        isSet: fields.number("set") == 1,
+        epoch: UInt32(fields.number("unread_epoch")),
+        at: time(fields, "time")
+      )
     case "segments_noted":
       let notes = fields.list("segments").map {
         SegmentNote(segment: UInt32($0.number("segment")), what: UInt8($0.number("what")))!

@@ -20,6 +20,7 @@ enum Answer: Hashable {
   case type(TypeView)
   case types([TypeView])
   case settings(SettingsView)
+  case member(role: String, joinedAt: Int64, isMuted: Bool, isNew: Bool)
   /// With cid, user and message.
   case delivery(moved: Bool, sent: Int64, delivered: Int64, [String])
   /// That a webhook is known, or was noted.
@@ -42,6 +43,7 @@ struct RowView: Hashable {
     var unread: Int
     var firstUnread: String
     var epoch: Int
+    var isFlagged = false
   }
 }
 
@@ -133,6 +135,15 @@ extension Answer {
       self = .removed(try reader.byte() == 1)
     case .changeMembersReply, .getChannelReply, .truncateChannelReply:
       self = .channel(try ChannelView(&reader), isNew: nil)
+    case .setMemberReply:
+      let isNew = try reader.byte() == 1
+      let member = try SetMemberFields(&reader)
+      self = .member(
+        role: member.role,
+        joinedAt: member.joinedAt.milliseconds,
+        isMuted: member.isMuted,
+        isNew: isNew
+      )
     case .readStateReply:
       var rows: [RowView] = []
       for _ in 0..<(try reader.count()) { rows.append(try RowView(&reader)) }
@@ -191,7 +202,8 @@ extension RowView {
       own = Own(
         unread: Int(row.unreadMessages),
         firstUnread: text(row.firstUnreadMessage),
-        epoch: Int(row.unreadEpoch)
+        epoch: Int(row.unreadEpoch),
+        isFlagged: row.isFlaggedUnread
       )
     }
   }

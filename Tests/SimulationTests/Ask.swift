@@ -47,6 +47,8 @@ enum Ask {
   case read(cid: String, user: String, message: String, epoch: UInt32?)
   case unread(cid: String, user: String, message: String, epoch: UInt32?)
   case delivered(cid: String, user: String, message: String)
+  /// An empty role stays, as does a nil; `joins`: who is no member becomes one.
+  case member(cid: String, user: String, role: String, isMuted: Bool?, joins: Bool)
   /// By name, answered with names; `acked` 0: now.
   case push(cid: String, user: String, message: String, acked: Int64)
   case note(key: String, until: Int64)
@@ -73,6 +75,7 @@ enum Ask {
     case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _, _, _),
       .delete(let cid, _),
       .read(let cid, _, _, _), .unread(let cid, _, _, _), .delivered(let cid, _, _), .getChannel(let cid),
+      .member(let cid, _, _, _, _),
       .readState(let cid, _, _, _, _), .statuses(let cid, _), .acknowledge(let cid, _, _, _),
       .malformed(let cid), .truncate(let cid, _), .end(let cid), .erase(let cid, _), .push(let cid, _, _, _):
       cid
@@ -121,6 +124,7 @@ enum Ask {
     case .read: .markRead
     case .unread: .markUnread
     case .delivered: .markDelivered
+    case .member: .setMember
     case .push: .acknowledgePush
     case .note: .noteWebhook
     case .known: .webhookKnown
@@ -180,6 +184,10 @@ enum Ask {
     case .delivered(_, let user, let message):
       buffer.writeField(user)
       buffer.writeField(message)
+    case .member(_, let user, let role, let isMuted, let joins):
+      buffer.writeField(user)
+      buffer.writeField(role)
+      buffer.writeVarint((isMuted == nil ? 0 : 1) | (isMuted == true ? 2 : 0) | (joins ? 4 : 0))
     case .push(_, let user, let message, let acked):
       buffer.writeField(user)
       buffer.writeField(message)

@@ -23,6 +23,9 @@ struct NaiveShard {
     var deliveredAt: Int64 = 0
     var marker: Int?
     var epoch = 0
+    /// The channel is flagged unread as a whole, and muted.
+    var isFlagged = false
+    var isMuted = false
 
     var own: Int { marker.map { min($0, read) } ?? read }
   }
@@ -132,7 +135,7 @@ struct NaiveShard {
       return answer(cid, user, message, emptyIsNewest: true)
     case .unread(let cid, let user, let message, _):
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
-      return answer(cid, user, message, isUnread: true)
+      return answer(cid, user, message, emptyIsNewest: true, isUnread: true)
     case .acknowledge(let cid, let user, _, let ids):
       // It is not applied again: where it would do something now, nobody knows what it did then.
       var copy = self
@@ -152,6 +155,15 @@ struct NaiveShard {
       )
     case .change(let cid, _, _):
       return Outcome(answer: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: nil))
+    case .member(let cid, let user, let role, let isMuted, let joins):
+      // It is not applied again: of one who is no member by now nobody knows what it did.
+      var copy = self
+      let outcome =
+        channels[cid] == nil
+        ? .refused(Code.channelNotFound) : copy.member(cid, user, role, isMuted, joins, time)
+      if case .member(_, _, _, true) = outcome.answer { return .refused(23) }
+      guard case .member = outcome.answer else { return outcome }
+      return Outcome(answer: seat(cid, user, isNew: false))
     case .patchType(let name, _), .assignType(let name, _, _):
       return Outcome(answer: .type(type(name)))
     case .patchUser, .assignUser:
@@ -223,6 +235,8 @@ struct NaiveShard {
     case .register(let cid, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
       if let known = repeated(ask, parent: nil) { return known }
       return register(Spot(cid: cid), id, sender, created, isSilent, wantsReceipt, moves: moves, time)
+    case .member(let cid, let user, let role, let isMuted, let joins):
+      return member(cid, user, role, isMuted, joins, time)
     case .acknowledge(let cid, let user, _, let ids): return acknowledge(cid, user, ids)
     case .delete(let cid, let id):
       guard let (at, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
@@ -309,12 +323,38 @@ struct NaiveShard {
     let seats: [Seat]
     switch ask {
     case .put(_, _, let given), .change(_, let given, _): seats = given
+    case .member(_, let user, let role, _, true): seats = [Seat(user: user, role: role)]
     default: return nil
     }
     guard let channel = ask.cid.flatMap({ channels[$0] }), !seats.isEmpty,
       !seats.contains(where: { $0.user.contains("\u{7}") })
     else { return nil }
     return ([channel] + channel.threads).compactMap(\.messages.last?.registered).max()
+  }
+
+  private mutating func member(
+    _ cid: String,
+    _ user: String,
+    _ role: String,
+    _ isMuted: Bool?,
+    _ joins: Bool,
+    _ time: Int64
+  ) -> Outcome {
+    if user.contains(" ") { return .refused(Code.invalidField) }
+    let isNew = channels[cid]!.seats[user] == nil
+    if isNew, !joins { return .refused(Code.notAMember) }
+    var hasChanged = join(cid, [Seat(user: user, role: role)], time)
+    let row = channels[cid]!.seats[user]!
+    if let isMuted, channels[cid]!.rows[row].isMuted != isMuted {
+      channels[cid]!.rows[row].isMuted = isMuted
+      hasChanged = true
+    }
+    return Outcome(answer: seat(cid, user, isNew: isNew), hasChanged: hasChanged)
+  }
+
+  private func seat(_ cid: String, _ user: String, isNew: Bool) -> Answer {
+    let row = channels[cid]!.rows[channels[cid]!.seats[user]!]
+    return .member(role: row.role, joinedAt: row.joinedAt, isMuted: row.isMuted, isNew: isNew)
   }
 
   private mutating func join(_ cid: String, _ seats: [Seat], _ time: Int64) -> Bool {
@@ -376,6 +416,7 @@ struct NaiveShard {
       self[at].rows[row].readIsHidden = settings(sender).hidesRead
       self[at].rows[row].deliveredIsHidden = settings(sender).hidesDelivered
       self[at].rows[row].marker = nil
+      self[at].rows[row].isFlagged = false
     }
     return Outcome(answer: registered(at, sequence - 1, isNew: true), hasChanged: true)
   }
@@ -400,6 +441,10 @@ struct NaiveShard {
     if let marker = its.marker, epoch.map({ Int($0) >= its.epoch }) ?? true {
       its.marker = max(marker, target) >= its.read ? nil : max(marker, target)
       if its.marker != marker { hasChanged = true }
+    }
+    if its.isFlagged, epoch.map({ Int($0) >= its.epoch }) ?? true {
+      its.isFlagged = false
+      hasChanged = true
     }
     self[at].rows[row] = its
     // In channels of two, mark-read acknowledges (R9); nothing sets `read_acks_receipts` here.
@@ -459,8 +504,17 @@ struct NaiveShard {
   mutating func unread(_ at: Spot, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome {
     guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
     if options(at.cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
+    if at.thread == nil, message.isEmpty {
+      let its = self[at].rows[row]
+      let hasChanged = !its.isFlagged && epoch.map { Int($0) >= its.epoch } ?? true
+      if hasChanged {
+        self[at].rows[row].isFlagged = true
+        self[at].rows[row].epoch += 1
+      }
+      return Outcome(answer: ownRow(at, row), hasChanged: hasChanged)
+    }
     var place = hiddenCount(at, from: user)
-    if at.thread == nil || !message.isEmpty {
+    if !message.isEmpty {
       guard let found = self[at].places[message], found >= place else {
         return .refused(Code.messageNotFound)
       }
@@ -554,17 +608,17 @@ struct NaiveShard {
 
   func ownRow(_ at: Spot, _ number: Int) -> Answer {
     let row = self[at].rows[number]
-    return .row(
-      view(
-        at,
-        row,
-        read: row.own,
-        delivered: row.delivered,
-        implied: row.read,
-        hasOwn: true,
-        unnamed: hiddenCount(at, from: row.user)
-      )
+    var view = view(
+      at,
+      row,
+      read: row.own,
+      delivered: row.delivered,
+      implied: row.read,
+      hasOwn: true,
+      unnamed: hiddenCount(at, from: row.user)
     )
+    view.own?.isFlagged = row.isFlagged
+    return .row(view)
   }
 
   private func view(

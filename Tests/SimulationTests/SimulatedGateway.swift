@@ -109,7 +109,8 @@ struct AskGenerator {
       return .read(cid: cid, user: user(), message: random.oneIn(4) ? "" : message(cid), epoch: epoch())
     case 57..<62: return push(cid)
     case 62..<68: return .delivered(cid: cid, user: user(), message: random.oneIn(4) ? "" : message(cid))
-    case 68..<80: return .unread(cid: cid, user: user(), message: message(cid), epoch: epoch())
+    case 68..<70: return member(cid)
+    case 70..<80: return .unread(cid: cid, user: user(), message: message(cid), epoch: epoch())
     case 80..<82:
       let name = random.pick(Self.types)
       if random.oneIn(3) { return .assignType(name, version: UInt64(1 + random.below(50)), options()) }
@@ -194,6 +195,18 @@ struct AskGenerator {
     }
     let add = random.oneIn(2) ? seats(2) : []
     return .change(cid: cid, add: add, remove: random.oneIn(2) ? seats(2).map(\.user) : [])
+  }
+
+  /// The whole channel flagged unread, or what a channel has of one member.
+  private mutating func member(_ cid: String) -> Ask {
+    if random.oneIn(2) { return .unread(cid: cid, user: user(), message: "", epoch: epoch()) }
+    return .member(
+      cid: cid,
+      user: random.oneIn(100) ? "no body" : user(),
+      role: random.oneIn(3) ? random.pick(["admin", "guest"]) : "",
+      isMuted: random.oneIn(4) ? nil : random.oneIn(2),
+      joins: random.oneIn(2)
+    )
   }
 
   private mutating func register(_ cid: String) -> Ask {

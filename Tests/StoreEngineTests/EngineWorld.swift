@@ -387,6 +387,10 @@ final class Gateway {
         return round == 0 ? "purged" : "round \(round)"
       case .changeMembersReply, .getChannelReply, .truncateChannelReply:
         return "channel of \(try ChannelFields(&reader).memberCount)"
+      case .setMemberReply:
+        let hasJoined = try reader.byte() == 1
+        let member = try SetMemberFields(&reader)
+        return "member\(hasJoined ? " joined" : "")\(member.isMuted ? " muted" : "")"
       case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
         let type = try reader.channelTypeRecord()
         return
@@ -419,7 +423,10 @@ final class Gateway {
         var words: [String] = []
         for _ in 0..<(try reader.count()) {
           switch try UnreadCountFields(&reader) {
-          case .found(let messages, let threads): words.append("\(messages)/\(threads)")
+          case .found(let counts):
+            let flags = (counts.isFlagged ? " flagged" : "") + (counts.isMuted ? " muted" : "")
+            let mentions = counts.mentions == 0 ? "" : " mentions \(counts.mentions)"
+            words.append("\(counts.messages)/\(counts.threads)\(mentions)\(flags)")
           case .refused(let code): words.append(code.name)
           }
         }
@@ -604,6 +611,7 @@ final class Gateway {
     _ id: String,
     by sender: String = "",
     flags: UInt64 = 0,
+    mentions: [String] = [],
     counter: UInt64? = nil,
     shard: UInt16 = 0
   ) {
@@ -612,6 +620,9 @@ final class Gateway {
       payload.writeField(sender)
       payload.writeTime(.none)
       payload.writeVarint(flags)
+      guard flags & 24 == 16 else { return }
+      payload.writeVarint(mentions.count)
+      for user in mentions { payload.writeField(user) }
     }
   }
 

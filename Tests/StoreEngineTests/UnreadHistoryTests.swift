@@ -34,13 +34,23 @@ struct UnreadHistoryTests {
           for _ in 0...(random.below(20) == 0 ? 200 : random.below(4)) {
             posted[place] += 1
             let sender = random.below(3) == 0 ? "" : user
-            gateway.post(cid, "m\(posted[place])", by: sender, flags: random.below(6) == 0 ? 1 : 0)
+            // Silent, and leaving the sender's position alone.
+            let flags: UInt64 = [0, 0, 0, 0, 1, 4, 5][random.below(7)]
+            let mentions = random.below(4) == 0 ? users.filter { _ in random.below(2) == 0 } : []
+            gateway.post(
+              cid,
+              "m\(posted[place])",
+              by: sender,
+              flags: flags | (random.below(6) == 0 ? 8 : mentions.isEmpty ? 0 : 16),
+              mentions: mentions
+            )
           }
         case 4, 5: gateway.read(cid, user, random.below(2) == 0 ? "" : known)
-        case 6, 7: gateway.unread(cid, user, known)
+        case 6, 7: gateway.unread(cid, user, random.below(4) == 0 ? "" : known)
         case 8: gateway.delete(cid, known)
         case 9: gateway.change(cid, add: [user])
         case 10 where random.below(2) == 0: gateway.change(cid, remove: [user])
+        case 11 where random.below(2) == 0: gateway.mute(cid, user, random.below(3) > 0)
         default: try world.answerLoads()
         }
       }
@@ -87,11 +97,26 @@ struct UnreadHistoryTests {
       let payload = gateway.lastPayload
       var reader = FieldReader(payload.readableBytesSpan)
       _ = try reader.count()
-      let unread = try RowFields(&reader).unreadMessages
-      expected.append("\(unread)/0")
+      let row = try RowFields(&reader)
+      let mentions = row.unreadMentions == 0 ? "" : " mentions \(row.unreadMentions)"
+      expected.append("\(row.unreadMessages)/0\(mentions)\(row.isFlaggedUnread ? " flagged" : "")")
     }
-    #expect(answer == "unread \(expected.joined(separator: " "))")
+    #expect(answer.replacing(" muted", with: "") == "unread \(expected.joined(separator: " "))")
+    // With the channels in memory, the same.
+    gateway.counts(entries)
+    world.loop.endTurn()
+    #expect(gateway.last == answer)
     #expect(world.reports == [])
+  }
+}
+
+extension Gateway {
+  fileprivate func mute(_ cid: String, _ user: String, _ isMuted: Bool) {
+    send(.setMember, cid) { payload in
+      payload.writeField(user)
+      payload.writeField("")
+      payload.writeVarint(UInt64(isMuted ? 3 : 1))
+    }
   }
 }
 

@@ -76,6 +76,48 @@ struct UnreadPeekTests {
     #expect(last.loads.isEmpty && last.reports == [])
   }
 
+  @Test("mentions, flags and mutes are counted on storage, in threads too, and nothing is loaded")
+  func mentions() throws {
+    let world = try EngineWorld()
+    let gateway = world.connect()
+    gateway.put("team:a", ["alice", "bob", "carol"])
+    try world.answerLoads()
+    for number in 1...300 { gateway.post("team:a", "m\(number)", by: "alice") }
+    gateway.post("team:a", "x1", by: "alice", flags: 16, mentions: ["bob", "alice"])
+    gateway.post("team:a", "x2", by: "carol", flags: 8 | 4)
+    for number in 301...600 { gateway.post("team:a", "m\(number)", by: "alice") }
+    for (id, mentioned) in [("r1", "bob"), ("r2", "carol")] {
+      gateway.send(.registerMessage, "team:a", thread: "m7") { payload in
+        payload.writeField(id)
+        payload.writeField("alice")
+        payload.writeTime(.none)
+        payload.writeVarint(16)
+        payload.writeVarint(1)
+        payload.writeField(mentioned)
+      }
+    }
+    gateway.send(.markUnread, "team:a") { payload in
+      payload.writeField("alice")
+      payload.writeEmptyField()
+      payload.writeVarint(0)
+    }
+    gateway.send(.setMember, "team:a") { payload in
+      payload.writeField("carol")
+      payload.writeEmptyField()
+      payload.writeVarint(3)
+    }
+    world.loop.endTurn()
+    try world.checkpoint()
+    let again = try EngineWorld(world.storage)
+    let later = again.connect()
+    let users = ["alice", "bob", "carol"]
+    later.counts(users.enumerated().map { CountsEntry("team:a", $0.element, UInt32($0.offset)) })
+    again.loop.endTurn()
+    again.answerPeek()
+    #expect(later.last == "unread 0/0 flagged 602/1 mentions 3 601/1 mentions 1 muted")
+    #expect(again.loads.isEmpty && again.reports == [])
+  }
+
   // MARK: Overtaken
 
   @Test("a channel that came into memory while it was peeked at answers from there")

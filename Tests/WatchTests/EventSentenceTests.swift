@@ -32,6 +32,10 @@ import Testing
       "bob, own devices: unread from m40 in messaging:team, 3 unread"
     ),
     (
+      "notification.mark_unread", #""user":{"id":"bob"},"unread_messages":0,"marked_unread":true"#,
+      "bob, own devices: nothing unread in messaging:team, flagged as a whole"
+    ),
+    (
       "notification.totals", #""total_unread_count":12,"unread_channels":1,"unread_threads":2"#,
       "12 unread in 1 channel and 2 threads"
     ),

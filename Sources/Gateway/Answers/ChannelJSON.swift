@@ -49,6 +49,24 @@ package enum ChannelJSON {
     }
   }
 
+  /// Writes `{"member": {"user", "role"?, "joined_at", "muted"}}`.
+  static func writeMember(_ user: RawSpan, _ member: SetMemberFields, into buffer: inout ByteBuffer) {
+    let byteMax = 128 + OutputRawSpan.jsonStringByteMax(user.byteCount)
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
+      out.literal("{\"member\":{\"user\":{\"id\":")
+      out.jsonString(user)
+      out.literal("},\"joined_at\":")
+      out.timestamp(milliseconds: member.joinedAt.milliseconds)
+      out.literal(",\"muted\":")
+      out.bool(member.isMuted)
+    }
+    if !member.role.isEmpty {
+      buffer.writeStaticString(",\"role\":")
+      buffer.writeJSONString(member.role)
+    }
+    buffer.writeStaticString("}}")
+  }
+
   /// Writes `{"type","version","options"}`.
   package static func write(_ record: ChannelTypeRecord, into buffer: inout ByteBuffer) {
     buffer.writeStaticString("{\"type\":")

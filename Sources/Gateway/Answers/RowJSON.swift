@@ -70,6 +70,11 @@ package enum RowJSON {
       out.literal(",\"unread_epoch\":")
       out.decimal(UInt64(row.unreadEpoch))
     }
+    if row.isOwn {
+      out.literal(row.isFlaggedUnread ? ",\"marked_unread\":true" : ",\"marked_unread\":false")
+      out.literal(",\"unread_mentions\":")
+      out.decimal(UInt64(row.unreadMentions))
+    }
     out.literal("}")
   }
 }

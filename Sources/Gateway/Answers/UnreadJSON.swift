@@ -89,6 +89,8 @@ enum UnreadJSON {
       out.decimal(totals.channels)
       out.literal(",\"unread_threads\":")
       out.decimal(totals.threads)
+      out.literal(",\"unread_mentions\":")
+      out.decimal(totals.mentions)
     }
   }
 
@@ -113,6 +115,9 @@ enum UnreadJSON {
       out.jsonString(channel.cid.span.bytes)
       out.literal(",\"unread_messages\":")
       out.decimal(UInt64(channel.unread))
+      out.literal(",\"unread_mentions\":")
+      out.decimal(UInt64(channel.mentions))
+      if channel.isFlagged { out.literal(",\"marked_unread\":true") }
       if !channel.lastReadMessage.isEmpty {
         out.literal(",\"last_read_message_id\":")
         out.jsonString(channel.lastReadMessage.span.bytes)

@@ -55,6 +55,7 @@ enum EventJSON {
     buffer.member("total_unread_count", totals.messages)
     buffer.member("unread_channels", totals.channels)
     buffer.member("unread_threads", totals.threads)
+    buffer.member("unread_mentions", totals.mentions)
     end(&buffer)
     return buffer
   }
@@ -114,6 +115,7 @@ enum EventJSON {
         UInt64(event.unreadInChannel ?? event.ownRow.own?.unreadMessages ?? 0)
       )
       buffer.member("unread_epoch", UInt64(event.ownRow.own?.unreadEpoch ?? 0))
+      buffer.member("marked_unread", event.ownRow.own?.isFlaggedUnread ?? false)
     case .markUnread:
       let own = event.ownRow.own
       buffer.memberIfAny("first_unread_message_id", own?.firstUnreadMessage ?? "")
@@ -121,11 +123,13 @@ enum EventJSON {
       buffer.member("last_read_at", event.ownRow.lastRead)
       buffer.member("unread_messages", UInt64(own?.unreadMessages ?? 0))
       buffer.member("unread_epoch", UInt64(own?.unreadEpoch ?? 0))
+      buffer.member("marked_unread", own?.isFlaggedUnread ?? false)
     case .rowOwn: buffer.members(of: event.ownRow)
     case .rowServer:
       // A server sees what the members see, and own details beside it (R7).
       var row = shown
       row.own = event.ownRow.own
+      row.own?.isOwn = false
       buffer.members(of: row)
     default: buffer.members(of: shown)
     }
@@ -244,6 +248,10 @@ extension ByteBuffer {
     if let own = row.own {
       memberIfAny("first_unread_message_id", own.firstUnreadMessage)
       member("unread_epoch", UInt64(own.unreadEpoch))
+      if own.isOwn {
+        member("marked_unread", own.isFlaggedUnread)
+        member("unread_mentions", UInt64(own.unreadMentions))
+      }
     }
   }
 }

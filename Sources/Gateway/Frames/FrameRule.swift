@@ -7,8 +7,8 @@ enum FrameField {
   case userOrNone
   case message
   case messageOrNone
-  /// A whole thread may be meant without naming a message of it, a whole channel may not.
-  case messageUnlessThread
+  /// A role, and what is said of muting.
+  case memberFlags
   /// When a message was made: has to be given.
   case created
   /// When a push was received; 0: now.
@@ -63,11 +63,13 @@ struct FrameRule {
     switch FrameKind(rawValue: UInt8(number)) {
     case .putChannel: FrameRule([.options, .members], reply: channel)
     case .changeMembers: FrameRule([.members, .removedMembers], reply: channel)
+    case .setMember: FrameRule([.user, .memberFlags], reply: 128)
     case .registerMessage:
       FrameRule([.message, .userOrNone, .created, .registrationFlags], reply: 12, thread: true)
     case .deleteMessage: FrameRule([.message], reply: 5)
     case .markRead: FrameRule([.user, .messageOrNone, .unreadEpoch], reply: row + 1, thread: true)
-    case .markUnread: FrameRule([.user, .messageUnlessThread, .unreadEpoch], reply: row + 1, thread: true)
+    case .markUnread: FrameRule([.user, .messageOrNone, .unreadEpoch], reply: row + 1, thread: true)
+    case .markUnreadSince: FrameRule([.user, .created, .unreadEpoch], reply: row + 1, thread: true)
     case .markDelivered: FrameRule([.user, .messageOrNone], reply: row + 1, thread: true)
     case .acknowledge: FrameRule([.user, .note, .messages], reply: 256)
     case .deleteChannel: FrameRule([], reply: 1)
@@ -117,7 +119,7 @@ struct FrameRequest: ~Escapable {
     }
     let payload = payload.extracting(first: end)
     var reader = FieldReader(payload)
-    var check = FieldCheck(hasThread: header.flags.contains(.thread), limits)
+    var check = FieldCheck(limits)
     cid = try reader.string()
     if !Identifier.isCID(cid) { check.refuse(FieldCheck.cid) }
     // The gateway's own session has counters of its own.
@@ -145,7 +147,6 @@ struct FrameRequest: ~Escapable {
 
 /// Reads fields and holds them to their ranges.
 private struct FieldCheck {
-  private let hasThread: Bool
   private let entriesMax: Int
   private let membersMax: Int
   private let noteBytesMax: Int
@@ -154,8 +155,7 @@ private struct FieldCheck {
   /// What is to be said of the first field that is out of its range.
   private(set) var invalid: StaticString?
 
-  init(hasThread: Bool, _ limits: GatewayLimits) {
-    self.hasThread = hasThread
+  init(_ limits: GatewayLimits) {
     entriesMax = limits.entriesPerRequest
     membersMax = limits.membersPerRequest
     noteBytesMax = limits.noteBytes
@@ -166,6 +166,7 @@ private struct FieldCheck {
   static let thread: StaticString = "thread: 1 to 255 bytes of UTF-8 without control characters"
   private static let user: StaticString = "user: 1 to 255 bytes of UTF-8 without control characters"
   private static let message: StaticString = "message: 1 to 255 bytes of UTF-8 without control characters"
+  private static let role: StaticString = "role: 1 to 64 of A-Z a-z 0-9 _ . -"
 
   mutating func refuse(_ range: StaticString) {
     if invalid == nil { invalid = range }
@@ -190,9 +191,14 @@ private struct FieldCheck {
     case .messageOrNone:
       let message = try reader.string()
       hold(message.isEmpty || Identifier.isMessage(message), Self.message)
-    case .messageUnlessThread:
-      let message = try reader.string()
-      hold(message.isEmpty ? hasThread : Identifier.isMessage(message), Self.message)
+    case .memberFlags:
+      let role = try reader.string()
+      hold(role.isEmpty || Identifier.isRole(role), Self.role)
+      let flags = try reader.varint()
+      hold(
+        flags <= 7 && (flags & 1 != 0 || flags & 2 == 0),
+        "flags: 1 (mute given), 2 (mute, with 1), 4 (joins) and their sums"
+      )
     case .created:
       hold(
         (1...FrameRule.timeMax).contains(try reader.time().milliseconds),
@@ -201,7 +207,16 @@ private struct FieldCheck {
     case .acked: hold(try reader.time().milliseconds <= FrameRule.timeMax, FrameRule.ackedRange)
     case .unreadEpoch, .rowCursor: _ = try reader.optional32()
     case .registrationFlags:
-      hold(try reader.varint() <= 3, "flags: 1 (silent), 2 (receipt) and their sum only")
+      let flags = try reader.varint()
+      hold(
+        flags <= 23,
+        "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
+      )
+      if flags & 24 == 16 {
+        let count = try reader.count()
+        hold((1...100).contains(count), "mentions: 1 to 100 users")
+        for _ in 0..<count { hold(Identifier.isUser(try reader.string()), Self.user) }
+      }
     case .namesFlag: hold(try reader.varint() <= 1, FrameRule.namesRange)
     case .viewer:
       hold(try reader.varint() <= 1, "viewer flags: 0 or 1")

@@ -131,6 +131,11 @@ extension GatewayLoop: StoreClientDelegate {
       if request.shape == .createdChannel { status = try reader.byte() == 1 ? 201 : 200 }
       let channel = try ChannelFields(&reader)
       connection.respond(request.stream, status: status) { ChannelJSON.writeAnswer(channel, into: &$0) }
+    case .member:
+      status = try reader.byte() == 1 ? 201 : 200
+      let member = try SetMemberFields(&reader)
+      try reader.end()
+      respondWithMember(request, connection, httpStatus: status, member)
     case .deletedChannel:
       let wasThere = try reader.byte() == 1
       try reader.end()
@@ -261,6 +266,20 @@ extension GatewayLoop: StoreClientDelegate {
       connection.withRequest(request.stream) { received in
         guard let match = try? self.router.match(received.method, received.path, self.scratch) else { return }
         ChannelJSON.writeDeleted(match.subject, wasThere: wasThere, into: &buffer)
+      }
+    }
+  }
+
+  private func respondWithMember(
+    _ request: PendingRequest,
+    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    httpStatus: Int,
+    _ member: SetMemberFields
+  ) {
+    connection.respond(request.stream, status: httpStatus) { buffer in
+      connection.withRequest(request.stream) { received in
+        guard let match = try? self.router.match(received.method, received.path, self.scratch) else { return }
+        ChannelJSON.writeMember(match.member, member, into: &buffer)
       }
     }
   }

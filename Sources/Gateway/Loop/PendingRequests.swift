@@ -12,6 +12,8 @@ enum ReplyShape: UInt8 {
   case createdChannel
   /// `{"channel": …}`.
   case channel
+  /// `{"member": {"user", "role"?, "joined_at", "muted"}}`, 201 where they joined.
+  case member
   /// `{"cid", "deleted"}`.
   case deletedChannel
   /// `{"channels": […]}` of a user.

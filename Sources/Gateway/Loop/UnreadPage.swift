@@ -37,6 +37,9 @@ struct UnreadPage {
   struct Detail {
     let cid: [UInt8]
     let unread: UInt32
+    let mentions: UInt32
+    /// The channel is flagged unread as a whole (R4).
+    let isFlagged: Bool
     let lastRead: Timestamp
     /// Empty: none.
     let lastReadMessage: [UInt8]
@@ -142,10 +145,14 @@ struct UnreadPage {
   mutating func looked(_ index: Int, user: [UInt8], _ reader: inout FieldReader) throws(WireError) {
     for _ in 0..<(try reader.count(elementBytesMin: 8)) {
       let row = try RowFields(&reader)
-      guard row.hasOwnDetails, row.unreadMessages > 0, row.user.equals(user.span.bytes) else { continue }
+      guard row.isOwn, row.unreadMessages > 0 || row.isFlaggedUnread, row.user.equals(user.span.bytes) else {
+        continue
+      }
       details[index] = Detail(
         cid: channels[index].cid,
         unread: row.unreadMessages,
+        mentions: row.unreadMentions,
+        isFlagged: row.isFlaggedUnread,
         lastRead: row.lastRead,
         lastReadMessage: row.lastReadMessage.withUnsafeBytes { Array($0) },
         firstUnreadMessage: row.firstUnreadMessage.withUnsafeBytes { Array($0) }

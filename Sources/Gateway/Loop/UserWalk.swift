@@ -280,9 +280,9 @@ struct UserWalk {
       let cid = try channels.string()
       _ = try channels.varint()
       switch try UnreadCountFields(&reader) {
-      case .found(let messages, let threads):
-        users[user].totals.add(messages: messages, threads: threads)
-        if let place, messages > 0 {
+      case .found(let counts):
+        users[user].totals.add(counts)
+        if let place, counts.isUnreadChannel {
           let name = cid.withUnsafeBytes { Array($0) }
           page?.note(name, place: Int(place))
         }
@@ -459,13 +459,23 @@ struct UserWalk {
 /// What is unread for one user in all their channels (R14).
 struct UnreadTotals: Equatable {
   var messages: UInt64 = 0
-  /// Channels with unread messages.
+  /// Channels with unread messages, or flagged unread as a whole.
   var channels: UInt64 = 0
   var threads: UInt64 = 0
+  /// Unread messages and replies that mention the user.
+  var mentions: UInt64 = 0
 
-  mutating func add(messages: UInt32, threads: UInt32) {
-    self.messages += UInt64(messages)
-    channels += messages > 0 ? 1 : 0
-    self.threads += UInt64(threads)
+  /// Muted channels, with their threads and the flag, are in no total.
+  mutating func add(_ counts: UnreadCounts) {
+    guard !counts.isMuted else { return }
+    messages += UInt64(counts.messages)
+    channels += counts.isUnreadChannel ? 1 : 0
+    threads += UInt64(counts.threads)
+    mentions += UInt64(counts.mentions)
   }
+}
+
+extension UnreadCounts {
+  /// Whether the channel is one of those that a user has unread (R14).
+  fileprivate var isUnreadChannel: Bool { !isMuted && (messages > 0 || isFlagged) }
 }

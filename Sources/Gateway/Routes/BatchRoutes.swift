@@ -77,6 +77,11 @@ extension GatewayLoop {
     }
     var checked = channels.members
     while let member = checked.next() { _ = try member.value.asString() }
+    let epochs = try body.optionalObject("unread_epochs")
+    if let epochs {
+      var given = epochs.members
+      while let epoch = given.next() { _ = try Self.epoch(epoch.value) }
+    }
     let user = try actingUser(body, parameters, context)
     guard mayBegin(batchOf: channels.count, context) else { return }
     let gather = beginGather(context, match.route, count: channels.count)
@@ -89,15 +94,34 @@ extension GatewayLoop {
       } else if !message.isEmpty && !Identifier.isMessage(message) {
         finishEntry(gather, position, .invalidMessageID)
       } else {
+        let epoch = try Self.epoch(of: member.name, in: epochs)
         sendEntry(.markRead, cid: member.name, context, match.route, gather, position) { buffer in
           buffer.writeField(user)
           buffer.writeField(message)
-          buffer.writeOptional(nil)
+          buffer.writeOptional(epoch)
         }
       }
       position += 1
     }
     finishSending(gather)
+  }
+
+  /// The unread epoch that is given for a channel.
+  private static func epoch(of cid: RawSpan, in epochs: JSONValue?) throws(Problem) -> UInt64? {
+    guard let epochs else { return nil }
+    var given = epochs.members
+    while let epoch = given.next() {
+      if epoch.name.equals(cid) { return try Self.epoch(epoch.value) }
+    }
+    return nil
+  }
+
+  /// An unread epoch in `unread_epochs`.
+  private static func epoch(_ value: JSONValue) throws(Problem) -> UInt64 {
+    guard let epoch = value.integer, (0...Int64(UInt32.max)).contains(epoch) else {
+      throw value.error("must be a whole number from 0 to \(UInt32.max)")
+    }
+    return UInt64(epoch)
   }
 
   /// `POST /v1/messages`: registers many.

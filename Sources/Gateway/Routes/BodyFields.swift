@@ -13,9 +13,10 @@ extension KnownFields {
   static let putChannel: KnownFields = [.objects("members", member), .object("options", options)]
   static let putChannels: KnownFields = [.objects("channels", ["cid"] + putChannel)]
   static let changeMembers: KnownFields = [.objects("add", member), .objects("remove", member)]
+  static let putMember: KnownFields = ["role", "muted"]
   static let truncateChannel: KnownFields = ["before", "all"]
   static let registerMessage: KnownFields = [
-    "id", "user_id", "created_at", "silent", "receipt", "parent_id", .notBuilt("mentions"),
+    "id", "user_id", "created_at", "silent", "receipt", "parent_id", "mentions",
     "moves_position", .notBuilt("reminders"),
   ]
   static let registerMessages: KnownFields = [.objects("messages", ["cid"] + registerMessage)]
@@ -33,14 +34,14 @@ extension KnownFields {
 
   static let markRead: KnownFields = ["message_id", "thread_id", "unread_epoch", "user_id"]
   static let markUnread: KnownFields = [
-    "message_id", .notBuilt("message_timestamp"), "thread_id", "unread_epoch", "user_id",
+    "message_id", "message_timestamp", "thread_id", "unread_epoch", "user_id",
   ]
   static let markDelivered: KnownFields = [
     .objects("latest_delivered_messages", ["cid", "id", "parent_id"]), "user_id",
   ]
   /// The names in the two maps are cids.
   static let markReadMany: KnownFields = [
-    "read_by_channel", .notBuilt("unread_epochs"), "all", "threads", "user_id",
+    "read_by_channel", "unread_epochs", "all", "threads", "user_id",
   ]
   static let acknowledgeReceipts: KnownFields = ["message_ids", "note", "user_id"]
 

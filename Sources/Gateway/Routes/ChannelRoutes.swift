@@ -93,6 +93,34 @@ extension GatewayLoop {
     }
   }
 
+  /// `PUT /v1/channels/{cid}/members/{user}`: a role, and whether the user keeps the channel out of their totals. Users
+  /// set
+  /// the latter for themselves; a server makes a member of whoever is none.
+  func putMember(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    try Self.check(match.member, context)
+    let body = try object(request, .putMember)
+    let role = try body.optionalString("role")
+    let isMuted = try body.optionalBool("muted")
+    if let role {
+      guard context.caller.isServer else {
+        throw Problem(.serverTokenRequired, "a user sets \"muted\" of their own, and nothing else")
+      }
+      guard Identifier.isRole(role) else {
+        throw try body.required("role").error("must be 1 to 64 of A-Z a-z 0-9 _ . -")
+      }
+    }
+    let flags = (isMuted == nil ? 0 : 1) | (isMuted == true ? 2 : 0) | (context.caller.isServer ? 4 : 0)
+    try send(.setMember, cid: match.subject, context, match.route, .member) { buffer in
+      buffer.writeField(match.member)
+      if let role { buffer.writeField(role) } else { buffer.writeEmptyField() }
+      buffer.writeVarint(UInt64(flags))
+    }
+  }
+
   /// Each member is `"alice"` or `{"user_id": "alice", "role"?: "admin"}`.
   private func checkMembers(_ members: JSONValue) throws(Problem) -> Int {
     var elements = members.elements

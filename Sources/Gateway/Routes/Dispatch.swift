@@ -20,6 +20,7 @@ extension GatewayLoop {
     case .putChannel: try putChannel(match, context, request)
     case .getChannel: try getChannel(match, context)
     case .changeMembers: try changeMembers(match, context, request)
+    case .putMember: try putMember(match, context, request)
     case .putChannelType: try putChannelType(match, context, request)
     case .getChannelType: try getChannelType(match, context)
     case .listChannelTypes: try listChannelTypes(match, context)

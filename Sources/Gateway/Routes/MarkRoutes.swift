@@ -10,7 +10,7 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try mark(.markRead, messageRequired: false, match, context, request)
+    try mark(.markRead, match, context, request)
   }
 
   func markUnread(
@@ -18,12 +18,11 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try mark(.markUnread, messageRequired: true, match, context, request)
+    try mark(.markUnread, match, context, request)
   }
 
   private func mark(
     _ kind: FrameKind,
-    messageRequired: Bool,
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
@@ -33,6 +32,7 @@ extension GatewayLoop {
     var user = parameters.user
     var epoch: UInt64?
     var thread = parameters.thread
+    var since: Int64?
     if !user.isEmpty { try Self.check(user, context) }
     if !request.body.isEmpty {
       let body = try object(request, kind == .markRead ? .markRead : .markUnread)
@@ -48,18 +48,30 @@ extension GatewayLoop {
         guard !given.isEmpty else { throw Problem(.invalidMessageID) }
         thread = given
       }
+      if kind == .markUnread, let given = try body.stringUnlessMissing("message_timestamp") {
+        guard let time = CivilTime.milliseconds(parsing: given), time > 0 else {
+          throw try body.required("message_timestamp").error("must be a time as in 2026-01-31T12:00:00.000Z")
+        }
+        since = time
+      }
       epoch = try body.optionalInteger("unread_epoch", in: 0...Int64(UInt32.max)).map { UInt64($0) }
     }
     let acting = try Self.actingUser(user, context)
     if message.isEmpty {
-      // A whole thread may be marked unread, a whole channel may not.
-      if messageRequired && thread.isEmpty {
-        throw Problem(.invalidField, "field \"message_id\" is required")
+      // Without a message, mark-unread flags the whole channel: a body has to say so, if only by being one.
+      if kind == .markUnread && thread.isEmpty && request.body.isEmpty {
+        throw Problem(.invalidField, "field \"message_id\" is required; {} flags the whole channel unread")
       }
     } else if !Identifier.isMessage(message) {
       throw Problem(.invalidMessageID)
     }
     if !thread.isEmpty && !Identifier.isMessage(thread) { throw Problem(.invalidMessageID) }
+    if let since {
+      guard message.isEmpty else {
+        throw Problem(.invalidField, "fields \"message_id\" and \"message_timestamp\": one of the two")
+      }
+      return try markUnread(since: since, parameters.wantsTotals, match, context, acting, thread, epoch)
+    }
     // An empty id stands for the newest message.
     if parameters.wantsTotals {
       return try markWithTotals(kind, match, context, user: acting, thread: thread) { buffer in
@@ -72,6 +84,34 @@ extension GatewayLoop {
     try send(kind, cid: match.subject, context, match.route, .row, thread: parent) { buffer in
       buffer.writeField(acting)
       buffer.writeField(message)
+      buffer.writeOptional(epoch)
+    }
+  }
+}
+
+extension GatewayLoop {
+  /// Mark-unread from the first message on that was created at or after a time.
+  private func markUnread(
+    since: Int64,
+    _ wantsTotals: Bool,
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ user: RawSpan,
+    _ thread: RawSpan,
+    _ epoch: UInt64?
+  ) throws(Problem) {
+    let time = Timestamp(milliseconds: since)
+    if wantsTotals {
+      return try markWithTotals(.markUnreadSince, match, context, user: user, thread: thread) { buffer in
+        buffer.writeField(user)
+        buffer.writeTime(time)
+        buffer.writeOptional(epoch)
+      }
+    }
+    let parent = thread.isEmpty ? nil : thread
+    try send(.markUnreadSince, cid: match.subject, context, match.route, .row, thread: parent) { buffer in
+      buffer.writeField(user)
+      buffer.writeTime(time)
       buffer.writeOptional(epoch)
     }
   }

@@ -39,8 +39,14 @@ struct MessageFields: ~Escapable {
   private let isSilent: Bool
   private let wantsReceipt: Bool
   private let movesPosition: Bool
+  /// It mentions everybody (R14).
+  private let mentionsAll: Bool
+  /// An array of user ids, not empty; nil: it names nobody.
+  private let mentioned: JSONValue?
   /// The message that this one replies to (R15); nil: it is one of the channel itself.
   let thread: RawSpan?
+
+  private static let mentionsMax = 100
 
   /// What is malformed as a whole: a batch with such an entry is refused before anything is sent.
   static func checkTypes(_ body: JSONValue) throws(Problem) {
@@ -51,6 +57,15 @@ struct MessageFields: ~Escapable {
     _ = try body.optionalBool("receipt")
     _ = try body.optionalBool("moves_position")
     _ = try body.optionalString("parent_id")
+    if let mentions = body.optional("mentions") {
+      if let text = mentions.string {
+        guard text.equals("all") else { throw mentions.error("must be \"all\", or a list of users") }
+        return
+      }
+      let users = try mentions.asArray(countMax: mentionsMax)
+      var elements = users.elements
+      while let user = elements.next() { _ = try user.asString() }
+    }
   }
 
   /// - Parameter now: the time of a message that says none, in milliseconds since 1970.
@@ -74,6 +89,17 @@ struct MessageFields: ~Escapable {
     isSilent = try body.optionalBool("silent") ?? false
     wantsReceipt = try body.optionalBool("receipt") ?? false
     movesPosition = try body.optionalBool("moves_position") ?? true
+    let given = body.optional("mentions")
+    mentionsAll = given?.string != nil
+    if let given, given.string == nil, given.count > 0 {
+      var elements = given.elements
+      while let user = elements.next() {
+        guard let id = user.string, Identifier.isUser(id) else { throw Problem(.invalidUserID) }
+      }
+      mentioned = given
+    } else {
+      mentioned = nil
+    }
     thread = try body.optionalString("parent_id")
     if let thread {
       guard Identifier.isMessage(thread) else { throw Problem(.invalidMessageID) }
@@ -85,6 +111,13 @@ struct MessageFields: ~Escapable {
     buffer.writeField(id)
     if let user { buffer.writeField(user) } else { buffer.writeEmptyField() }
     buffer.writeTime(Timestamp(milliseconds: createdAt))
-    buffer.writeVarint(UInt64((isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0) | (movesPosition ? 0 : 4)))
+    let flags = (isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0) | (movesPosition ? 0 : 4)
+    guard let mentioned else { return buffer.writeVarint(UInt64(flags | (mentionsAll ? 8 : 0))) }
+    buffer.writeVarint(UInt64(flags | 16))
+    buffer.writeVarint(mentioned.count)
+    var elements = mentioned.elements
+    while let user = elements.next() {
+      if let id = user.string { buffer.writeField(id) }
+    }
   }
 }

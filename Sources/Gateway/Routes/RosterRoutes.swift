@@ -94,10 +94,10 @@ extension GatewayLoop {
 
 /// Channels' members and messages as JSON.
 enum RosterJSON {
-  /// Writes `{"members": [{"user", "role"?, "joined_at"}…], "next"?}` from the fields of list_roster's reply.
+  /// Writes `{"members": [{"user", "role"?, "joined_at", "muted"?}…], "next"?}` from the fields of list_roster's reply.
   static func writeMembers(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"members\":[")
-    for index in 0..<(try reader.count(elementBytesMin: 3)) {
+    for index in 0..<(try reader.count(elementBytesMin: 4)) {
       let entry = try RosterEntryFields(&reader)
       if index > 0 { buffer.writeStaticString(",") }
       let byteMax = 64 + 6 * (entry.user.byteCount + entry.role.byteCount) + OutputRawSpan.timestampByteCount
@@ -111,6 +111,7 @@ enum RosterJSON {
         }
         out.literal(",\"joined_at\":")
         out.timestamp(milliseconds: entry.joinedAt.milliseconds)
+        if entry.isMuted { out.literal(",\"muted\":true") }
         out.literal("}")
       }
     }

@@ -10,6 +10,7 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case putChannel
   case getChannel
   case changeMembers
+  case putMember
   case putChannelType
   case getChannelType
   case listChannelTypes
@@ -62,6 +63,7 @@ package enum Route: UInt8, CaseIterable, Sendable {
     case .putChannel: "put_channel"
     case .getChannel: "get_channel"
     case .changeMembers: "change_members"
+    case .putMember: "put_member"
     case .putChannelType: "put_channel_type"
     case .getChannelType: "get_channel_type"
     case .listChannelTypes: "list_channel_types"
@@ -131,7 +133,7 @@ package enum Route: UInt8, CaseIterable, Sendable {
     case .markRead, .markUnread, .markDelivered, .markReadMany, .readState, .statuses, .messageStatus,
       .acknowledgeReceipts, .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged,
       .chosenMembers, .unreadOfUser, .channelsOfUser, .receiptsOfUser, .threadsOfUser, .events, .putUser,
-      .getUser, .readStates, .listRoster, .notBuilt:
+      .getUser, .readStates, .listRoster, .putMember, .notBuilt:
       .user
     case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
       .putChannelType, .getChannelType, .listChannelTypes, .deleteChannel, .truncateChannel, .deleteUser,

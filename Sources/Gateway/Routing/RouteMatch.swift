@@ -14,14 +14,17 @@ package struct RouteMatch: ~Escapable {
   package let subject: RawSpan
   /// The message id that the path names; empty if it names none.
   package let message: RawSpan
+  /// The user that the path names within a channel; empty if it names none.
+  package let member: RawSpan
   /// What follows the `?`, as sent; empty for none.
   package let query: RawSpan
 
   @_lifetime(copy query)
-  init(_ route: Route, subject: RawSpan, message: RawSpan, query: RawSpan) {
+  init(_ route: Route, subject: RawSpan, message: RawSpan, member: RawSpan, query: RawSpan) {
     self.route = route
     self.subject = _overrideLifetime(subject, copying: query)
     self.message = _overrideLifetime(message, copying: query)
+    self.member = _overrideLifetime(member, copying: query)
     self.query = query
   }
 }

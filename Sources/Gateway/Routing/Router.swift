@@ -7,6 +7,8 @@ package struct Router {
   private enum Part {
     case literal(StaticString)
     case cid, channelType, user, message, name
+    /// A user within a channel.
+    case member
   }
 
   private struct Pattern {
@@ -46,6 +48,7 @@ package struct Router {
       [.literal("v1"), .literal("channels"), .cid, .literal("members")],
       [(.post, .changeMembers), (.get, .listRoster)]
     ),
+    ([.literal("v1"), .literal("channels"), .cid, .literal("members"), .member], [(.put, .putMember)]),
     ([.literal("v1"), .literal("channels"), .cid, .literal("receipts")], [(.post, .acknowledgeReceipts)]),
     ([.literal("v1"), .literal("channels"), .cid, .literal("truncate")], [(.post, .truncateChannel)]),
     ([.literal("v1"), .literal("users"), .user, .literal("unread")], [(.get, .unreadOfUser)]),
@@ -175,7 +178,7 @@ package struct Router {
       let part = path.extracting((ends[index] + 1)..<ends[index + 1])
       switch pattern.parts[index] {
       case .literal(let text): if !part.equals(text) { return false }
-      case .cid, .channelType, .user, .message, .name: if part.isEmpty { return false }
+      case .cid, .channelType, .user, .message, .name, .member: if part.isEmpty { return false }
       }
     }
     return true
@@ -199,6 +202,7 @@ package struct Router {
     let empty = path.extracting(0..<0)
     var subject = empty
     var message = empty
+    var member = empty
     for index in 0..<pattern.parts.count {
       let raw = path.extracting((ends[index] + 1)..<ends[index + 1])
       switch pattern.parts[index] {
@@ -222,9 +226,13 @@ package struct Router {
         }
         guard !Self.isDots(part) else { throw Problem(.invalidMessageID, Self.dots) }
         message = part
+      case .member:
+        guard let part = scratch.decoded(raw), Identifier.isUser(part) else { throw Problem(.invalidUserID) }
+        guard !Self.isDots(part) else { throw Problem(.invalidUserID, Self.dots) }
+        member = part
       }
     }
-    return RouteMatch(route, subject: subject, message: message, query: query)
+    return RouteMatch(route, subject: subject, message: message, member: member, query: query)
   }
 
   private static let dots =

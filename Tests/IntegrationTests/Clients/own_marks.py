@@ -138,15 +138,16 @@ def moves(event):
 def totals(user):
     answer = call("GET", f"/v1/users/{user}/unread", user)
     badge = call("POST", "/v1/unread", None, {"user_ids": [user]})["users"][0]
-    names = ["total_unread_count", "unread_channels", "unread_threads"]
+    names = ["total_unread_count", "unread_channels", "unread_threads", "unread_mentions"]
     equal([answer[name] for name in names], [badge[name] for name in names], "totals and badge")
-    return tuple(answer[name] for name in names), answer["channels"]
+    return tuple(answer[name] for name in names[:3]), answer["channels"]
 
 
 def a_message_leaves_its_senders_position_alone():
     room = Channel(["alice", "bob"])
     room.write("m1", "alice")
-    room.unread("bob", message_id="m1") if room.read("bob", "m1") else None
+    room.read("bob", "m1")
+    room.unread("bob", message_id="m1")
     before = room.own("bob")
     room.write("m2", "bob", moves_position=False)
     after = room.own("bob")
@@ -207,10 +208,148 @@ def counts_visible_to_the_sender_hide_positions():
     equal(moves(server.message("m2")), {"read": True, "delivered": True}, "a server")
 
 
+def a_muted_channel_is_in_no_total():
+    room = Channel(["fay", "gus"])
+    room.write("m1", "gus")
+    room.write("r0", "fay", parent_id="m1")
+    room.write("r1", "gus", parent_id="m1")
+    before, listed = totals("fay")
+    equal((before, [entry["cid"] for entry in listed]), ((1, 1, 1), [room.cid]), "before")
+    stream = Stream("fay", "?totals=true")
+    equal(room.mute("fay")["muted"], True, "muted")
+    stream.find("notification.totals", total_unread_count=0, unread_channels=0, unread_threads=0)
+    equal(totals("fay"), ((0, 0, 0), []), "muted")
+    equal(room.own("fay")["unread_messages"], 1, "the own row")
+    room.unread("fay")
+    equal(totals("fay")[0], (0, 0, 0), "the flag is in no total either")
+    # Nobody else, nothing else, and nobody joins.
+    call("PUT", room.path + "/members/gus", "fay", {"muted": True}, 403)
+    call("PUT", room.path + "/members/fay", "fay", {"role": "admin"}, 403)
+    answer = client.put(room.path + "/members/hal", headers=headers("hal"), json={"muted": True})
+    assert answer.status_code in (403, 404), answer.text
+    assert "hal" not in str(call("GET", room.path + "/read-state", None)), "hal has joined"
+    call("PUT", room.path + "/members/fay", "fay", {"muted": "yes"}, 400)
+    equal(call("PUT", room.path + "/members/fay", None, {"role": "admin"})["member"]["muted"], True, "a role leaves it")
+    joined = call("PUT", room.path + "/members/hal", None, {"muted": True, "role": "guest"}, 201)["member"]
+    equal((joined["role"], joined["muted"]), ("guest", True), "a server adds")
+    room.read("fay")
+    room.mute("fay", False)
+    room.write("m2", "gus")
+    equal(totals("fay")[0], (1, 1, 1), "not muted any more")
+
+
+def a_channel_is_flagged_unread_as_a_whole():
+    room = Channel(["ida", "jon"])
+    room.write("m1", "jon")
+    read = room.read("ida", "m1")
+    equal(read["marked_unread"], False, "read")
+    ida, jon = Stream("ida"), Stream("jon")
+    flagged = room.unread("ida")
+    equal((flagged["marked_unread"], flagged["last_read_seq"], flagged["unread_messages"]), (True, 1, 0), "flagged")
+    equal(flagged["unread_epoch"], read["unread_epoch"] + 1, "the epoch")
+    ida.find("notification.mark_unread", cid=room.cid, marked_unread=True)
+    answer, listed = totals("ida")
+    equal((answer, [entry["marked_unread"] for entry in listed]), ((0, 1, 0), [True]), "totals")
+    # Nobody else's.
+    for viewer in ("jon", None):
+        assert "marked_unread" not in room.row("ida", viewer), viewer
+    equal(room.read("ida", "m1", unread_epoch=read["unread_epoch"])["marked_unread"], True, "a stale device")
+    equal(room.read("ida", "m1", unread_epoch=flagged["unread_epoch"])["marked_unread"], False, "a read that moves nothing")
+    ida.find("notification.mark_read", cid=room.cid, marked_unread=False)
+    room.unread("ida")
+    room.write("m2", "ida", moves_position=False)
+    equal(room.own("ida")["marked_unread"], True, "left alone")
+    room.write("m3", "ida")
+    equal(room.own("ida")["marked_unread"], False, "gone with a send")
+    room.unread("ida")
+    call("POST", "/v1/channels/read", "ida", {"read_by_channel": {room.cid: ""}})
+    equal(room.own("ida")["marked_unread"], False, "gone with a read of many")
+    call("PUT", room.path, None, {"options": {"mark_unread": "off"}})
+    equal(room.unread("ida", 403)["code"], "mark_unread_off", "off")
+    jon.message("m3")
+    equal(jon.of("ida", "notification.mark_read", "notification.mark_unread", "read_state.changed"), [], "jon is told nothing")
+    call("POST", room.path + "/unread", "ida", None, 400)
+
+
+def mentions_are_counted():
+    room = Channel(["kim", "leo", "mia"])
+    room.write("m1", "leo", mentions=["kim", "leo", "nobody-here"])
+    room.write("m2", "leo", mentions="all")
+    room.write("m3", "leo", mentions="all", silent=True)
+    row = room.own("kim")
+    equal((row["unread_messages"], row["unread_mentions"]), (2, 2), "kim's row")
+    equal(room.own("mia")["unread_mentions"], 1, "mia was named with all only")
+    equal(room.own("leo")["unread_mentions"], 0, "never the sender")
+    assert "unread_mentions" not in room.row("kim", None), "a server's view of another's row"
+    room.write("r1", "leo", parent_id="m1", mentions=["mia"])
+
+    def mentions(user):
+        answer = call("GET", f"/v1/users/{user}/unread", user)
+        badge = call("POST", "/v1/unread", None, {"user_ids": [user]})["users"][0]
+        equal(badge["unread_mentions"], answer["unread_mentions"], "the badge")
+        return answer["unread_mentions"], sum(entry["unread_mentions"] for entry in answer["channels"])
+
+    equal(mentions("kim"), (2, 2), "kim")
+    equal(mentions("mia"), (2, 2), "mia is in the thread")
+    equal(room.own("mia")["unread_mentions"], 2, "with the thread's")
+    stream = Stream("kim", "?totals=true")
+    equal(room.read("kim", "m1")["unread_mentions"], 1, "read one")
+    stream.find("notification.totals", unread_mentions=1)
+    read = call("POST", room.path + "/read?totals=true", "kim", {})
+    equal((read["unread_mentions"], read["read"]["unread_mentions"]), (0, 0), "read all, with totals")
+    room.mute("mia")
+    equal(mentions("mia"), (0, 0), "muted")
+    equal(room.own("mia")["unread_mentions"], 2, "the own row")
+    call("DELETE", room.path + "/messages/m2", None)
+    equal(room.own("mia")["unread_mentions"], 1, "not in what is deleted")
+    for wrong in ("everyone", ["with space"], [1], 5, ["u"] * 101):
+        room.write("m9", "leo", 400, mentions=wrong)
+
+
+def unread_from_a_time_on():
+    room = Channel(["ned", "ola"])
+    for minute in range(5):
+        room.write(f"m{minute + 1}", "ola", created_at=f"2026-01-31T12:0{minute}:00.000Z")
+    room.read("ned")
+    row = room.unread("ned", message_timestamp="2026-01-31T12:02:00Z")
+    equal((row["first_unread_message_id"], row["unread_messages"]), ("m3", 3), "at the time")
+    call("DELETE", room.path + "/messages/m4", None)
+    row = room.unread("ned", message_timestamp="2026-01-31T12:02:30Z")
+    equal((row["first_unread_message_id"], row["unread_messages"]), ("m5", 1), "after it, and not deleted")
+    equal(room.unread("ned", message_timestamp="2026-02-01T00:00:00Z"), row, "none: no change")
+    room.unread("ned", 400, message_timestamp="yesterday")
+    room.unread("ned", 400, message_timestamp="2026-01-31T12:00:00Z", message_id="m1")
+    room.write("r1", "ola", parent_id="m1", created_at="2026-01-31T13:00:00Z")
+    call("POST", room.path + "/read", "ned", {"thread_id": "m1"})
+    thread = room.unread("ned", thread_id="m1", message_timestamp="2026-01-31T12:30:00Z")
+    equal(thread["first_unread_message_id"], "r1", "in a thread")
+
+
+def a_read_of_many_knows_epochs():
+    rooms = [Channel(["pia", "quin"]) for _ in range(2)]
+    for room in rooms:
+        room.write("m1", "quin")
+        room.read("pia")
+        room.unread("pia", message_id="m1")
+    stale = {"read_by_channel": {room.cid: "" for room in rooms}, "unread_epochs": {rooms[0].cid: 0}}
+    results = call("POST", "/v1/channels/read", "pia", stale)["results"]
+    equal([result["ok"] for result in results], [True, True], "both succeed")
+    equal([room.own("pia")["unread_messages"] for room in rooms], [1, 0], "a stale epoch leaves the marker")
+    current = stale | {"unread_epochs": {rooms[0].cid: rooms[0].own("pia")["unread_epoch"]}}
+    call("POST", "/v1/channels/read", "pia", current)
+    equal(rooms[0].own("pia")["unread_messages"], 0, "the epoch in force")
+    call("POST", "/v1/channels/read", "pia", stale | {"unread_epochs": {rooms[0].cid: -1}}, 400)
+
+
 POINTS = [
     a_message_leaves_its_senders_position_alone,
     a_send_is_one_event,
     counts_visible_to_the_sender_hide_positions,
+    a_muted_channel_is_in_no_total,
+    a_channel_is_flagged_unread_as_a_whole,
+    mentions_are_counted,
+    unread_from_a_time_on,
+    a_read_of_many_knows_epochs,
 ]
 failures = 0
 for point in POINTS:
