@@ -1766,8 +1766,8 @@ BAD_BATCHES = [
               batch_of(effect_bytes("row_assigned", whole_row(1, 0, 64, "a", "", 3, T0, 0, 0, 0, 0, None, 0)))),
     bad_batch("row flags 128, and unread from its own place on", "badValue:effect", batch_of(effect_bytes(
         "row_assigned", whole_row(1, 0, 128, "a", "", 3, T0, 0, 0, 0, 0, None, 0, unread_after=3)))),
-    bad_batch("row flags 256", "badValue:flags",
-              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 256, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
+    bad_batch("row flags 2,048", "badValue:flags",
+              batch_of(effect_bytes("row_assigned", whole_row(1, 0, 2048, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
     bad_batch("row flags 16 without what follows", "truncated",
               batch_of(effect_bytes("row_assigned", whole_row(1, 0, 16, "a", "", 0, T0, 0, 0, 0, 0, None, 0)))),
     bad_batch("row flags 32 without what follows", "truncated",

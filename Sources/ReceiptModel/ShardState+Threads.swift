@@ -408,7 +408,7 @@ extension ShardState {
       guard self[thread].rows.joinedByReading(known) else { return known }
       record = self[thread].record(of: known)
       record.joinedByReading = false
-      guard self[thread].rows.hidesRead(known) else {
+      guard self[channel].rows.hidesRead(member) else {
         // Everybody has seen them in it, since they have read it.
         effects.append(.rowAssigned(number, known, record))
         return known

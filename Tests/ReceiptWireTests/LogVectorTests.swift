@@ -22,7 +22,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 47)
+    #expect(known.count == 46)
   }
 
   /// What a thread can have is what the model says, and each of it has a vector in one.

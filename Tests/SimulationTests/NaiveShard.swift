@@ -340,7 +340,7 @@ struct NaiveShard {
     _ joins: Bool,
     _ time: Int64
   ) -> Outcome {
-    if user.contains(" ") { return .refused(Code.invalidField) }
+    if user.contains("\u{7}") { return .refused(Code.invalidField) }
     let isNew = channels[cid]!.seats[user] == nil
     if isNew, !joins { return .refused(Code.notAMember) }
     var hasChanged = join(cid, [Seat(user: user, role: role)], time)

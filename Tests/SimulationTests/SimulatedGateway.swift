@@ -202,7 +202,7 @@ struct AskGenerator {
     if random.oneIn(2) { return .unread(cid: cid, user: user(), message: "", epoch: epoch()) }
     return .member(
       cid: cid,
-      user: random.oneIn(100) ? "no body" : user(),
+      user: random.oneIn(100) ? "no\u{7}body" : user(),
       role: random.oneIn(3) ? random.pick(["admin", "guest"]) : "",
       isMuted: random.oneIn(4) ? nil : random.oneIn(2),
       joins: random.oneIn(2)
