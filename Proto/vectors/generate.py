@@ -186,9 +186,9 @@ def entry(user, when=0, exact=0, note=""):
     return [string("user", user), time("time", when), byte("exact", exact), string("note", note)]
 
 
-def member_status(user, state, read=0, delivered=0, exact=1, acknowledged_=None):
+def member_status(user, state, read=0, delivered=0, flags=3, acknowledged_=None):
     return [string("user", user), number("found", 0), byte("status", state), time("read", read),
-            time("delivered", delivered), byte("exact", exact)] + (
+            time("delivered", delivered), byte("flags", flags)] + (
                 [] if acknowledged_ is None else [time("acknowledged", acknowledged_)])
 
 
@@ -607,6 +607,8 @@ FRAMES = [
           name="list_members: a server, what was delivered, by time, from a cursor on"),
     frame("list_members", page_of_members("alice", "m-1", 2, 0, 50, "j255"), correlation=23, issued=0,
           name="list_members: the unread ones, by a token without a time"),
+    frame("list_members", page_of_members("alice", "m-1", 0, 2, 100, f"d{T0}-bob"), correlation=23,
+          name="list_members: the newest first, from a cursor on"),
     frame("list_members_reply", [
         many("entries", [entry("bob", T0, 1, "seen"), entry("carol", T0 + 1, 0), entry("dave", note="n" * 1024)]),
         string("next_cursor", "j7")], correlation=23),
@@ -623,8 +625,9 @@ FRAMES = [
     frame("member_statuses_reply", [many("statuses", [
         member_status("bob", 2, T0 + 1, T0), [string("user", "eve"), number("found", 32)],
         [string("user", "fay"), number("found", 43)], [string("user", "gil"), number("found", 39)],
-        member_status("hal", 1, 0, T0, 0), member_status("ivy", 0),
-        member_status("jan", 1, 0, T0, 5, T0 + 3), member_status("kim", 0, 0, 0, 4, 2**63 - 1)])], correlation=24),
+        member_status("hal", 1, 0, T0, 1), member_status("ivy", 0),
+        member_status("jan", 1, 0, T0, 7, T0 + 3), member_status("kim", 0, 0, 0, 4, 2**63 - 1),
+        member_status("lea", 2, T0, T0, 2)])], correlation=24),
     frame("list_roster", [string("cid", CID), number("viewer_flags", 0), string("viewer", "alice"), number("limit", 100), opt("cursor", None)],
           correlation=24),
     frame("list_roster", [string("cid", CID), number("viewer_flags", 1), string("viewer", ""), number("limit", 1), opt("cursor", 2**32 - 1)],

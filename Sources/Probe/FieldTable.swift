@@ -251,7 +251,7 @@ package enum FrameTable {
           "list",
           .byte(names: [0: "readers", 1: "delivered", 2: "unread", 3: "acknowledged", 4: "unacknowledged"])
         ),
-        FieldSpec("order", .byte(names: [0: "joined", 1: "time"])),
+        FieldSpec("order", .byte(names: [0: "joined", 1: "time", 2: "time_desc"])),
         FieldSpec("limit", .varint(), preset: "100"), FieldSpec("cursor", .string),
       ]
     ),
@@ -587,8 +587,8 @@ package enum FrameTable {
     user, FieldSpec("found", .varint(names: errorNames)),
     FieldSpec("status", .byte(names: statusNames), if: ("found", 0)),
     FieldSpec("read", .varint(), if: ("found", 0)), FieldSpec("delivered", .varint(), if: ("found", 0)),
-    FieldSpec("exact", .byte(), if: ("found", 0)),
-    FieldSpec("acknowledged", .varint(), if: "exact", in: 4...5),
+    FieldSpec("flags", .byte(), if: ("found", 0)),
+    FieldSpec("acknowledged", .varint(), if: "flags", in: 4...7),
   ]
 
   private static let userSettings = [

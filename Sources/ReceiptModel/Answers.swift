@@ -87,6 +87,8 @@ package enum ListOrder: UInt8, Sendable, CaseIterable {
   case joined = 0
   /// Time, then user id.
   case time = 1
+  /// The same from its end.
+  case timeDescending = 2
 }
 
 /// One member in a list (R11).
@@ -120,8 +122,10 @@ package struct MemberStatus: Hashable, Sendable {
   package var readAt: Timestamp
   /// None where they have not had it delivered.
   package var deliveredAt: Timestamp
-  /// Both times are exact (R17).
-  package var isExact: Bool
+  /// Whether ``readAt`` is exact (R17); true where there is no such time.
+  package var readIsExact: Bool
+  /// Likewise of ``deliveredAt``.
+  package var deliveredIsExact: Bool
   /// None where they have not acknowledged it (R9).
   package var acknowledgedAt: Timestamp
 
@@ -129,13 +133,15 @@ package struct MemberStatus: Hashable, Sendable {
     status: MessageStatus,
     readAt: Timestamp,
     deliveredAt: Timestamp,
-    isExact: Bool,
+    readIsExact: Bool,
+    deliveredIsExact: Bool,
     acknowledgedAt: Timestamp = .none
   ) {
     self.status = status
     self.readAt = readAt
     self.deliveredAt = deliveredAt
-    self.isExact = isExact
+    self.readIsExact = readIsExact
+    self.deliveredIsExact = deliveredIsExact
     self.acknowledgedAt = acknowledgedAt
   }
 }

@@ -177,18 +177,28 @@ extension ChannelState {
   }
 
   private func cutAtTime(_ scan: inout MemberListScan) {
-    if case .entry(let time, let user) = scan.cursor {
+    switch scan.cursor {
+    case .entry(let time, let user):
       scan.entries.removeAll { entry in
         entry.place < time
           || entry.place == time && !Self.precedes(user.span.bytes, users.id(rows.user(entry.row)))
       }
+    case .earlier(let time, let user):
+      scan.entries.removeAll { entry in
+        entry.place > time
+          || entry.place == time && !Self.precedes(users.id(rows.user(entry.row)), user.span.bytes)
+      }
+    case .row, .joined, nil: break
     }
-    scan.entries.sort { a, b in
+    let isDescending = scan.order == .timeDescending
+    scan.entries.sort { first, second in
+      let (a, b) = isDescending ? (second, first) : (first, second)
       if a.place != b.place { return a.place < b.place }
       return Self.precedes(users.id(rows.user(a.row)), users.id(rows.user(b.row)))
     }
     guard scan.entries.count > scan.limit, let last = scan.entries.prefix(scan.limit).last else { return }
-    scan.next = .entry(last.place, user: users.id(rows.user(last.row)).withUnsafeBytes { Array($0) })
+    let user = users.id(rows.user(last.row)).withUnsafeBytes { Array($0) }
+    scan.next = isDescending ? .earlier(last.place, user: user) : .entry(last.place, user: user)
     scan.entries.removeSubrange(scan.limit...)
   }
 
@@ -235,7 +245,8 @@ extension ChannelState {
       status: read != nil ? .read : delivered != nil ? .delivered : .sent,
       readAt: times.latest(read?.at ?? .none),
       deliveredAt: times.latest(delivered?.at ?? .none),
-      isExact: (read?.isExact ?? true) && (delivered?.isExact ?? true),
+      readIsExact: read?.isExact ?? true,
+      deliveredIsExact: delivered?.isExact ?? true,
       acknowledgedAt: acknowledgedAt(row, sequence, eyes, settings: settings, times)
     )
   }

@@ -6,9 +6,11 @@ package enum ListCursor: Hashable, Sendable {
   case joined(Timestamp, user: [UInt8])
   /// In order of time: strictly behind this entry.
   case entry(Timestamp, user: [UInt8])
+  /// In order of time from its end: strictly before this entry in that order.
+  case earlier(Timestamp, user: [UInt8])
 
-  /// `j`, then the row's number; or `k` in a thread and `t` in order of time, the time in milliseconds, `-`, the user's id. An id with other characters than
-  /// `A-Z a-z 0-9 @ _ . -` is written in hexadecimal digits, behind `K` or `T`, so that a cursor needs no escapes in a query. Numbers have no leading zeros: each
+  /// `j`, then the row's number; or `k` in a thread, `t` in order of time and `d` from its end, the time in milliseconds, `-`, the user's id. An id with other characters than
+  /// `A-Z a-z 0-9 @ _ . -` is written in hexadecimal digits, behind the letter in upper case, so that a cursor needs no escapes in a query. Numbers have no leading zeros: each
   /// place has one cursor.
   ///
   /// Throws ``Refusal/invalidCursor`` where no page of this order can have given it out.
@@ -27,6 +29,9 @@ package enum ListCursor: Hashable, Sendable {
     case .time:
       let (time, user) = try Self.entry(text, UInt8(ascii: "t"))
       self = .entry(time, user: user)
+    case .timeDescending:
+      let (time, user) = try Self.entry(text, UInt8(ascii: "d"))
+      self = .earlier(time, user: user)
     }
   }
 
@@ -79,6 +84,7 @@ package enum ListCursor: Hashable, Sendable {
     case .row(let row): "j\(row)"
     case .joined(let time, let user): Self.text("k", time, user)
     case .entry(let time, let user): Self.text("t", time, user)
+    case .earlier(let time, let user): Self.text("d", time, user)
     }
   }
 

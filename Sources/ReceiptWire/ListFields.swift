@@ -99,12 +99,13 @@ extension FieldReader {
     let readAt = try time()
     let deliveredAt = try time()
     let flags = try byte()
-    guard flags & ~5 == 0 else { throw .badValue(.flags) }
+    guard flags <= 7 else { throw .badValue(.flags) }
     return MemberStatus(
       status: status,
       readAt: readAt,
       deliveredAt: deliveredAt,
-      isExact: flags & 1 != 0,
+      readIsExact: flags & 1 != 0,
+      deliveredIsExact: flags & 2 != 0,
       acknowledgedAt: flags & 4 != 0 ? try time() : .none
     )
   }
@@ -164,7 +165,9 @@ extension ByteBuffer {
     writeTime(status.readAt)
     writeTime(status.deliveredAt)
     let isAcknowledged = status.acknowledgedAt != .none
-    writeInteger(UInt8((status.isExact ? 1 : 0) | (isAcknowledged ? 4 : 0)))
+    let flags =
+      (status.readIsExact ? 1 : 0) | (status.deliveredIsExact ? 2 : 0) | (isAcknowledged ? 4 : 0) as UInt8
+    writeInteger(flags)
     if isAcknowledged { writeTime(status.acknowledgedAt) }
   }
 

@@ -18,7 +18,7 @@ extension ShardEngine {
       return refuse(header, .invalidField, "list: 0 to 4", lane)
     }
     guard let order = ListOrder(rawValue: fields.order) else {
-      return refuse(header, .invalidField, "order: 0 or 1", lane)
+      return refuse(header, .invalidField, "order: 0 to 2", lane)
     }
     guard (1...100).contains(fields.limit) else {
       return refuse(header, .invalidField, "limit: 1 to 100", lane)

@@ -275,7 +275,8 @@ import Testing
         [
           "type": "message.receipt", "user": Self.bob, "message_id": "m7", "seq": 7,
           "receipt_status": "processing",
-          "read_count": 1, "unread_count": 2, "note": "on \"my\" way",
+          "read_count": 1, "unread_count": 2, "acknowledged_count": 1,
+          "acknowledged_at": Self.text, "note": "on \"my\" way",
         ]
       ),
     ]

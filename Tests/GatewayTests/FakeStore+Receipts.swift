@@ -106,6 +106,7 @@ extension FakeModel {
     }
     let next = found.dropFirst(page.count).first.map { "\(prefix)\($0.offset)" } ?? ""
     fields.writeField(next.isEmpty || asked.order == 0 ? next : "\(next)-\(page.last?.element.user ?? "")")
+    if asked.cursor.isEmpty { fields.writeVarint(found.count) }
   }
 
   func memberStatuses(_ channel: Channel, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
@@ -132,7 +133,8 @@ extension FakeModel {
           status: hasRead ? .read : hasIt ? .delivered : .sent,
           readAt: hasRead ? Timestamp(milliseconds: 2_000) : .none,
           deliveredAt: hasIt ? Timestamp(milliseconds: 1_000) : .none,
-          isExact: user != "dave"
+          readIsExact: user != "dave",
+          deliveredIsExact: user != "dave"
         )
         fields.writeMemberStatus(user: bytes.span.bytes, status)
       }

@@ -204,7 +204,7 @@ import Testing
           mark("bob", "")
         ),
         (.markRead, [], cid, user, mark("", "m1")), (.markRead, [], cid, user, mark("b\u{7F}b", "m1")),
-          (.markRead, [], cid, message, mark("bob", "m\u{7}1")),
+        (.markRead, [], cid, message, mark("bob", "m\u{7}1")),
         (
           .markUnread, .thread, cid, "thread: 1 to 255 bytes of UTF-8 without control characters",
           mark("bob", "", thread: "m\u{7}1")
@@ -280,8 +280,8 @@ import Testing
         ),
         (.statuses, [], cid, "messages: 1 to 100", viewer(1, "", names(0, ""))),
         (.statuses, [], cid, user, viewer(1, "b\u{7}b", names(1, "m1"))),
-        (.listMembers, [], cid, "list: 0 to 2", list(3, 0, 1, "")),
-        (.listMembers, [], cid, "order: 0 or 1", list(0, 2, 1, "")),
+        (.listMembers, [], cid, "list: 0 to 4", list(5, 0, 1, "")),
+        (.listMembers, [], cid, "order: 0 to 2", list(0, 3, 1, "")),
         (.listMembers, [], cid, "limit: 1 to 100", list(0, 0, 0, "")),
         (.listMembers, [], cid, "cursor: one that a page has given out", list(0, 0, 1, "a b")),
         (

@@ -200,7 +200,7 @@ import Testing
         (.refusing(.wrongShard), "503 store_unavailable", "store_unavailable"),
         (.refusing(.outcomeUnknown), "503 outcome_unknown", "outcome_unknown"),
         (.refusing(.limitReached), "409 limit_reached", "limit_reached"),
-        (.garbled, "500 internal_error", "ok"),
+        (.garbled, "500 internal_error", "internal_error"),
         (.silent, "503 outcome_unknown", "outcome_unknown"), (.normal, "200", "ok"),
       ]
       for (mode, expected, entry) in modes {

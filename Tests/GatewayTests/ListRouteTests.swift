@@ -39,7 +39,7 @@ import Testing
               "note": "line\n\"two\"",
             ],
             ["user": ["id": "carol"], "read_at": "1970-01-01T00:00:01.002Z", "exact": false],
-          ]
+          ], "total": 2,
         ]
       )
       let first = try await gateway.client.get(message + "/readers?limit=1")
@@ -49,6 +49,7 @@ import Testing
       let rest = try #require(second.json["members"] as? [NSDictionary])
       #expect(rest.map { ($0["user"] as? NSDictionary)?["id"] as? String } == ["carol"])
       #expect(second.json["next"] == nil)
+      #expect(first.json["total"] as? Int == 2 && second.json["total"] == nil)
       #expect(try await gateway.store.takeLog() == [.listMembers, .listMembers, .listMembers])
     }
   }
@@ -60,12 +61,12 @@ import Testing
         try await gateway.client.get(message + "/delivered?order=&cursor=&limit=&user_id=").json == [
           "members": [
             ["user": ["id": "dave"], "delivered_at": "1970-01-01T00:00:01.003Z", "exact": true]
-          ]
+          ], "total": 1,
         ]
       )
       #expect(
         try await gateway.client.get(message + "/unread?user_id=bob").json
-          == ["members": [["user": ["id": "dave"]], ["user": ["id": "erin"]]]]
+          == ["members": [["user": ["id": "dave"]], ["user": ["id": "erin"]]], "total": 2]
       )
       let head = try await gateway.client.request(.head, message + "/unread", nil, token: alice)
       #expect(head.status == 200 && head.body.isEmpty)
@@ -110,13 +111,14 @@ import Testing
           "members": [
             [
               "user": ["id": "carol"], "status": "read", "read_at": "1970-01-01T00:00:02.000Z",
-              "delivered_at": "1970-01-01T00:00:01.000Z", "exact": true,
+              "read_exact": true,
+              "delivered_at": "1970-01-01T00:00:01.000Z", "delivered_exact": true,
             ],
-            ["user": ["id": "erin"], "status": "sent", "exact": true],
+            ["user": ["id": "erin"], "status": "sent"],
             ["user": ["id": "nobody"], "code": "member_not_found"],
             [
               "user": ["id": "dave"], "status": "delivered", "delivered_at": "1970-01-01T00:00:01.000Z",
-              "exact": false,
+              "delivered_exact": false,
             ],
             ["user": ["id": "frank"], "code": "not_expected"],
           ]

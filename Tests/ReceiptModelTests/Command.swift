@@ -184,7 +184,7 @@ enum ListName: String, CaseIterable, Sendable {
 }
 
 enum OrderName: String, CaseIterable, Sendable {
-  case joined, time
+  case joined, time, timeDescending
 }
 
 /// One member in a list.
@@ -200,7 +200,8 @@ struct MemberStatusView: Hashable, Sendable {
   var word: String
   var readAt = 0
   var deliveredAt = 0
-  var isExact = true
+  var readIsExact = true
+  var deliveredIsExact = true
   var acknowledgedAt = 0
 }
 

@@ -183,7 +183,7 @@ final class ListRoom {
         user: bytes(user).span.bytes,
         times: &times
       )
-      let exact = status.isExact ? "" : " ~"
+      let exact = status.readIsExact && status.deliveredIsExact ? "" : " ~"
       return "\(status.status) \(status.readAt.milliseconds) \(status.deliveredAt.milliseconds)\(exact)"
     } catch {
       return error.wireName

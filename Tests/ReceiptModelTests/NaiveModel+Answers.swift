@@ -385,7 +385,7 @@ extension NaiveModel {
       -> Result<[EntryView], NamedRefusal>
     {
       guard seesCounts(viewer, n) else { return .failure(NamedRefusal(name: "counts_not_visible")) }
-      if order == .time, members.count > 1000 {
+      if order != .joined, members.count > 1000 {
         return .failure(NamedRefusal(name: "order_not_available"))
       }
       if list == .acknowledged || list == .unacknowledged, !room.messages[n - 1].hasReceipt {
@@ -419,9 +419,10 @@ extension NaiveModel {
           if !showsAcknowledgement(member, n) { entries.append(EntryView(user: member.user)) }
         }
       }
-      if order == .time {
+      if order != .joined {
         func place(_ entry: EntryView) -> Int { places[entry.user] ?? entry.at }
         entries.sort { (place($0), Array($0.user.utf8)) < (place($1), Array($1.user.utf8)) }
+        if order == .timeDescending { entries.reverse() }
       }
       return .success(entries)
     }
@@ -486,7 +487,8 @@ extension NaiveModel {
         word: read != nil ? "read" : received != nil ? "delivered" : "sent",
         readAt: read?.at ?? 0,
         deliveredAt: received?.at ?? 0,
-        isExact: (read?.isExact ?? true) && (received?.isExact ?? true),
+        readIsExact: read?.isExact ?? true,
+        deliveredIsExact: received?.isExact ?? true,
         acknowledgedAt: acknowledged?.at ?? 0
       )
     }

@@ -62,7 +62,7 @@ struct NaiveRoom {
       switch results[0] {
       case .refused(let name): name
       case .status(let status):
-        "\(status.word) \(status.readAt) \(status.deliveredAt) \(status.isExact)"
+        "\(status.word) \(status.readAt) \(status.deliveredAt) \(status.readIsExact && status.deliveredIsExact)"
       }
     }
   }

@@ -285,6 +285,10 @@ struct RandomHistory<Shards: Subject> {
       limit
     )
     if case .success(let entries) = expected {
+      let total = shard.listTotal(cid, id, viewer, list)
+      guard case .success(entries.count) = total else {
+        throw fault("total of the \(name): the model says \(entries.count), the shard \(total)")
+      }
       tally["list of \(list)", default: 0] += entries.isEmpty ? 0 : 1
       if entries.contains(where: { !$0.isExact }) { tally["times not exact", default: 0] += 1 }
       if entries.contains(where: { !$0.note.isEmpty }) { tally["notes", default: 0] += 1 }

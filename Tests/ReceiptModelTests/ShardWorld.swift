@@ -80,6 +80,10 @@ final class ShardWorld: Subject {
     let shard = shard(of: cid)
     return shard.pages { shard.list(cid, id, viewer, list, order, limit: limit, cursor: $0) }
   }
+  func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal>
+  {
+    shard(of: cid).listTotal(cid, id, viewer, list)
+  }
   func memberStatuses(_ cid: String, _ id: String, _ viewer: Viewer, _ users: [String])
     -> Result<[MemberStatusResult], NamedRefusal>
   {

@@ -30,6 +30,8 @@ protocol Subject: AnyObject {
     _ order: OrderName,
     limit: Int
   ) -> Result<[[EntryView]], NamedRefusal>
+  /// How many entries a list has that may be seen.
+  func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal>
   func memberStatuses(_ cid: String, _ id: String, _ viewer: Viewer, _ users: [String])
     -> Result<[MemberStatusResult], NamedRefusal>
   func readState(_ cid: String, _ viewer: Viewer, limit: Int) -> Result<[[RowView]], NamedRefusal>
@@ -123,6 +125,10 @@ class NaiveSubject: Subject {
     limit: Int
   ) -> Result<[[EntryView]], NamedRefusal> {
     model.answers(cid).list(id, viewer, list, order).map { Self.pages($0, limit) }
+  }
+  func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal>
+  {
+    model.answers(cid).list(id, viewer, list, .joined).map(\.count)
   }
   func memberStatuses(_ cid: String, _ id: String, _ viewer: Viewer, _ users: [String])
     -> Result<[MemberStatusResult], NamedRefusal>

@@ -62,7 +62,7 @@ extension TestShard {
   ) -> Result<([EntryView], String?), NamedRefusal> {
     let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
     let cursor = Array((cursor ?? "").utf8)
-    let query = ShardState.ListQuery(MemberList(list), order == .joined ? .joined : .time, limit: limit)
+    let query = ShardState.ListQuery(MemberList(list), ListOrder(order), limit: limit)
     do throws(Refusal) {
       let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
       let slot = state.place(of: id.span.bytes, in: slot)
@@ -88,6 +88,21 @@ extension TestShard {
         }
         times = MemberTimes(now: state.time, segments: read(scan.times, slot))
       }
+    } catch {
+      return .failure(NamedRefusal(name: error.wireName))
+    }
+  }
+
+  /// What the first page says of how many entries there are.
+  func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal>
+  {
+    let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
+    do throws(Refusal) {
+      let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
+      let place = state.place(of: id.span.bytes, in: slot)
+      let viewer = state.viewer(asker, in: place)
+      let message = try state.shownMessage(id.span.bytes, in: place, viewer)
+      return .success(Int(state.total(MemberList(list), place, message, viewer: viewer)))
     } catch {
       return .failure(NamedRefusal(name: error.wireName))
     }
@@ -421,13 +436,24 @@ extension MemberList {
   }
 }
 
+extension ListOrder {
+  init(_ name: OrderName) {
+    switch name {
+    case .joined: self = .joined
+    case .time: self = .time
+    case .timeDescending: self = .timeDescending
+    }
+  }
+}
+
 extension MemberStatusView {
   init(_ status: MemberStatus) {
     self.init(
       word: "\(status.status)",
       readAt: Int(status.readAt.milliseconds),
       deliveredAt: Int(status.deliveredAt.milliseconds),
-      isExact: status.isExact,
+      readIsExact: status.readIsExact,
+      deliveredIsExact: status.deliveredIsExact,
       acknowledgedAt: Int(status.acknowledgedAt.milliseconds)
     )
   }

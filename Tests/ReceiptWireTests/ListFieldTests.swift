@@ -122,7 +122,8 @@ struct ListFieldTests {
       status: .delivered,
       readAt: .none,
       deliveredAt: Timestamp(milliseconds: 1_700_000_000_000),
-      isExact: false
+      readIsExact: true,
+      deliveredIsExact: false
     )
     var payload = ByteBuffer()
     payload.writeMemberStatus(user: user.span.bytes, status)

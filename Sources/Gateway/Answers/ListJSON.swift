@@ -78,7 +78,7 @@ enum ListJSON {
     }
   }
 
-  /// Writes a reply to member_statuses as `{"members": […]}`: `{"user", "status", "read_at"?, "delivered_at"?, "exact"}`,
+  /// Writes a reply to member_statuses as `{"members": […]}`: `{"user", "status", "read_at"?, "read_exact"?, "delivered_at"?, "delivered_exact"?}`,
   /// or `{"user", "code"}`.
   static func writeMemberStatuses(
     _ reader: inout FieldReader,
@@ -106,17 +106,19 @@ enum ListJSON {
       if status.readAt != .none {
         out.literal(",\"read_at\":")
         out.timestamp(milliseconds: status.readAt.milliseconds)
+        out.literal(",\"read_exact\":")
+        out.bool(status.readIsExact)
       }
       if status.deliveredAt != .none {
         out.literal(",\"delivered_at\":")
         out.timestamp(milliseconds: status.deliveredAt.milliseconds)
+        out.literal(",\"delivered_exact\":")
+        out.bool(status.deliveredIsExact)
       }
       if status.acknowledgedAt != .none {
         out.literal(",\"acknowledged_at\":")
         out.timestamp(milliseconds: status.acknowledgedAt.milliseconds)
       }
-      out.literal(",\"exact\":")
-      out.bool(status.isExact)
       out.literal("}")
     }
   }

@@ -227,7 +227,7 @@ private struct FieldCheck {
       let cursor = try reader.string()
       hold(cursor.isEmpty || ListCursor.isOne(cursor), "cursor: one that a page has given out")
     case .memberList: hold(try reader.byte() <= 4, "list: 0 to 4")
-    case .listOrder: hold(try reader.byte() <= 1, "order: 0 or 1")
+    case .listOrder: hold(try reader.byte() <= 2, "order: 0 to 2")
     case .note: hold(isNote(try reader.string()), "note: at most 1,024 bytes of UTF-8")
     case .messages: try messages(&reader)
     case .users: try users(&reader)

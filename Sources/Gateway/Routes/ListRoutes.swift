@@ -49,7 +49,8 @@ extension GatewayLoop {
   private static func order(_ text: RawSpan) throws(Problem) -> ListOrder {
     if text.equals("joined") { return .joined }
     if text.equals("time") { return .time }
-    throw Problem(.invalidQuery, "order has to be joined or time")
+    if text.equals("time_desc") { return .timeDescending }
+    throw Problem(.invalidQuery, "order has to be joined, time or time_desc")
   }
 
   /// How many entries a page may have.

@@ -121,7 +121,6 @@ package struct Router {
     ([.literal("v1"), .literal("frames")], [(.post, .frames)]),
     ([.literal("v1"), .literal("openapi.yaml")], [(.get, .apiDocument)]),
     // Routes of the public API that are not built yet. Who builds one gives it a route of its own.
-    ([.literal("v1"), .literal("channels"), .cid, .literal("members"), .user], [(.put, .notBuilt)]),
     ([.literal("v1"), .literal("feed")], [(.get, .notBuilt)]),
     ([.literal("v1"), .literal("feed"), .literal("consumers")], [(.get, .notBuilt)]),
     (

@@ -298,7 +298,7 @@ def status_of_a_message_for_chosen_members():
     members = channel.list("members", "m1", "alice", user_ids="dave,bob,nobody,carol")["members"]
     equal([(m["user"]["id"], m.get("status") or m["code"]) for m in members],
           [("dave", "sent"), ("bob", "read"), ("nobody", "member_not_found"), ("carol", "delivered")])
-    assert "read_at" in members[1] and members[1]["exact"] is True and "delivered_at" in members[3], members
+    assert "read_at" in members[1] and members[1]["read_exact"] is True and "delivered_at" in members[3], members
 
 
 @feature

@@ -181,7 +181,7 @@ for number in range(channels):
 
     def steady(document):
         if moving and isinstance(document, dict):
-            return {k: steady(v) for k, v in document.items() if not (k in ("read_at", "delivered_at") and document.get("exact") is False)}
+            return {k: steady(v) for k, v in document.items() if not (k in ("read_at", "delivered_at") and (document.get("exact") is False or document.get(k.replace("_at", "_exact")) is False))}
         return [steady(v) for v in document] if isinstance(document, list) else document
 
     assert before.keys() == after.keys(), (cid, options, before.keys() ^ after.keys())

@@ -123,6 +123,31 @@ for start in range(0, 9000, 1000):
 do("POST", "/v1/channels/messaging:long/truncate", {"before": "l8990"})
 same([m["id"] for m in walk("/v1/channels/messaging:long/messages", "messages", 7)], [f"l{n}" for n in range(8999, 8989, -1)], "a long channel")
 
+# Totals and the newest first, in the lists of a message.
+do("PUT", "/v1/channels/messaging:lists", {"members": ["alice", *[f"u{n}" for n in range(7)]]})
+do("POST", "/v1/channels/messaging:lists/messages", {"id": "x", "user_id": "alice"})
+for n in (3, 1, 5):
+    do("POST", "/v1/channels/messaging:lists/read", {"message_id": "x"}, f"u{n}")
+    time.sleep(0.01)
+do("POST", "/v1/channels/delivered", {"latest_delivered_messages": [{"cid": "messaging:lists", "id": "x"}]}, "u0")
+path = "/v1/channels/messaging:lists/messages/x"
+status = do("GET", path + "/status")
+for which, total in (("readers", status["read_count"]), ("delivered", status["delivered_count"] - status["read_count"]), ("unread", status["unread_count"])):
+    for order in ("joined", "time", "time_desc"):
+        page = do("GET", f"{path}/{which}?order={order}&limit=1")
+        same(page["total"], total, which)
+        found = [m["user"]["id"] for m in page["members"]]
+        while "next" in page:
+            page = do("GET", f"{path}/{which}?order={order}&limit=1&cursor={page['next']}")
+            assert "total" not in page, page
+            found += [m["user"]["id"] for m in page["members"]]
+        same(len(found), total, which)
+        if which == "readers":
+            same(found, {"joined": ["u1", "u3", "u5"], "time": ["u3", "u1", "u5"], "time_desc": ["u5", "u1", "u3"]}[order], order)
+refused("400 invalid_cursor", "GET", f"{path}/readers?order=time_desc&cursor=t1-u3")
+members = do("GET", path + "/members?user_ids=u1,u0,u2")["members"]
+same([(m["status"], m.get("read_exact"), m.get("delivered_exact"), "exact" in m) for m in members], [("read", True, True, False), ("delivered", None, True, False), ("sent", None, None, False)], "members")
+
 # Read states of many channels are those of each.
 for n in range(3):
     do("PUT", f"/v1/channels/messaging:s{n}", {"members": ["alice", "bob"]})
