@@ -24,7 +24,9 @@ extension ByteBuffer {
   ///
   /// - Parameter slot: the channel's; it has taken over its members' settings.
   /// - Returns: false where it is of a thread that is not there: nothing is written.
-  private mutating func writeEvent(_ event: ChannelEvent, _ slot: ChannelSlot, in state: inout ShardState) -> Bool {
+  private mutating func writeEvent(_ event: ChannelEvent, _ slot: ChannelSlot, in state: inout ShardState)
+    -> Bool
+  {
     switch event {
     case .row(let row):
       guard let place = state.thread(under: row.thread, in: slot) else { return false }

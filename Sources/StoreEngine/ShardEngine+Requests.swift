@@ -82,10 +82,11 @@ extension ShardEngine {
     if header.kind.isCommand { noteRefused(takeUp(try Self.counter(&reader), lane)) }
     var isRevoked = false
     switch header.kind {
-    case .readState, .statuses, .listMembers, .memberStatuses:
+    case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState:
       _ = try reader.varint()
       isRevoked = self.isRevoked(try reader.string())
-    case .markRead, .markUnread, .markDelivered, .acknowledge:
+    case .markRead, .markUnread, .markDelivered, .acknowledge, .markUnreadSince, .setMember, .userReceipts,
+      .userThreads:
       isRevoked = self.isRevoked(try reader.string())
     default: break
     }

@@ -89,7 +89,7 @@ struct FrameTextTests {
     ),
     Row(
       "member_statuses_reply statuses=[{user=u status=read read=1 flags=3}]",
-      "00000010 a8000000 00000000 01 0175 00 02 01 00 01"
+      "00000010 a8000000 00000000 01 0175 00 02 01 00 03"
     ),
     Row("acknowledge_reply codes=[0 own_message]", "0000000b 99000000 00000000 02 00 29"),
     Row(

@@ -322,6 +322,41 @@ struct SettingsTests {
       patch(gateway, "bob", read: false, issued: issued)
     }
     #expect(try answers(world, gateway) == Array(repeating: "token_revoked", count: 14))
+    // Whether the channel exists or not.
+    for cid in ["team:a", "team:none"] {
+      gateway.send(.listRoster, cid, issued: 4) { payload in
+        payload.writeVarint(0)
+        payload.writeField("bob")
+        payload.writeVarint(10)
+        payload.writeVarint(0)
+      }
+      gateway.send(.threadReadState, cid, issued: 4) { payload in
+        payload.writeVarint(0)
+        payload.writeField("bob")
+        payload.writeField("m1")
+        payload.writeVarint(10)
+        payload.writeField("")
+      }
+      for kind in [FrameKind.userReceipts, .userThreads] {
+        gateway.send(kind, cid, issued: 4) { payload in
+          payload.writeField("bob")
+          payload.writeInteger(UInt8(0))
+          payload.writeVarint(10)
+          payload.writeVarint(0)
+        }
+      }
+      gateway.send(.setMember, cid, issued: 4) { payload in
+        payload.writeField("bob")
+        payload.writeField("")
+        payload.writeVarint(3)
+      }
+      gateway.send(.markUnreadSince, cid, issued: 4) { payload in
+        payload.writeField("bob")
+        payload.writeTime(Timestamp(milliseconds: 1))
+        payload.writeVarint(0)
+      }
+    }
+    #expect(try answers(world, gateway) == Array(repeating: "token_revoked", count: 12))
     // Nothing was changed; who comes without a token's time, later, or as somebody else is served.
     mark(.markRead, "alice", issued: 4)
     statuses(gateway, as: "alice", issued: 4)

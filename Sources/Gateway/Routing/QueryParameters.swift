@@ -5,7 +5,8 @@ extension Route {
     switch self {
     case .markRead, .markUnread: Self.positionParameters
     case .markDelivered, .markReadMany, .acknowledgeReceipts, .statuses, .messageStatus: Self.viewerParameters
-    case .readState, .listRoster: Self.readStateParameters
+    case .readState: Self.readStateParameters
+    case .listRoster: Self.rosterParameters
     case .readStates: Self.viewerParameters
     case .listMessages: Self.pageParameters
     case .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged:
@@ -29,6 +30,7 @@ extension Route {
   private static let positionParameters: [StaticString] = ["message_id", "thread_id", "totals", "user_id"]
   private static let pageParameters: [StaticString] = ["limit", "cursor"]
   private static let readStateParameters: [StaticString] = ["limit", "cursor", "thread_id", "user_id"]
+  private static let rosterParameters: [StaticString] = ["limit", "cursor", "user_id"]
   private static let receiptParameters: [StaticString] = ["state", "limit", "cursor"]
   private static let threadParameters: [StaticString] = ["unread", "limit", "cursor"]
   private static let listParameters: [StaticString] = ["limit", "cursor", "order", "user_id"]

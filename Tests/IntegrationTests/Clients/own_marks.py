@@ -302,7 +302,7 @@ def mentions_are_counted():
     equal(room.own("mia")["unread_mentions"], 2, "the own row")
     call("DELETE", room.path + "/messages/m2", None)
     equal(room.own("mia")["unread_mentions"], 1, "not in what is deleted")
-    for wrong in ("everyone", ["with space"], [1], 5, ["u"] * 101):
+    for wrong in ("everyone", ["with\u0007bell"], [1], 5, ["u"] * 101):
         room.write("m9", "leo", 400, mentions=wrong)
 
 
