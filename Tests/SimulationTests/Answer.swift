@@ -44,6 +44,8 @@ struct RowView: Hashable {
     var firstUnread: String
     var epoch: Int
     var isFlagged = false
+    /// In one's own row.
+    var mentions = 0
   }
 }
 
@@ -203,7 +205,8 @@ extension RowView {
         unread: Int(row.unreadMessages),
         firstUnread: text(row.firstUnreadMessage),
         epoch: Int(row.unreadEpoch),
-        isFlagged: row.isFlaggedUnread
+        isFlagged: row.isFlaggedUnread,
+        mentions: Int(row.unreadMentions)
       )
     }
   }

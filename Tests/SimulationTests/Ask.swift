@@ -35,7 +35,9 @@ enum Ask {
     created: Int64,
     isSilent: Bool,
     wantsReceipt: Bool,
-    movesPosition: Bool
+    movesPosition: Bool,
+    /// Users, or ``everybody`` alone.
+    mentions: [String]
   )
   case acknowledge(cid: String, user: String, note: String, ids: [String])
   case delete(cid: String, id: String)
@@ -69,10 +71,13 @@ enum Ask {
   /// A query with a byte too many: its connection has to end.
   case malformed(cid: String)
 
+  /// In `mentions`: all members, or all who take part in a thread.
+  static let everybody = "*"
+
   /// nil: not about a channel.
   var cid: String? {
     switch self {
-    case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _, _, _),
+    case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _, _, _, _),
       .delete(let cid, _),
       .read(let cid, _, _, _), .unread(let cid, _, _, _), .delivered(let cid, _, _), .getChannel(let cid),
       .member(let cid, _, _, _, _),
@@ -168,11 +173,17 @@ enum Ask {
       buffer.writeField(note)
       buffer.writeVarint(ids.count)
       for id in ids { buffer.writeField(id) }
-    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
+    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt, let moves, let mentions):
+      let flags = (isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0) | (moves ? 0 : 4)
       buffer.writeField(id)
       buffer.writeField(sender)
       buffer.writeTime(Timestamp(milliseconds: created))
-      buffer.writeVarint((isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0) | (moves ? 0 : 4))
+      let toAll = mentions == [Self.everybody]
+      buffer.writeVarint(flags | (toAll ? 8 : mentions.isEmpty ? 0 : 16))
+      if !toAll, !mentions.isEmpty {
+        buffer.writeVarint(mentions.count)
+        for user in mentions { buffer.writeField(user) }
+      }
     case .delete(_, let id), .truncate(_, let id):
       buffer.writeField(id)
     case .erase(_, let user):

@@ -38,12 +38,14 @@ extension NaiveShard {
     var user = ""
     var message = ""
     switch ask {
-    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
+    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt, let moves, let mentions):
       if id.contains("\u{7}") { return .refused(Code.invalidField) }
       if let known = repeated(ask, parent: parent) { return known }
       if let refusal = refusal(cid, parent) { return .refused(refusal) }
       let at = opened(cid, parent, sender, time, moves: moves)
-      return register(at, id, sender, created, isSilent, wantsReceipt, moves: moves, time)
+      // Whoever is mentioned by name takes part.
+      for user in mentions where user != sender { takePart(at, user, time) }
+      return register(at, id, sender, created, isSilent, wantsReceipt, moves: moves, mentions, time)
     case .read(_, let named, let to, _), .unread(_, let named, let to, _), .delivered(_, let named, let to):
       (user, message) = (named, to)
     default: preconditionFailure("not in a thread")
@@ -126,6 +128,10 @@ extension NaiveShard {
       read: 0
     )
     self[at].seats[user] = self[at].rows.count
+    // They were there already where all were mentioned.
+    for place in self[at].messages.indices where self[at].messages[place].mentioned.contains(row) {
+      self[at].messages[place].mentioned.insert(self[at].rows.count)
+    }
     self[at].rows.append(anew)
   }
 

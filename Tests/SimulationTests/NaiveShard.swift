@@ -41,6 +41,8 @@ struct NaiveShard {
     var wantsReceipt: Bool
     /// It moved its sender's positions.
     var moves: Bool
+    /// Rows that it mentions (R14).
+    var mentioned: Set<Int> = []
     /// Rows that have acknowledged it.
     var acknowledged: Set<Int> = []
   }
@@ -118,7 +120,7 @@ struct NaiveShard {
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
       if moves(cid, user, message, \.read) { return .refused(23) }
       return answer(cid, user, message, emptyIsNewest: true)
-    case .inThread(let parent, .register(let cid, let id, _, _, _, _, _)):
+    case .inThread(let parent, .register(let cid, let id, _, _, _, _, _, _)):
       if channels[cid] != nil, find(cid, id) == nil {
         // The channel is another one by now: what would refuse it refuses it.
         var copy = self
@@ -183,7 +185,7 @@ struct NaiveShard {
 
   /// What registering an id that is known comes to; nil: it is not known.
   func repeated(_ ask: Ask, parent: String?) -> Outcome? {
-    guard case .register(let cid, let id, let sender, _, let isSilent, let wantsReceipt, let moves) = ask,
+    guard case .register(let cid, let id, let sender, _, let isSilent, let wantsReceipt, let moves, _) = ask,
       let (at, place) = find(cid, id)
     else { return nil }
     if isGone(at, place) { return .refused(Code.messageDeleted) }
@@ -232,9 +234,19 @@ struct NaiveShard {
     switch ask {
     case .put(let cid, let options, let seats): return put(cid, options, seats, time)
     case .change(let cid, let add, let remove): return change(cid, add, remove, time)
-    case .register(let cid, let id, let sender, let created, let isSilent, let wantsReceipt, let moves):
+    case .register(
+      let cid,
+      let id,
+      let sender,
+      let created,
+      let isSilent,
+      let wantsReceipt,
+      let moves,
+      let mentions
+    ):
       if let known = repeated(ask, parent: nil) { return known }
-      return register(Spot(cid: cid), id, sender, created, isSilent, wantsReceipt, moves: moves, time)
+      let spot = Spot(cid: cid)
+      return register(spot, id, sender, created, isSilent, wantsReceipt, moves: moves, mentions, time)
     case .member(let cid, let user, let role, let isMuted, let joins):
       return member(cid, user, role, isMuted, joins, time)
     case .acknowledge(let cid, let user, _, let ids): return acknowledge(cid, user, ids)
@@ -391,9 +403,14 @@ struct NaiveShard {
     _ isSilent: Bool,
     _ wantsReceipt: Bool,
     moves: Bool,
+    _ mentions: [String],
     _ time: Int64
   ) -> Outcome {
     if id.contains("\u{7}") { return .refused(Code.invalidField) }
+    var mentioned = Set(
+      mentions == [Ask.everybody] ? Array(self[at].seats.values) : mentions.compactMap { self[at].seats[$0] }
+    )
+    if let own = self[at].seats[sender] { mentioned.remove(own) }
     self[at].places[id] = self[at].messages.count
     self[at].messages.append(
       Message(
@@ -404,7 +421,8 @@ struct NaiveShard {
         created: created == 0 ? time : created,
         hasReceipt: wantsReceipt && at.thread == nil,
         wantsReceipt: wantsReceipt,
-        moves: moves
+        moves: moves,
+        mentioned: mentioned
       )
     )
     let sequence = self[at].messages.count
@@ -618,7 +636,33 @@ struct NaiveShard {
       unnamed: hiddenCount(at, from: row.user)
     )
     view.own?.isFlagged = row.isFlagged
+    view.own?.mentions = mentions(at, number)
     return .row(view)
+  }
+
+  /// Unread messages that mention a member; of the channel's row also unread replies in its threads.
+  private func mentions(_ at: Spot, _ number: Int) -> Int {
+    let row = self[at].rows[number]
+    var count = unread(at, row).count { self[at].messages[$0].mentioned.contains(number) }
+    if at.thread == nil {
+      for thread in channels[at.cid]!.threads.indices {
+        let thread = Spot(cid: at.cid, thread: thread)
+        if let number = self[thread].seats[row.user] { count += mentions(thread, number) }
+      }
+    }
+    return count
+  }
+
+  /// The places of the messages that a member has not read (R14).
+  private func unread(_ at: Spot, _ row: Row) -> [Int] {
+    if isClosed(at) { return [] }
+    // In a thread what was there before they took part is unread only where they have said so.
+    let isAfterJoining = row.hidesHistory || at.thread != nil && row.marker == nil
+    let floor = isAfterJoining ? max(row.own, row.unreadAfter ?? row.joined) : row.own
+    return self[at].messages.indices.dropFirst(floor).filter {
+      let message = self[at].messages[$0]
+      return !message.isSilent && !message.isDeleted && message.sender != row.user
+    }
   }
 
   private func view(
@@ -644,17 +688,9 @@ struct NaiveShard {
       delivered: received
     )
     if hasOwn {
-      var unread = 0
-      var first = ""
-      // In a thread what was there before they took part is unread only where they have said so.
-      let isAfterJoining = row.hidesHistory || at.thread != nil && row.marker == nil
-      let floor = isAfterJoining ? max(row.own, row.unreadAfter ?? row.joined) : row.own
-      for message in messages.dropFirst(floor)
-      where !isClosed(at) && !message.isSilent && !message.isDeleted && message.sender != row.user {
-        unread += 1
-        if first.isEmpty { first = message.id }
-      }
-      view.own = RowView.Own(unread: unread, firstUnread: first, epoch: row.epoch)
+      let unread = unread(at, row)
+      let first = unread.first.map { messages[$0].id } ?? ""
+      view.own = RowView.Own(unread: unread.count, firstUnread: first, epoch: row.epoch)
     }
     return view
   }

@@ -223,8 +223,14 @@ struct AskGenerator {
       created: random.oneIn(4) ? Int64(1 + random.below(1000)) : 0,
       isSilent: random.oneIn(8),
       wantsReceipt: random.oneIn(3),
-      movesPosition: !random.oneIn(6)
+      movesPosition: !random.oneIn(6),
+      mentions: mentions()
     )
+  }
+
+  private mutating func mentions() -> [String] {
+    if random.oneIn(12) { return [Ask.everybody] }
+    return random.oneIn(5) ? (0..<(1 + random.below(3))).map { _ in user() } : []
   }
 
   /// Mostly one of few messages, so that their threads grow.
@@ -251,7 +257,8 @@ struct AskGenerator {
           created: 0,
           isSilent: random.oneIn(8),
           wantsReceipt: random.oneIn(8),
-          movesPosition: !random.oneIn(6)
+          movesPosition: !random.oneIn(6),
+          mentions: mentions()
         )
       )
     case 5..<8: return .inThread(parent, .read(cid: cid, user: user, message: to, epoch: epoch()))
