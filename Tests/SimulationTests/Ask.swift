@@ -173,7 +173,16 @@ enum Ask {
       buffer.writeField(note)
       buffer.writeVarint(ids.count)
       for id in ids { buffer.writeField(id) }
-    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt, let moves, let mentions):
+    case .register(
+      _,
+      let id,
+      let sender,
+      let created,
+      let isSilent,
+      let wantsReceipt,
+      let moves,
+      let mentions
+    ):
       let flags = (isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0) | (moves ? 0 : 4)
       buffer.writeField(id)
       buffer.writeField(sender)

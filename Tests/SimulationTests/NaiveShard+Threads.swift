@@ -38,7 +38,16 @@ extension NaiveShard {
     var user = ""
     var message = ""
     switch ask {
-    case .register(_, let id, let sender, let created, let isSilent, let wantsReceipt, let moves, let mentions):
+    case .register(
+      _,
+      let id,
+      let sender,
+      let created,
+      let isSilent,
+      let wantsReceipt,
+      let moves,
+      let mentions
+    ):
       if id.contains("\u{7}") { return .refused(Code.invalidField) }
       if let known = repeated(ask, parent: parent) { return known }
       if let refusal = refusal(cid, parent) { return .refused(refusal) }
