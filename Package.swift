@@ -202,7 +202,8 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
-    // What tests of several modules have in common: how they wait and take turns; programs and servers that they talk to.
+    // What tests of several modules have in common: how they wait and take turns; programs and servers that they talk
+    // to.
     .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
     .target(
       name: "TestPrograms",
@@ -332,8 +333,8 @@ let package = Package(
   cxxLanguageStandard: .cxx17
 )
 
-// The Makefile's debug builds compile what computes for minutes in tests with optimisation and with assertions. Only the
-// Makefile asks for it: unsafe flags stay out of the manifest that users of the package resolve.
+// The Makefile's debug builds compile what computes for minutes in tests with optimisation and with assertions. Only
+// the Makefile asks for it: unsafe flags stay out of the manifest that users of the package resolve.
 if Context.environment["TIDEMARK_OPTIMIZED_ENGINE"] == "1" {
   let computing: Set = [
     "ReceiptModel", "ReceiptWire", "StoreEngine", "TestSupport", "ReceiptModelTests", "ReceiptWireTests",

@@ -5,8 +5,8 @@ internal import ReceiptModel
 internal import StoreEngine
 internal import StoreRocksDB
 
-/// Makes a data directory from a backup: what `tidemark restore` does. The store that it holds is a new one: event ids, tickets and sessions of the store that was
-/// copied are not its own.
+/// Makes a data directory from a backup: what `tidemark restore` does. The store that it holds is a new one: event ids,
+/// tickets and sessions of the store that was copied are not its own.
 package struct StoreRestore: Sendable {
   /// A backup, or a directory of backups, of which the newest is taken.
   package var source: String
@@ -42,7 +42,8 @@ package struct StoreRestore: Sendable {
     }
   }
 
-  /// Returns when the directory is whole and durable. Where it throws, or the process is ended, a store refuses the directory, and the restore can be run again.
+  /// Returns when the directory is whole and durable. Where it throws, or the process is ended, a store refuses the
+  /// directory, and the restore can be run again.
   ///
   /// - Parameter note: told how far it is.
   package func run(note: @escaping @Sendable (String) -> Void) async throws -> Summary {

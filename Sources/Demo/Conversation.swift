@@ -1,7 +1,7 @@
 internal import LocalStack
 
-/// The conversation as its senders see it: drawn after every step where it changed, and compared with what the step should have done. One
-/// of them is told by a live stream; for the others it is asked anew.
+/// The conversation as its senders see it: drawn after every step where it changed, and compared with what the step
+/// should have done. One of them is told by a live stream; for the others it is asked anew.
 final class Conversation {
   struct Message {
     var id: String
@@ -64,8 +64,8 @@ final class Conversation {
     expect("the sequence number of “\(text)”", messages.count, seq)
   }
 
-  /// Draws the messages whose ticks or names have changed, and compares all with what their senders should see, in words: what the stream tells as soon as it
-  /// has told it.
+  /// Draws the messages whose ticks or names have changed, and compares all with what their senders should see, in
+  /// words: what the stream tells as soon as it has told it.
   ///
   /// - Parameters:
   ///   - all: draws them, changed or not.

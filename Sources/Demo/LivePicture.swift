@@ -1,7 +1,8 @@
 internal import Foundation
 internal import Watch
 
-/// A sender's messages as the events of their own stream tell of them. Events are states, so one that comes twice changes nothing.
+/// A sender's messages as the events of their own stream tell of them. Events are states, so one that comes twice
+/// changes nothing.
 struct LivePicture: Hashable {
   struct Message: Hashable {
     var id: String
@@ -52,7 +53,8 @@ struct LivePicture: Hashable {
     return before != messages.map(\.id).map(view)
   }
 
-  /// What the sender sees of a message, without its text, of which the services know nothing; nil for one that no event has told of.
+  /// What the sender sees of a message, without its text, of which the services know nothing; nil for one that no event
+  /// has told of.
   func view(_ id: String) -> MessageView? {
     guard let message = messages.first(where: { $0.id == id }) else { return nil }
     let readBy = positions.filter { $0.value.read >= message.seq }.keys.sorted()

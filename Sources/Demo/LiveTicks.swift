@@ -2,7 +2,8 @@ internal import LocalStack
 internal import Synchronization
 internal import Watch
 
-/// A sender's own stream of events, followed while the demo plays: each event that changes their ticks is printed as it comes.
+/// A sender's own stream of events, followed while the demo plays: each event that changes their ticks is printed as it
+/// comes.
 final class LiveTicks: Sendable {
   private struct State {
     var picture: LivePicture

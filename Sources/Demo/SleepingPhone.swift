@@ -1,8 +1,8 @@
 internal import Foundation
 internal import LocalStack
 
-/// A phone whose app is not running: a push wakes a process of its own for some seconds, `tidemark ack`, which is given where the gateway is and the ticket that came with
-/// the push, and nothing else.
+/// A phone whose app is not running: a push wakes a process of its own for some seconds, `tidemark ack`, which is given
+/// where the gateway is and the ticket that came with the push, and nothing else.
 struct SleepingPhone {
   /// The path of `tidemark`.
   let program: String

@@ -1,7 +1,8 @@
 internal import Foundation
 internal import NIOConcurrencyHelpers
 
-/// The ledger of a store's erasures: in its data directory, and outside of it where `--erasure-ledger` names a file. Every call blocks.
+/// The ledger of a store's erasures: in its data directory, and outside of it where `--erasure-ledger` names a file.
+/// Every call blocks.
 package final class ErasureLedger: Sendable {
   /// Its name in a data directory and in backups.
   package static let fileName = "erasures"

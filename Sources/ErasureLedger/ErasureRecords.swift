@@ -1,7 +1,8 @@
 internal import Crypto
 internal import Foundation
 
-/// What an erasure ledger says, read from its bytes (docs/backup.md, "The erasure ledger"): lines of text, each with a checksum at its end.
+/// What an erasure ledger says, read from its bytes (docs/backup.md, "The erasure ledger"): lines of text, each with a
+/// checksum at its end.
 ///
 /// ```
 /// tidemark-erasures 1 CHECK

@@ -6,9 +6,9 @@ internal import CNghttp2
 /// HTTP/2's windows slow a client down that sends more than there is room for; no stream of a client that keeps to them
 /// is refused. Three rules, so that neither a client nor the application can stop the other for good:
 ///
-/// - Bodies under way: a stream may send ``HTTP2Limits/initialWindowSize`` at once, and has its window extended, twofold
-///   each time, while what was granted to all streams in this way is within the limit. Past it the streams wait, in
-///   order, for bodies that are answered.
+/// - Bodies under way: a stream may send ``HTTP2Limits/initialWindowSize`` at once, and has its window extended,
+///   twofold each time, while what was granted to all streams in this way is within the limit. Past it the streams
+///   wait, in order, for bodies that are answered.
 /// - The first that would have to wait while no other is favoured is favoured: it is granted a whole body past the
 ///   limit. So one at least can always complete.
 /// - Complete bodies, which wait for their answers: the connection's window is not given back for what comes beside

@@ -21,9 +21,9 @@ package struct HTTP2Limits: Sendable {
   /// once with ``HTTP2Request/bodyTooLarge``.
   package var maxBodyBytes: Int = 1024 * 1024
 
-  /// What a client may go on sending of a body after the answer is complete, in bytes; it is read and dropped. Past it the
-  /// stream is reset with NO_ERROR (RFC 9113 section 8.1). curl, for one, takes such a reset in the middle of an upload for
-  /// a failure and forgets the answer, so a body of ordinary size is let come.
+  /// What a client may go on sending of a body after the answer is complete, in bytes; it is read and dropped. Past it
+  /// the stream is reset with NO_ERROR (RFC 9113 section 8.1). curl, for one, takes such a reset in the middle of an
+  /// upload for a failure and forgets the answer, so a body of ordinary size is let come.
   package var maxDroppedBodyBytes: Int = 16 * 1024 * 1024
 
   /// Bytes of request bodies that a connection holds until their streams close, beside the first
@@ -47,7 +47,8 @@ package struct HTTP2Limits: Sendable {
   /// Window of each stream in bytes at first, 1 to 2^31-1 (SETTINGS_INITIAL_WINDOW_SIZE, RFC 9113 section 6.9.2). It is
   /// what every stream may send whatever others do (``maxBufferedBodyBytes``). A body that is longer has its window
   /// extended as half of it has come, twofold each time, which is how TCP begins too. Not below HTTP/2's own 65,535: a
-  /// client that has sent so much before it reads our SETTINGS has a negative window then, which Python's httpcore fails on.
+  /// client that has sent so much before it reads our SETTINGS has a negative window then, which Python's httpcore
+  /// fails on.
   package var initialWindowSize: UInt32 = 65_535
 
   /// Window of a stream whose body the application takes as it comes, in bytes, 1 to 2^31-1.

@@ -127,7 +127,8 @@ extension HTTP2ServerConnection {
       return .full
     }
     if waiting == 0 {
-      // Shared with all others that are sent the same: for an event to thousands of streams nothing is copied but into the frames.
+      // Shared with all others that are sent the same: for an event to thousands of streams nothing is copied but into
+      // the frames.
       slot.pointee.response = bytes
     } else {
       slot.pointee.response.discardReadBytes()
@@ -222,8 +223,8 @@ extension HTTP2ServerConnection {
     return submitted(slot, result)
   }
 
-  /// A streamed body that is answered as a whole is not wanted: the rest of it is read and dropped as that of others is, within
-  /// ``HTTP2Limits/maxDroppedBodyBytes``, so that clients that send before they read get the answer.
+  /// A streamed body that is answered as a whole is not wanted: the rest of it is read and dropped as that of others
+  /// is, within ``HTTP2Limits/maxDroppedBodyBytes``, so that clients that send before they read get the answer.
   private func passOverBody(_ slot: UnsafeMutablePointer<StreamSlot>, _ session: OpaquePointer) {
     let unread = slot.pointee.count - slot.pointee.headerEnd
     slot.pointee.flags.remove(.bodyStreams)

@@ -53,8 +53,8 @@ package struct HTTP2ContentType: Sendable {
   /// `application/vnd.tidemark.frames`.
   package static var frames: Self { Self("application/vnd.tidemark.frames") }
 
-  /// Whether a `content-type` header names this type, whatever its parameters: without regard to case (RFC 9110 section 8.3.1). The type itself has to be in
-  /// lower case, and to have none.
+  /// Whether a `content-type` header names this type, whatever its parameters: without regard to case (RFC 9110 section
+  /// 8.3.1). The type itself has to be in lower case, and to have none.
   package func isNamed(by header: RawSpan) -> Bool {
     let count = value.utf8CodeUnitCount
     guard count > 0, header.byteCount >= count else { return false }

@@ -21,8 +21,8 @@ package struct IndexRebuild: Sendable {
     self.secrets = secrets
   }
 
-  /// Returns when every shard is done. Throws ``RebuildFailure``, or the error of the task's cancellation: the store then goes on with what it was
-  /// told, which does no harm.
+  /// Returns when every shard is done. Throws ``RebuildFailure``, or the error of the task's cancellation: the store
+  /// then goes on with what it was told, which does no harm.
   ///
   /// - Parameter note: told how far it is.
   package func run(note: @escaping @Sendable (RebuildProgress) -> Void) async throws -> RebuildSummary {

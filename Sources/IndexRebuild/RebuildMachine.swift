@@ -21,11 +21,12 @@ package struct RebuildRequest: Hashable, Sendable {
   }
 }
 
-/// Rebuilds the index of users' channels of a whole store, one epoch above all there were: first every shard sends all its memberships again, and only
-/// when all of them have, every shard drops from its indexes what was not sent (R13, R14). An event goes in, an action comes out.
+/// Rebuilds the index of users' channels of a whole store, one epoch above all there were: first every shard sends all
+/// its memberships again, and only when all of them have, every shard drops from its indexes what was not sent (R13,
+/// R14). An event goes in, an action comes out.
 ///
-/// A shard keeps no rebuild over a restart, which ends its connections: whatever was under way when the connection was lost is begun again. That
-/// does no harm where it had gone on.
+/// A shard keeps no rebuild over a restart, which ends its connections: whatever was under way when the connection was
+/// lost is begun again. That does no harm where it had gone on.
 package struct RebuildMachine: Sendable {
   package enum Action: Hashable, Sendable {
     /// To be sent, each once; empty: nothing is to be done but to wait.

@@ -26,7 +26,8 @@ struct BenchPositions: Sendable {
   let messageCount: Int
   let memberCount: Int
 
-  /// The number from 1 of the last message that a member, from 0, has read; 0 for none. Nobody has read the last message.
+  /// The number from 1 of the last message that a member, from 0, has read; 0 for none. Nobody has read the last
+  /// message.
   func lastRead(of member: Int) -> Int { member % messageCount }
 
   /// How many have read a message, from 0.

@@ -3,7 +3,8 @@ internal import Operations
 
 /// The services for one run of a bench, with their data in a directory of their own.
 enum BenchStack {
-  /// Starts them, runs `body`, stops them; the directory is removed where all went well, and stays to be looked at where it did not.
+  /// Starts them, runs `body`, stops them; the directory is removed where all went well, and stays to be looked at
+  /// where it did not.
   static func run<Outcome: Sendable>(
     executables: Executables,
     directory: String,

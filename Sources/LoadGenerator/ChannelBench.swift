@@ -2,8 +2,8 @@ internal import Histogram
 package import LocalStack
 internal import Operations
 
-/// One channel of very many members: positions are moved a million times, then counts, lists and read states are asked for, timed, and
-/// compared with what the moves come to.
+/// One channel of very many members: positions are moved a million times, then counts, lists and read states are asked
+/// for, timed, and compared with what the moves come to.
 package struct ChannelBench: Sendable {
   package var members = 100_000
   /// How many positions are moved, about.

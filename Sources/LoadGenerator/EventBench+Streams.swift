@@ -4,7 +4,8 @@ extension EventBench {
   /// For one event to reach all of them.
   private static let eventLimit = TimeAmount.seconds(20)
 
-  /// Opens streams, looks at the gateway's memory before, after, and after a heartbeat to each, then sends events to all of them.
+  /// Opens streams, looks at the gateway's memory before, after, and after a heartbeat to each, then sends events to
+  /// all of them.
   func measureStreams(_ rig: Rig, _ note: @escaping @Sendable (String) -> Void) async throws
     -> (EventReport.Idle, EventReport.FanOut)
   {

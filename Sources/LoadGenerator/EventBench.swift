@@ -5,8 +5,9 @@ internal import NIOCore
 internal import NIOPosix
 internal import Operations
 
-/// Live events through the real processes: how long from a mark to its event at another client, what an idle stream takes, how long until ten thousand viewers have
-/// one event, and what events add to a mark. Every answer and every event is compared with what it has to be.
+/// Live events through the real processes: how long from a mark to its event at another client, what an idle stream
+/// takes, how long until ten thousand viewers have one event, and what events add to a mark. Every answer and every
+/// event is compared with what it has to be.
 package struct EventBench: Sendable {
   package enum Part: String, Sendable, CaseIterable, Codable {
     case latency
@@ -63,7 +64,8 @@ package struct EventBench: Sendable {
     return report
   }
 
-  /// The services of one part, of which the last gateway is looked at; and the loops on which it listens: one for what is timed, one for what is only checked.
+  /// The services of one part, of which the last gateway is looked at; and the loops on which it listens: one for what
+  /// is timed, one for what is only checked.
   struct Rig: Sendable {
     let gateway: StackPlan.Gateway
     let world: EventWorld
@@ -124,7 +126,8 @@ package struct EventBench: Sendable {
   // MARK: Latency
 
   private static let loadConnections = 16
-  /// With a member for each connection: fewer rows than events that may wait for a slow client, so that it is never told to ask anew.
+  /// With a member for each connection: fewer rows than events that may wait for a slow client, so that it is never
+  /// told to ask anew.
   private static let loadChannels = 50
 
   private func measureLatencies(_ rig: Rig, _ note: @escaping @Sendable (String) -> Void) async throws

@@ -1,6 +1,7 @@
 internal import Glibc
 
-/// One block of an event stream: an event, or a comment and an id. Its bytes are those of the stream, valid during the call that hands it out.
+/// One block of an event stream: an event, or a comment and an id. Its bytes are those of the stream, valid during the
+/// call that hands it out.
 struct EventBlock {
   /// `event`; empty: a comment, as a heartbeat is.
   private(set) var type = UnsafeRawBufferPointer(start: nil, count: 0)
@@ -48,8 +49,9 @@ struct EventBlock {
   }
 }
 
-/// Reads an event stream in whatever pieces it comes, as far as a bench needs: lines end with a line feed, data is one line, as the gateway writes it. Unlike `Watch`'s
-/// reader it makes no strings: it has to take in some hundred thousand events a second beside those whom it measures.
+/// Reads an event stream in whatever pieces it comes, as far as a bench needs: lines end with a line feed, data is one
+/// line, as the gateway writes it. Unlike `Watch`'s reader it makes no strings: it has to take in some hundred thousand
+/// events a second beside those whom it measures.
 struct EventBlocks {
   /// Bytes of one block at most.
   static let byteCountMax = 1 << 20

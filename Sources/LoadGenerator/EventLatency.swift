@@ -5,8 +5,9 @@ internal import NIOCore
 internal import NIOPosix
 internal import Operations
 
-/// One reader marks message after message of a channel, one at a time, and the sender's stream is told: how long until the mark is answered, and until both of its
-/// events are there, `message.read` and `message.status`, of the sender's message. Marker and stream are two connections on one event loop.
+/// One reader marks message after message of a channel, one at a time, and the sender's stream is told: how long until
+/// the mark is answered, and until both of its events are there, `message.read` and `message.status`, of the sender's
+/// message. Marker and stream are two connections on one event loop.
 struct EventLatency: Sendable {
   /// What was measured, in nanoseconds.
   struct Outcome: Sendable {

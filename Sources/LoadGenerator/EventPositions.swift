@@ -1,7 +1,8 @@
 internal import NIOCore
 
-/// The first member's stream, while the members of a ``GatewayBench`` mark: where it has been told that each of them is, in each channel. A client that is slow is told the latest
-/// only, so not every mark has its event; but positions never fall, and in the end they are those that were acknowledged.
+/// The first member's stream, while the members of a ``GatewayBench`` mark: where it has been told that each of them
+/// is, in each channel. A client that is slow is told the latest only, so not every mark has its event; but positions
+/// never fall, and in the end they are those that were acknowledged.
 final class EventPositions: EventSink {
   /// What was seen once everything had come.
   struct Outcome: Sendable, Equatable {

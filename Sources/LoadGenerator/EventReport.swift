@@ -48,7 +48,8 @@ package struct EventReport: Sendable, Codable {
     }
   }
 
-  /// From the message's request until a viewer has its event: medians over the events, in microseconds. CPU time is of one event.
+  /// From the message's request until a viewer has its event: medians over the events, in microseconds. CPU time is of
+  /// one event.
   package struct FanOut: Sendable, Codable {
     package var viewers: Int
     package var events: Int

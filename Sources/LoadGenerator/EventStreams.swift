@@ -22,7 +22,8 @@ struct EventStreamRequest: Sendable {
   var token: String
 }
 
-/// Event streams over HTTP/2 in the clear, read on one event loop. Every one has to stay open; an event that nobody waits for is an error.
+/// Event streams over HTTP/2 in the clear, read on one event loop. Every one has to stay open; an event that nobody
+/// waits for is an error.
 struct EventStreams: Sendable {
   /// Streams that are being opened at once.
   static let openingAtOnce = 256

@@ -2,7 +2,8 @@ internal import Foundation
 internal import HTTP2Session
 internal import LocalStack
 
-/// Which member moves where: each has so many moves, by turns of what they have read and of what was delivered to them, every one further than the one before.
+/// Which member moves where: each has so many moves, by turns of what they have read and of what was delivered to them,
+/// every one further than the one before.
 struct MovePlan: Sendable {
   private static let turnsMax = 19
   /// Messages between the starts of two turns.

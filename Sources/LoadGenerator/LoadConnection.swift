@@ -17,7 +17,8 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
   private var answerCount: UInt = 0
   /// When each stream's request was made, or was due, in nanoseconds.
   private var startedAt: [UInt64]
-  /// Streams of a paced run that have no request under way, the one that has waited longest first; nil where no run is paced.
+  /// Streams of a paced run that have no request under way, the one that has waited longest first; nil where no run is
+  /// paced.
   private var idle: CircularBuffer<Int>?
 
   init(

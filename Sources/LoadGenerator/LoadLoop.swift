@@ -45,8 +45,8 @@ protocol PacedDriver: LoadDriver {
 
 /// All connections of one event loop and what is counted over them. On that loop only.
 ///
-/// waiting (for connections) → warming → measuring → draining → ended. The measured time begins with the answer that ends the
-/// warm-up and ends with the last one: connecting, first windows and tables are outside it.
+/// waiting (for connections) → warming → measuring → draining → ended. The measured time begins with the answer that
+/// ends the warm-up and ends with the last one: connecting, first windows and tables are outside it.
 final class LoadLoop {
   private enum Phase { case waiting, warming, measuring, draining, ended }
 
@@ -236,7 +236,8 @@ final class LoadLoop {
       }
     }
     for connection in paced { connection.flush() }
-    // Nobody can make one, and nobody waits for an answer after which they could: the walks are at their ends, or the connections gone.
+    // Nobody can make one, and nobody waits for an answer after which they could: the walks are at their ends, or the
+    // connections gone.
     if passedOver == paced.count, inFlight == 0 { stop() }
   }
 

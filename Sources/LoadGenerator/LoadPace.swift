@@ -1,5 +1,6 @@
-/// When the requests of a paced run are due: so many a second from its beginning, whatever became of those before. One that could not be made in time stays due, and
-/// its latency counts from when it should have been made: a server that falls behind is not spared what it has delayed.
+/// When the requests of a paced run are due: so many a second from its beginning, whatever became of those before. One
+/// that could not be made in time stays due, and its latency counts from when it should have been made: a server that
+/// falls behind is not spared what it has delayed.
 struct LoadPace: Sendable {
   /// How often a loop looks for what is due.
   static let tickNanoseconds: Int64 = 1_000_000

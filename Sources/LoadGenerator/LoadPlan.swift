@@ -54,7 +54,8 @@ package struct LoadPlan: Sendable {
   package var openingTimeout = 10.0
   /// Seconds of the measured time after which no more requests are made; nil for no limit.
   package var duration: Double?
-  /// Requests a second, of all connections together, made whether those before were answered or not; nil: each stream's next one when its last is answered. Over HTTP/2 only.
+  /// Requests a second, of all connections together, made whether those before were answered or not; nil: each stream's
+  /// next one when its last is answered. Over HTTP/2 only.
   package var rate: Double?
   /// Processes whose CPU time is measured, by name, each with those that it started.
   package var processes: [(name: String, processID: Int32)] = []

@@ -3,8 +3,8 @@ package import LocalStack
 internal import Operations
 internal import Synchronization
 
-/// A store with a budget for memory under a data set that is many times larger: channels are used as people use them, a few of them much and most of them seldom,
-/// and what is asked for has to be read back into memory again and again.
+/// A store with a budget for memory under a data set that is many times larger: channels are used as people use them, a
+/// few of them much and most of them seldom, and what is asked for has to be read back into memory again and again.
 package struct MemoryBench: Sendable {
   package var channels = 100_000
   package var members = 10

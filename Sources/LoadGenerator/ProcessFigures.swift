@@ -8,7 +8,8 @@ package enum ProcessFigures {
     return bytes("VmRSS:", status: String(decoding: data, as: UTF8.self))
   }
 
-  /// The most resident memory that a process has had at once, in bytes, since it began or ``forgetPeak(of:)``; nil where it is gone.
+  /// The most resident memory that a process has had at once, in bytes, since it began or ``forgetPeak(of:)``; nil
+  /// where it is gone.
   static func peakBytes(of processID: Int32) -> Int? {
     guard let data = FileManager.default.contents(atPath: "/proc/\(processID)/status") else { return nil }
     return bytes("VmHWM:", status: String(decoding: data, as: UTF8.self))

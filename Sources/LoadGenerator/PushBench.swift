@@ -2,7 +2,8 @@ internal import Glibc
 package import LocalStack
 internal import NIOPosix
 
-/// Push acknowledgements through one stream, by ticket and by name, as NDJSON and as frames, through the real processes. Every answer is compared, and rows are read back.
+/// Push acknowledgements through one stream, by ticket and by name, as NDJSON and as frames, through the real
+/// processes. Every answer is compared, and rows are read back.
 package struct PushBench: Sendable {
   package var ways = PushWay.allCases
   package var rounds = 3

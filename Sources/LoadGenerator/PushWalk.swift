@@ -16,8 +16,9 @@ package enum PushWay: String, Sendable, CaseIterable, Codable {
   var contentType: String { usesFrames ? "application/vnd.tidemark.frames" : "application/x-ndjson" }
 }
 
-/// Which acknowledgements are made, in which order: block after block, each of one message of every channel for every member. Each message in turn moves all watermarks;
-/// behind its block comes the one of the message before it again, late and repeated, which moves none.
+/// Which acknowledgements are made, in which order: block after block, each of one message of every channel for every
+/// member. Each message in turn moves all watermarks; behind its block comes the one of the message before it again,
+/// late and repeated, which moves none.
 struct PushWalk: Sendable, Hashable {
   let channels: Int
   let members: Int

@@ -4,15 +4,16 @@ internal import HTTP2Session
 package import LocalStack
 internal import Operations
 
-/// How long a store takes to answer again after `kill -9`: a store of many channels is made through the real gateway, killed as soon as it
-/// is made, at rest and under load, started again, and asked for what it had acknowledged.
+/// How long a store takes to answer again after `kill -9`: a store of many channels is made through the real gateway,
+/// killed as soon as it is made, at rest and under load, started again, and asked for what it had acknowledged.
 package struct RecoveryBench: Sendable {
   package var channels = 100_000
   /// Members of each channel.
   package var members = 10
   /// How long marks are made before the second kill.
   package var loadSeconds = 10.0
-  /// Have the kernel forget the data's files before each start, as after a power cut; else they are in its cache, as after a crash.
+  /// Have the kernel forget the data's files before each start, as after a power cut; else they are in its cache, as
+  /// after a crash.
   package var isCold = false
   /// Channels that are read back after each start, drawn at random.
   package var checks = 2_000

@@ -152,7 +152,8 @@ final class RecoveryWorld: Sendable {
     }
   }
 
-  /// One mark of one channel, again and again until it is acknowledged: the one that its member has made already, or the first.
+  /// One mark of one channel, again and again until it is acknowledged: the one that its member has made already, or
+  /// the first.
   func markUntilAnswered() async throws {
     let channel = Int.random(in: 0..<channels)
     let message = max(1, state.withLock { $0.watermarks[channel * members] })
@@ -252,7 +253,8 @@ final class RecoveryWorld: Sendable {
 
   // MARK: Calls
 
-  /// Any call here may be made twice. A gateway ends a connection on which nothing happens for three minutes, which a store of this size takes now and then.
+  /// Any call here may be made twice. A gateway ends a connection on which nothing happens for three minutes, which a
+  /// store of this size takes now and then.
   private func call(_ method: HTTP2Method, _ path: String, _ body: [UInt8]? = nil) async throws -> HTTPAnswer
   {
     let caller = state.withLock { $0.caller }

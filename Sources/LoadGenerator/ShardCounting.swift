@@ -1,6 +1,7 @@
 internal import ReceiptModel
 
-/// What counts cost in the shard itself, without frames, sockets and HTTP: a ``LargeChannel``'s plan carried out on a shard in this process.
+/// What counts cost in the shard itself, without frames, sockets and HTTP: a ``LargeChannel``'s plan carried out on a
+/// shard in this process.
 struct ShardCounting: ~Copyable {
   private var state = ShardState(id: ShardID(0))
   private let slot: ChannelSlot

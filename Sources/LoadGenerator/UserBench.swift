@@ -1,8 +1,9 @@
 internal import Histogram
 package import LocalStack
 
-/// What users ask about all of their channels together: totals of what is unread, badge counts of many users, and marking everything read. One user each is in so
-/// many channels; what is unread is known, and every answer is compared with it.
+/// What users ask about all of their channels together: totals of what is unread, badge counts of many users, and
+/// marking everything read. One user each is in so many channels; what is unread is known, and every answer is compared
+/// with it.
 package struct UserBench: Sendable {
   /// In how many channels the users are.
   package var sizes = [10, 1_000, 10_000]
@@ -93,7 +94,8 @@ package struct UserBench: Sendable {
     }
   }
 
-  /// Starts the store again with little memory, and waits until everything is in pages: what the log alone has would have to be loaded.
+  /// Starts the store again with little memory, and waits until everything is in pages: what the log alone has would
+  /// have to be loaded.
   private func restart(_ stack: LocalStack, _ note: @Sendable (String) -> Void) async throws {
     note("starting the store again with little memory")
     await stack.stopStore()

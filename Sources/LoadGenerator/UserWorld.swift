@@ -3,8 +3,8 @@ internal import HTTP2Session
 internal import LocalStack
 internal import Synchronization
 
-/// The channels of a ``UserBench``: the first ten are those of the first user, the first thousand those of the second, and so on. In each is one of a hundred other
-/// users too, by turns, for badge counts.
+/// The channels of a ``UserBench``: the first ten are those of the first user, the first thousand those of the second,
+/// and so on. In each is one of a hundred other users too, by turns, for badge counts.
 final class UserWorld: Sendable {
   static let badgeUsers = 100
   private static let inFlight = 128

@@ -3,8 +3,8 @@ internal import HTTP2Session
 internal import LocalStack
 internal import Operations
 
-/// Marks kept in Redis as a service of one's own would keep them, over webdis: a hash for each channel, a field for each
-/// user, set to the number of the message that was read. Checked afterwards like ours, value by value.
+/// Marks kept in Redis as a service of one's own would keep them, over webdis: a hash for each channel, a field for
+/// each user, set to the number of the message that was read. Checked afterwards like ours, value by value.
 struct WebdisBench: Sendable {
   let service: Peers.Service
   let connections: Int

@@ -6,7 +6,8 @@ internal import LocalStack
 internal import Operations
 internal import Synchronization
 
-/// Marks in a thousand small channels by turns, one after the other on a connection of their own, while something that goes over thousands of memberships is under way.
+/// Marks in a thousand small channels by turns, one after the other on a connection of their own, while something that
+/// goes over thousands of memberships is under way.
 struct WideWork: Sendable {
   enum Kind: String, CaseIterable, Sendable {
     case nothing

@@ -1,7 +1,8 @@
 internal import Foundation
 
-/// Numbers 0 to `count`−1 as people use channels: the rank r comes up in proportion to 1/r^`exponent`, and ranks lie scattered over the numbers. By the method of
-/// Gray et al., "Quickly generating billion-record synthetic databases" (SIGMOD 1994), which benchmarks of key-value stores use.
+/// Numbers 0 to `count`−1 as people use channels: the rank r comes up in proportion to 1/r^`exponent`, and ranks lie
+/// scattered over the numbers. By the method of Gray et al., "Quickly generating billion-record synthetic databases"
+/// (SIGMOD 1994), which benchmarks of key-value stores use.
 struct Zipf: Sendable {
   private let count: Int
   private let exponent: Double

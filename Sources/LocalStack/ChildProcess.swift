@@ -111,8 +111,8 @@ package final class ChildProcess: Sendable {
       throw StackError("cannot start \(executable): \(String(cString: strerror(result)))")
     }
     self.processID = processID
-    // waitid blocks, so it has a thread of its own: those of Dispatch's and Swift's pool are as many as there are cores,
-    // and where children hold them all, a timer or a task waits for a second until the pool grows by one.
+    // waitid blocks, so it has a thread of its own: those of Dispatch's and Swift's pool are as many as there are
+    // cores, and where children hold them all, a timer or a task waits for a second until the pool grows by one.
     Thread.detachNewThread { self.watch() }
   }
 

@@ -7,8 +7,8 @@ package enum LoopbackPorts {
   /// The address that everything here listens on.
   package static let host = "127.0.0.1"
 
-  /// Ports that nobody listens on, all different, and none that the system gives connections for their own end: so a process that is ended and
-  /// started again finds its port free, however many connections were made in between.
+  /// Ports that nobody listens on, all different, and none that the system gives connections for their own end: so a
+  /// process that is ended and started again finds its port free, however many connections were made in between.
   package static func free(_ count: Int) throws(StackError) -> [Endpoint] {
     // All are held until the last is found: another process that looks meanwhile finds others.
     var descriptors: [Int32] = []

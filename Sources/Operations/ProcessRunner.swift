@@ -86,7 +86,8 @@ package enum ProcessRunner {
     }
   }
 
-  /// At once: everything is written by system calls, and what `exit` would tear down, the libraries' threads may still be using.
+  /// At once: everything is written by system calls, and what `exit` would tear down, the libraries' threads may still
+  /// be using.
   private static func leave(_ code: Int32) -> Never {
     #if canImport(Glibc)
       Glibc._exit(code)

@@ -1,5 +1,5 @@
-/// A time span in the one notation of all flags: `500ms`, `90s`, `15m`, `1h`, `7d`, with a decimal fraction where that helps
-/// (`0.5s`). A number alone counts in the unit that the flag has always had.
+/// A time span in the one notation of all flags: `500ms`, `90s`, `15m`, `1h`, `7d`, with a decimal fraction where that
+/// helps (`0.5s`). A number alone counts in the unit that the flag has always had.
 package enum TimeSpan {
   private static let units: [(suffix: String, milliseconds: Double)] = [
     // Before those that end as it does.

@@ -1,5 +1,5 @@
-/// What events frames and the answers to subscriptions hold (Proto/frames.md, "Events"). A field's name has one type, whatever kind of event it is in: what writes and
-/// compares fields finds them by their names.
+/// What events frames and the answers to subscriptions hold (Proto/frames.md, "Events"). A field's name has one type,
+/// whatever kind of event it is in: what writes and compares fields finds them by their names.
 extension FrameTable {
   static let channelEvents = FieldSpec("channels", .list([cid, FieldSpec("events", .list(channelEvent))]))
   static let userEvents = FieldSpec("users", .list([user, FieldSpec("events", .list(userEvent))]))

@@ -19,7 +19,8 @@ package final class ProbeExchange<Language: ProbeLanguage> {
     self.printer = printer
   }
 
-  /// Sends a line: a frame, or several with `then` between them. `written`: as it stands in the script, which is shown where the bytes make no unit.
+  /// Sends a line: a frame, or several with `then` between them. `written`: as it stands in the script, which is shown
+  /// where the bytes make no unit.
   @discardableResult
   package func send(_ line: String, written: String? = nil, in language: inout Language) async throws
     -> [Language.Unit]

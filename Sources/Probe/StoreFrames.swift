@@ -53,8 +53,9 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     }
   }
 
-  /// Whether an events frame is one that the line is about: of its shard, with channels and users where it names some, without where it names none of them in `[]`. One that only
-  /// says how far everything is told comes between any two others.
+  /// Whether an events frame is one that the line is about: of its shard, with channels and users where it names some,
+  /// without where it names none of them in `[]`. One that only says how far everything is told comes between any two
+  /// others.
   private static func isMeant(_ events: Parts, by line: String) throws -> Bool {
     var (word, pairs) = try LineParser.command(line)
     guard word == "events" else { return false }
@@ -315,7 +316,8 @@ private struct Parts {
 
   var name: String { FrameTable.spec(numbered: kind)?.name ?? Self.unknown(kind).name }
 
-  /// - Returns: `thread`: what the flag of this name announces; nil also for a kind that is not known, of which nobody can say where its fields end.
+  /// - Returns: `thread`: what the flag of this name announces; nil also for a kind that is not known, of which nobody
+  ///   can say where its fields end.
   func fields() throws(WireError) -> (spec: FrameSpec, values: [NamedValue], thread: [UInt8]?) {
     let known = FrameTable.spec(numbered: kind)
     let spec = known ?? Self.unknown(kind)

@@ -1,5 +1,6 @@
-/// What a channel's watchers are told (DESIGN.md section 3, "Events"): by numbers, whose names are looked up when it is written, while the state is the one that it
-/// was made from. The thread is its parent's sequence number, zero for the channel itself.
+/// What a channel's watchers are told (DESIGN.md section 3, "Events"): by numbers, whose names are looked up when it is
+/// written, while the state is the one that it was made from. The thread is its parent's sequence number, zero for the
+/// channel itself.
 package enum ChannelEvent: Hashable, Sendable {
   case row(RowEvent)
   /// `moves`: it stands for its sender's positions too (R5).
@@ -73,7 +74,8 @@ package enum ChannelEvent: Hashable, Sendable {
     /// Whether it is to be told at all.
     var tellsAnybody: Bool { isRead || isUnread || tellsOthers }
 
-    /// What the own devices are told, and what others are: one event where both happened at once, else each with its own time, so that neither tells of the other.
+    /// What the own devices are told, and what others are: one event where both happened at once, else each with its
+    /// own time, so that neither tells of the other.
     static func events(own: RowEvent, shown: RowEvent) -> [RowEvent] {
       guard own.tellsAnybody, shown.tellsAnybody, own.at == shown.at else {
         return [own, shown].filter { $0.tellsAnybody }
@@ -84,7 +86,8 @@ package enum ChannelEvent: Hashable, Sendable {
     }
   }
 
-  /// All messages of `sender` from `from` to `to` that are not deleted have this status; messages of others between them do not end a run.
+  /// All messages of `sender` from `from` to `to` that are not deleted have this status; messages of others between
+  /// them do not end a run.
   package struct StatusRun: Hashable, Sendable {
     package var sender: UserNumber
     package var from: SequenceNumber

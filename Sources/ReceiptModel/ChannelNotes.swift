@@ -1,5 +1,5 @@
-/// What has happened in one channel that is watched since its watchers were told last. States are kept once, however often they change: memory is
-/// bounded by rows and new messages, not by marks.
+/// What has happened in one channel that is watched since its watchers were told last. States are kept once, however
+/// often they change: memory is bounded by rows and new messages, not by marks.
 package struct ChannelNotes: Sendable {
   /// The time of the oldest thing that was noted.
   package private(set) var oldest = Timestamp.none
@@ -31,8 +31,8 @@ package struct ChannelNotes: Sendable {
   struct RowNote: Sendable {
     var thread: SequenceNumber
     var row: MemberOrdinal
-    /// Its last change that its member's own devices are told of, and the last that others may know of: when somebody has read who hides it, nobody else is told by the time or the
-    /// place of anything else (R7).
+    /// Its last change that its member's own devices are told of, and the last that others may know of: when somebody
+    /// has read who hides it, nobody else is told by the time or the place of anything else (R7).
     var own: Moment?
     var shown: Moment?
     var isRead = false
@@ -82,13 +82,14 @@ package struct ChannelNotes: Sendable {
 
   package var isEmpty: Bool { oldest == .none }
 
-  /// What is noted follows from something that happened before: until it is told, nothing since then is told completely.
+  /// What is noted follows from something that happened before: until it is told, nothing since then is told
+  /// completely.
   package mutating func hasBeenDue(since time: Timestamp) {
     if !isEmpty { oldest = min(oldest, time) }
   }
 
-  /// Takes out what is told at once in channels of any size: messages, members, options and removal. Rows, receipts and statuses stay; they are told by the state as it
-  /// is then, so in any order with these.
+  /// Takes out what is told at once in channels of any size: messages, members, options and removal. Rows, receipts and
+  /// statuses stay; they are told by the state as it is then, so in any order with these.
   ///
   /// - Returns: nil where there is none of it.
   package mutating func takeHappened() -> ChannelNotes? {
@@ -145,8 +146,8 @@ package struct ChannelNotes: Sendable {
     sendingKey == Self.key(row, thread)
   }
 
-  /// The message that was noted last moves positions of its sender: it stands for them, and for what was noted of them before
-  /// (R5). What the row's own devices have to be told of a mark-unread stays, as its epoch is in no message.
+  /// The message that was noted last moves positions of its sender: it stands for them, and for what was noted of them
+  /// before (R5). What the row's own devices have to be told of a mark-unread stays, as its epoch is in no message.
   mutating func send(
     _ row: MemberOrdinal,
     inThread thread: SequenceNumber,

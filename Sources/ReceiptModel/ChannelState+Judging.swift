@@ -3,7 +3,8 @@ struct ShownTime: Hashable, Sendable {
   var at: Timestamp
   /// False: then at the latest.
   var isExact: Bool
-  /// Where it stands in an order of time: its own, or behind all where it is only a bound, which moves on with what the member does.
+  /// Where it stands in an order of time: its own, or behind all where it is only a bound, which moves on with what the
+  /// member does.
   var place: Timestamp
 
   init(at: Timestamp, isExact: Bool, isBound: Bool = false) {
@@ -27,7 +28,8 @@ package struct MemberTimes: Sendable {
   package var now: Timestamp
   /// Segments of steps that were read for this query.
   package var segments: ReadSegments
-  /// Segments that have to be read first: where there are any, the times are not to be used, and the query has to be asked again.
+  /// Segments that have to be read first: where there are any, the times are not to be used, and the query has to be
+  /// asked again.
   package private(set) var missing: [StepTime.SegmentRange] = []
 
   package init(now: Timestamp, segments: ReadSegments = ReadSegments()) {
@@ -63,7 +65,8 @@ extension ChannelState {
     rows.isExpected(row, sequence, options) && rows.user(row) != messages.sender(sequence)
   }
 
-  /// Whether others see that an expected member has read the message: by their position, or because they acknowledged it (R9).
+  /// Whether others see that an expected member has read the message: by their position, or because they acknowledged
+  /// it (R9).
   func hasRead(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
     guard options.readEvents, !rows.hidesRead(row) else { return false }
     return hasReached(row, sequence, options, .others) || hasAcknowledged(row, sequence)
@@ -75,8 +78,8 @@ extension ChannelState {
     !rows.hidesRead(row) && hasAcknowledged(row, sequence)
   }
 
-  /// Whether others see that an expected member has had the message delivered: by their delivered position, or by their read watermark, whatever
-  /// marker is set (R3, R4, R7, R8). Acknowledging is not looked at.
+  /// Whether others see that an expected member has had the message delivered: by their delivered position, or by their
+  /// read watermark, whatever marker is set (R3, R4, R7, R8). Acknowledging is not looked at.
   func shownDelivered(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool
   {
     isDelivered(row, sequence, options, .others) || isReached(row, sequence, options, .others)
@@ -103,7 +106,8 @@ extension ChannelState {
       && rows.read[Int(row.rawValue)] >= sequence.rawValue
   }
 
-  /// When an expected member read the message: the earlier of the step that reached it and of their acknowledgement (R9, R17). Nil where neither is there.
+  /// When an expected member read the message: the earlier of the step that reached it and of their acknowledgement
+  /// (R9, R17). Nil where neither is there.
   ///
   /// - Parameter eyes: for others' the caller has made sure that the kind is shown (``hasRead(_:_:_:)``).
   func readTime(
@@ -124,7 +128,8 @@ extension ChannelState {
     )
   }
 
-  /// When an expected member had the message delivered, by the steps of either watermark that reached it (R4, R17). Nil where none has.
+  /// When an expected member had the message delivered, by the steps of either watermark that reached it (R4, R17). Nil
+  /// where none has.
   func deliveredTime(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
@@ -150,7 +155,8 @@ extension ChannelState {
 
   // MARK: Details
 
-  /// A member sees their own position, which a marker holds down (R4); others the watermark, unless `mark_unread` is `public`.
+  /// A member sees their own position, which a marker holds down (R4); others the watermark, unless `mark_unread` is
+  /// `public`.
   private func hasReached(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,

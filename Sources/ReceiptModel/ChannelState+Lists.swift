@@ -1,5 +1,6 @@
-/// A page of a list that is being made (R11). It goes over the rows from its cursor on, as far as it is let at a time, and judges each as it is when it comes
-/// to it; whom it has found is looked at once more at the end, so that nobody is named who has left or hides by then.
+/// A page of a list that is being made (R11). It goes over the rows from its cursor on, as far as it is let at a time,
+/// and judges each as it is when it comes to it; whom it has found is looked at once more at the end, so that nobody is
+/// named who has left or hides by then.
 package struct MemberListScan: Sendable {
   package let message: SequenceNumber
   package let list: MemberList
@@ -156,7 +157,8 @@ extension ChannelState {
     scan.entries.removeSubrange(scan.limit...)
   }
 
-  /// The row behind the one with which a user joined at a time; where there is none any more, the first of that time, so that nobody is left out.
+  /// The row behind the one with which a user joined at a time; where there is none any more, the first of that time,
+  /// so that nobody is left out.
   func row(behind user: RawSpan, joinedAt time: Timestamp) -> UInt32 {
     // Rows rise by when they joined.
     var (low, high) = (0, rows.rowCount)

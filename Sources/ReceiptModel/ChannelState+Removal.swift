@@ -1,6 +1,7 @@
 /// What removal does to a channel, and in the same way to each of its threads (R16).
 extension ChannelState {
-  /// Whether a message is there no more: it was deleted, or stood before where the channel was truncated. One that is not assigned yet is not.
+  /// Whether a message is there no more: it was deleted, or stood before where the channel was truncated. One that is
+  /// not assigned yet is not.
   func isGone(_ sequence: SequenceNumber) -> Bool {
     sequence <= messages.truncatedThrough
       || sequence <= messages.newest && messages.flags(sequence).contains(.deleted)
@@ -8,13 +9,15 @@ extension ChannelState {
 
   // MARK: Assignment
 
-  /// A message is gone, and with it who has acknowledged it. It still marks a position, and counts for the day's limit of receipts.
+  /// A message is gone, and with it who has acknowledged it. It still marks a position, and counts for the day's limit
+  /// of receipts.
   mutating func delete(_ sequence: SequenceNumber, at time: Timestamp) {
     messages.delete(sequence, at: time)
     receipts.clear(sequence)
   }
 
-  /// The messages up to here are gone. The head page says so, and comes before the segments: what is assigned later is gone too.
+  /// The messages up to here are gone. The head page says so, and comes before the segments: what is assigned later is
+  /// gone too.
   mutating func truncate(through sequence: SequenceNumber, at time: Timestamp) {
     guard sequence > messages.truncatedThrough else { return }
     for message in receipts.acknowledged(after: messages.truncatedThrough, through: sequence) {
@@ -34,7 +37,8 @@ extension ChannelState {
     messages.assign(sequence, record, sender: sender)
   }
 
-  /// A message that was registered with a receipt is assigned. Its page of acknowledgements may have been read before, and be from before it was deleted.
+  /// A message that was registered with a receipt is assigned. Its page of acknowledgements may have been read before,
+  /// and be from before it was deleted.
   mutating func assignReceipt(of sequence: SequenceNumber, expiresAt: Timestamp) {
     receipts.insert(sequence, expiresAt: expiresAt)
     if isGone(sequence) { receipts.clear(sequence) }
@@ -56,8 +60,8 @@ extension ChannelState {
 
   // MARK: Deciding
 
-  /// Erases a user here and in all threads: times and notes of what they have acknowledged, the messages they have sent, the rows they have had; in the channel itself the
-  /// rows last.
+  /// Erases a user here and in all threads: times and notes of what they have acknowledged, the messages they have
+  /// sent, the rows they have had; in the channel itself the rows last.
   ///
   /// - Returns: whether all is done.
   func decideErase(

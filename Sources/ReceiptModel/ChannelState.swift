@@ -1,8 +1,8 @@
-/// One incarnation of a channel in memory: its read vector and its messages. Everything here follows from the effects that were
-/// assigned to it.
+/// One incarnation of a channel in memory: its read vector and its messages. Everything here follows from the effects
+/// that were assigned to it.
 ///
-/// Not copyable, like all tables of a shard: looking at a channel in place costs nothing, a copy would be a reference count for each of its columns, for
-/// every mark.
+/// Not copyable, like all tables of a shard: looking at a channel in place costs nothing, a copy would be a reference
+/// count for each of its columns, for every mark.
 package struct ChannelState: ~Copyable, Sendable {
   package let number: ChannelNumber
   /// `type:id`, its bytes.
@@ -59,7 +59,8 @@ package struct ChannelState: ~Copyable, Sendable {
 
   static let noType = -1
 
-  /// Whether it is a user's index of channels (R13, R14), kept under their ``IndexName``; it has nothing else that a channel has.
+  /// Whether it is a user's index of channels (R13, R14), kept under their ``IndexName``; it has nothing else that a
+  /// channel has.
   package var isIndex: Bool { type == Self.noType }
 
   /// The user whose index it is.
@@ -78,7 +79,8 @@ package struct ChannelState: ~Copyable, Sendable {
       + receipts.byteCount + steps.byteCount + threads.byteCount + memberships.byteCount
   }
 
-  /// The row of a user who is a member now. Inlined: a function of its own is given a copy of the whole struct, for every mark.
+  /// The row of a user who is a member now. Inlined: a function of its own is given a copy of the whole struct, for
+  /// every mark.
   @inline(__always)
   package func row(of user: RawSpan) -> MemberOrdinal? { users.find(user).flatMap { rows.row(of: $0) } }
 
@@ -125,9 +127,9 @@ package struct ChannelState: ~Copyable, Sendable {
     return answer
   }
 
-  /// The row as everybody else sees it: watermarks, or own positions where `mark_unread` is `public`, of the kinds that the
-  /// channel and the member show (R3, R4, R7, R8). What was delivered is at least the read watermark, where that may be shown. A kind that either
-  /// hides stands where joining put it. Of who is in a thread unseen there is nothing.
+  /// The row as everybody else sees it: watermarks, or own positions where `mark_unread` is `public`, of the kinds that
+  /// the channel and the member show (R3, R4, R7, R8). What was delivered is at least the read watermark, where that
+  /// may be shown. A kind that either hides stands where joining put it. Of who is in a thread unseen there is nothing.
   ///
   /// - Parameter settings: the shard's, as taken over by the rows.
   func shownRow(
@@ -318,8 +320,8 @@ package struct ChannelState: ~Copyable, Sendable {
 
   // MARK: Read state
 
-  /// Rows newest first, below `cursor`; on the first page (no cursor) the viewer's own row comes first, and is not repeated (R12). It is the only one
-  /// where others are not shown (R10).
+  /// Rows newest first, below `cursor`; on the first page (no cursor) the viewer's own row comes first, and is not
+  /// repeated (R12). It is the only one where others are not shown (R10).
   ///
   /// - Returns: the rows, and the cursor of the next page where there is one.
   func readState(

@@ -1,7 +1,7 @@
 /// Counting who has which message, over the columns of a read vector (R1, R6 to R8, R10, R19).
 ///
-/// All of it is over the members who had joined before a message and are still there. Rows that were left have all positions at 0, and a message's number
-/// is at least 1, so only counts of members have to look whether a row is left.
+/// All of it is over the members who had joined before a message and are still there. Rows that were left have all
+/// positions at 0, and a message's number is at least 1, so only counts of members have to look whether a row is left.
 extension ReadVector {
   /// Who has a message, as everybody may know it.
   struct Counts: Hashable {
@@ -87,7 +87,8 @@ extension ReadVector {
     if !standing.hidesDelivered { counts.deliveredNotHiding -= 1 }
   }
 
-  /// Counts a row that has acknowledged a message as one that has read it (R9), where its position does not say so already.
+  /// Counts a row that has acknowledged a message as one that has read it (R9), where its position does not say so
+  /// already.
   func acknowledged(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
@@ -153,11 +154,13 @@ extension ReadVector {
     return counts
   }
 
-  /// The loops over columns. Each is without a branch and over no more columns than it needs, so that the compiler takes several rows at a time: with the options
-  /// asked in the loop, the same work was measured at five times as long.
+  /// The loops over columns. Each is without a branch and over no more columns than it needs, so that the compiler
+  /// takes several rows at a time: with the options asked in the loop, the same work was measured at five times as
+  /// long.
   private struct Pass {
     let showsOwn: Bool
-    /// What a position has to reach to count; no position reaches the largest number (``MessageTable/hasRoom``): a kind that is switched off counts nowhere.
+    /// What a position has to reach to count; no position reaches the largest number (``MessageTable/hasRoom``): a kind
+    /// that is switched off counts nowhere.
     private let readMin: UInt32
     private let deliveredMin: UInt32
 
@@ -180,7 +183,8 @@ extension ReadVector {
       return Counts(read: readers, delivered: receivers, deliveredNotHiding: receivers)
     }
 
-    /// With own positions: where no marker is set it stands above every message. A watermark that was reached counts as delivered, whatever the marker says (R4).
+    /// With own positions: where no marker is set it stands above every message. A watermark that was reached counts as
+    /// delivered, whatever the marker says (R4).
     func shownOwn(
       _ read: UnsafeBufferPointer<UInt32>,
       _ markers: UnsafeBufferPointer<UInt32>,
@@ -263,9 +267,10 @@ extension ReadVector {
 
   /// The counts of several messages, their senders included, in one pass over the rows.
   ///
-  /// A row that joined after `a` of the messages and whose position has reached `b` of them has those from `a` up to `b`. Rows stand in join order, so `a` only rises:
-  /// at message `i` all rows that joined before it have begun, and those whose `b` is at most `i` have ended. So each row is one entry in a
-  /// table of ends, and a sum over that table gives every message's count.
+  /// A row that joined after `a` of the messages and whose position has reached `b` of them has those from `a` up to
+  /// `b`. Rows stand in join order, so `a` only rises: at message `i` all rows that joined before it have begun, and
+  /// those whose `b` is at most `i` have ended. So each row is one entry in a table of ends, and a sum over that table
+  /// gives every message's count.
   ///
   /// - Parameters:
   ///   - targets: sequence numbers, rising; the same one may stand there twice.
@@ -319,7 +324,8 @@ extension ReadVector {
                   let flag = UInt32(flags[row])
                   let hidesRead = (flag >> Self.hidesReadBit) & 1
                   let hidesDelivered = (flag >> Self.hidesDeliveredBit) & 1
-                  // What is hidden or switched off stands at 0, by bits: these branches would be guessed wrong as often as right.
+                  // What is hidden or switched off stands at 0, by bits: these branches would be guessed wrong as often
+                  // as right.
                   let reached = read[row] & readMask & (hidesRead &- 1)
                   let shown = showsOwn ? min(reached, markers[row]) : reached
                   // Marking unread takes no delivery back (R4).

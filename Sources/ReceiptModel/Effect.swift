@@ -1,7 +1,7 @@
-/// A resolved, absolute assignment, addressed to one page (DESIGN.md sections 1 and 3). Commands are decided into effects;
-/// the shard's memory, its log and its pages are all made by assigning them, so replay decides nothing. The large ones are
-/// indirect: an effect of a mark is a few words, copied without touching a reference count.
-/// Encodings: Proto/frames.md, "The log and the pages".
+/// A resolved, absolute assignment, addressed to one page (DESIGN.md sections 1 and 3). Commands are decided into
+/// effects; the shard's memory, its log and its pages are all made by assigning them, so replay decides nothing. The
+/// large ones are indirect: an effect of a mark is a few words, copied without touching a reference count. Encodings:
+/// Proto/frames.md, "The log and the pages".
 package enum Effect: Hashable, Sendable {
   indirect case channelAssigned(ChannelNumber, cid: String, created: Timestamp, own: OptionPatch)
   indirect case rowAssigned(ChannelNumber, MemberOrdinal, RowRecord)
@@ -24,8 +24,8 @@ package enum Effect: Hashable, Sendable {
     at: Timestamp,
     isHidden: Bool = false
   )
-  /// The same where it was acknowledged when it had happened for a while (R20): `at` is when the shard took it up, by which it is decided what has changed since a time; `acked`,
-  /// which is before that, is what is shown.
+  /// The same where it was acknowledged when it had happened for a while (R20): `at` is when the shard took it up, by
+  /// which it is decided what has changed since a time; `acked`, which is before that, is what is shown.
   case deliveredAcked(
     ChannelNumber,
     MemberOrdinal,
@@ -72,7 +72,8 @@ package enum Effect: Hashable, Sendable {
   /// A webhook was taken: the XXH64 of its key is remembered up to and including this time.
   case webhookNoted(UInt64, until: Timestamp)
   indirect case sessionAssigned(SessionRecord)
-  /// Ids that builds of before 2027 do not take are in this shard. Those builds refuse the directory by this effect, which they do not know.
+  /// Ids that builds of before 2027 do not take are in this shard. Those builds refuse the directory by this effect,
+  /// which they do not know.
   case idsWidened
 
   // Threads (R15)
@@ -82,7 +83,8 @@ package enum Effect: Hashable, Sendable {
   // Removal (R16)
   /// The messages up to here are gone.
   case truncated(ChannelNumber, through: SequenceNumber, at: Timestamp)
-  /// The channel is being deleted: nobody finds it from here on. Its users are told of in batches that follow, and then it is deleted.
+  /// The channel is being deleted: nobody finds it from here on. Its users are told of in batches that follow, and then
+  /// it is deleted.
   case deletionBegun(ChannelNumber)
   /// The channel and everything in it is gone; its number is not used again.
   indirect case channelDeleted(ChannelNumber, cid: String)
@@ -299,7 +301,8 @@ package enum PageID: Hashable, Sendable {
   }
 }
 
-/// A user's membership in one channel, as their index has it: also one that has ended, as long as the channel knows their name.
+/// A user's membership in one channel, as their index has it: also one that has ended, as long as the channel knows
+/// their name.
 package struct Membership: Hashable, Sendable {
   package var cid: String
   /// The channel's incarnation.
@@ -310,9 +313,11 @@ package struct Membership: Hashable, Sendable {
   package var joinedAt: Timestamp
   /// Of the change that said so; after a rebuild, entries with an older one are wrong.
   package var epoch: UInt64
-  /// When they ceased to be a member of a channel of this name that was deleted: with it, or before it, by leaving; by the channel's shard. None: none was, or that is not kept any more.
+  /// When they ceased to be a member of a channel of this name that was deleted: with it, or before it, by leaving; by
+  /// the channel's shard. None: none was, or that is not kept any more.
   package var deletedAt: Timestamp
-  /// No channel of this name knows them since: a tombstone, which is no membership and is kept to be told to whoever was away.
+  /// No channel of this name knows them since: a tombstone, which is no membership and is kept to be told to whoever
+  /// was away.
   package var isGone: Bool
 
   package init(
@@ -355,7 +360,8 @@ package struct MembershipChange: Hashable, Sendable {
   package var user: String
   /// What the index is to have of it.
   package var membership: Membership
-  /// The channel knows the user no more: it was deleted, and then `membership` says when for them, or they were erased there.
+  /// The channel knows the user no more: it was deleted, and then `membership` says when for them, or they were erased
+  /// there.
   package var isGone: Bool
 
   package init(user: String, _ membership: Membership, isGone: Bool = false) {
@@ -491,7 +497,8 @@ package struct RowRecord: Hashable, Sendable {
   package var deliveredSteps: UInt32
   /// Mark-read has acknowledged receipts up to here (R9).
   package var acknowledgedThrough: SequenceNumber
-  /// Of a thread: they have only marked it read. While they hide that they read, others do not see that they are in it (R7, R15).
+  /// Of a thread: they have only marked it read. While they hide that they read, others do not see that they are in it
+  /// (R7, R15).
   package var joinedByReading: Bool
   /// Of a thread: they joined the channel when this was the newest reply, so replies up to it are never counted for
   /// them (R6); nil: the same as ``joined``.
@@ -633,8 +640,8 @@ package struct SessionRecord: Hashable, Sendable {
   package var session: SessionID
   /// The highest counter taken up.
   package var highest: UInt64
-  /// Counters at or below `highest` that are open, rising: their commands wait for a channel to load, or were refused. Sent again, they are
-  /// decided.
+  /// Counters at or below `highest` that are open, rising: their commands wait for a channel to load, or were refused.
+  /// Sent again, they are decided.
   package var waiting: [UInt64]
   package var lastWritten: Timestamp
 
@@ -650,7 +657,8 @@ package struct SessionRecord: Hashable, Sendable {
     self.lastWritten = lastWritten
   }
 
-  /// Whether the command with this counter was decided already. Inlined, so that a record is looked at where it stands, and not copied, for every command.
+  /// Whether the command with this counter was decided already. Inlined, so that a record is looked at where it stands,
+  /// and not copied, for every command.
   @inline(__always)
   package func covers(_ counter: UInt64) -> Bool { counter <= highest && !waiting.contains(counter) }
 }

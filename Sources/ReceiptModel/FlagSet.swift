@@ -1,5 +1,6 @@
-/// Flags in one byte. What they are asked on every request is said here once more: the standard library's own set algebra is not specialised where another
-/// module uses it, and goes through witness tables; a literal makes an array. Functions of a protocol are only taken over into other modules where they are `@inlinable`.
+/// Flags in one byte. What they are asked on every request is said here once more: the standard library's own set
+/// algebra is not specialised where another module uses it, and goes through witness tables; a literal makes an array.
+/// Functions of a protocol are only taken over into other modules where they are `@inlinable`.
 @usableFromInline
 package protocol FlagSet: OptionSet, Hashable, Sendable where RawValue == UInt8, Element == Self {}
 

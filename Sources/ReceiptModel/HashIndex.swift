@@ -1,5 +1,5 @@
-/// From the hash of a key to a number below 2³²−1, by open addressing: eight bytes an entry, the keys kept by whoever owns
-/// the numbers. One structure finds channels, users, messages and members.
+/// From the hash of a key to a number below 2³²−1, by open addressing: eight bytes an entry, the keys kept by whoever
+/// owns the numbers. One structure finds channels, users, messages and members.
 ///
 /// Nothing iterates it, so the order in memory can never reach an effect (DESIGN.md section 3).
 struct HashIndex: ~Copyable, Sendable {
@@ -79,8 +79,9 @@ struct HashIndex: ~Copyable, Sendable {
   }
 }
 
-/// What an array that grew by doubling has on the heap, in bytes: its elements' room and its own header. By its count alone: an allocator may hand out some bytes more, or not,
-/// and what leaves memory must not depend on that, or no history could be played again.
+/// What an array that grew by doubling has on the heap, in bytes: its elements' room and its own header. By its count
+/// alone: an allocator may hand out some bytes more, or not, and what leaves memory must not depend on that, or no
+/// history could be played again.
 func heapBytes<Element>(_ array: [Element]) -> Int {
   guard !array.isEmpty else { return 0 }
   let places = 1 << (Int.bitWidth - (array.count - 1).leadingZeroBitCount)

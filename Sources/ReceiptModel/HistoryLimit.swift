@@ -1,7 +1,8 @@
-/// Members under hidden history to whom an event tells of what was before their join (R6): those who joined from one time through another.
+/// Members under hidden history to whom an event tells of what was before their join (R6): those who joined from one
+/// time through another.
 ///
-/// A store does not know which users a gateway has streams of, and a gateway does not know how users have joined: so an event carries for whom it is limited, by the
-/// times of their joining, which both know.
+/// A store does not know which users a gateway has streams of, and a gateway does not know how users have joined: so an
+/// event carries for whom it is limited, by the times of their joining, which both know.
 package struct HistoryLimit: Hashable, Sendable {
   /// What of the event is from before their join.
   @usableFromInline
@@ -44,8 +45,8 @@ private struct EventSubject {
 }
 
 extension ShardState {
-  /// Who is not to be told an event of a channel, or what of it; in falling order of their times. Empty for nearly every event: what happens is about messages that
-  /// are newer than the last join.
+  /// Who is not to be told an event of a channel, or what of it; in falling order of their times. Empty for nearly
+  /// every event: what happens is about messages that are newer than the last join.
   package func historyLimits(of event: ChannelEvent, in slot: ChannelSlot) -> [HistoryLimit] {
     guard self[slot].rows.hidingHistoryCount > 0 else { return [] }
     switch event {

@@ -71,8 +71,8 @@ package struct SessionID: Hashable, Sendable {
 
 /// The ranges of the identifiers that callers choose (API.md, first section).
 ///
-/// Ids are 1 to 255 bytes of UTF-8 without control characters, and are compared byte by byte: what looks alike may be two ids. Never compare them as
-/// `String`s, which are equal where Unicode calls them equivalent; see ``ExactText``.
+/// Ids are 1 to 255 bytes of UTF-8 without control characters, and are compared byte by byte: what looks alike may be
+/// two ids. Never compare them as `String`s, which are equal where Unicode calls them equivalent; see ``ExactText``.
 package enum Identifier {
   package static let typeLengthMax = 64
   /// Bytes of a channel's, a user's or a message's id.
@@ -128,7 +128,8 @@ package enum Identifier {
         offset += 1
         continue
       }
-      // The second byte's range keeps out overlong forms, surrogates, what is above U+10FFFF, and U+0080 to U+009F (Unicode, table 3-7).
+      // The second byte's range keeps out overlong forms, surrogates, what is above U+10FFFF, and U+0080 to U+009F
+      // (Unicode, table 3-7).
       let (count, second): (Int, ClosedRange<UInt8>)
       switch first {
       case 0xC2: (count, second) = (2, 0xA0...0xBF)
@@ -206,8 +207,8 @@ package enum Identifier {
   }
 }
 
-/// Text that is compared byte by byte, as ids are: the key of a dictionary or a set of them. A `String` is equal to another that Unicode calls equivalent
-/// (`ë` in one character and in two), and would make two users one.
+/// Text that is compared byte by byte, as ids are: the key of a dictionary or a set of them. A `String` is equal to
+/// another that Unicode calls equivalent (`ë` in one character and in two), and would make two users one.
 package struct ExactText: Hashable, Comparable, Sendable, CustomStringConvertible {
   package let text: String
   package init(_ text: String) { self.text = text }
@@ -234,8 +235,9 @@ extension String {
   }
 }
 
-/// The names under which a shard keeps channels and users' indexes of channels (R13, R14) side by side: a channel's is its cid. An index's is the user's id
-/// where that has no colon, as it always was; else a zero byte and the id. Neither can be a cid, which has a colon behind a type, and no id has a zero byte.
+/// The names under which a shard keeps channels and users' indexes of channels (R13, R14) side by side: a channel's is
+/// its cid. An index's is the user's id where that has no colon, as it always was; else a zero byte and the id. Neither
+/// can be a cid, which has a colon behind a type, and no id has a zero byte.
 package enum IndexName {
   private static let colon = UInt8(ascii: ":")
 

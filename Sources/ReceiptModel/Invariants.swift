@@ -1,8 +1,8 @@
 internal import BasicContainers
 
 extension ChannelState {
-  /// To be called after an effect that was decided just now was assigned, and not while pages and log are read back: a row may then
-  /// name a message whose segment is still to come. Does nothing in release builds.
+  /// To be called after an effect that was decided just now was assigned, and not while pages and log are read back: a
+  /// row may then name a message whose segment is still to come. Does nothing in release builds.
   @inline(__always)
   package func assertInvariants(touchedBy effect: Effect) {
     #if DEBUG
@@ -14,9 +14,11 @@ extension ChannelState {
 }
 
 #if DEBUG
-  /// What has to hold between commands (STYLE.md, habit 10). Each check answers with the first thing that does not, in words, or nil.
+  /// What has to hold between commands (STYLE.md, habit 10). Each check answers with the first thing that does not, in
+  /// words, or nil.
   ///
-  /// While a channel is being loaded page by page they do not hold yet: a row may name a message whose segment is still to come.
+  /// While a channel is being loaded page by page they do not hold yet: a row may name a message whose segment is still
+  /// to come.
   extension ShardState {
     /// All of this shard's memory, channel by channel. Slow: every message is looked up by its id.
     package func checkInvariants() -> String? {

@@ -1,17 +1,20 @@
-/// Where a page of a list goes on (R11). It holds nothing but a place, so it is good across restarts, and whatever has changed since.
+/// Where a page of a list goes on (R11). It holds nothing but a place, so it is good across restarts, and whatever has
+/// changed since.
 package enum ListCursor: Hashable, Sendable {
   /// In join order, in a channel: the next row to look at.
   case row(UInt32)
-  /// In join order, in a thread: behind the row with which this user joined then. A row's number would tell how many have joined without being seen (R7).
+  /// In join order, in a thread: behind the row with which this user joined then. A row's number would tell how many
+  /// have joined without being seen (R7).
   case joined(Timestamp, user: [UInt8])
   /// In order of time: strictly behind this entry.
   case entry(Timestamp, user: [UInt8])
   /// In order of time from its end: strictly before this entry in that order.
   case earlier(Timestamp, user: [UInt8])
 
-  /// `j`, then the row's number; or `k` in a thread, `t` in order of time and `d` from its end, the time in milliseconds, `-`, the user's id. An id with other characters than
-  /// `A-Z a-z 0-9 @ _ . -` is written in hexadecimal digits, behind the letter in upper case, so that a cursor needs no escapes in a query. Numbers have no leading zeros: each
-  /// place has one cursor.
+  /// `j`, then the row's number; or `k` in a thread, `t` in order of time and `d` from its end, the time in
+  /// milliseconds, `-`, the user's id. An id with other characters than `A-Z a-z 0-9 @ _ . -` is written in hexadecimal
+  /// digits, behind the letter in upper case, so that a cursor needs no escapes in a query. Numbers have no leading
+  /// zeros: each place has one cursor.
   ///
   /// Throws ``Refusal/invalidCursor`` where no page of this order can have given it out.
   package init(_ text: RawSpan, order: ListOrder, isThread: Bool) throws(Refusal) {

@@ -1,6 +1,8 @@
-/// A user's index of channels (R13, R14): every channel that knows their id, at a place that it keeps while it is there. Places are given again, the one that came free last first.
+/// A user's index of channels (R13, R14): every channel that knows their id, at a place that it keeps while it is
+/// there. Places are given again, the one that came free last first.
 ///
-/// Of channels that were deleted it keeps when that was, for those who were away (DESIGN.md section 3, "Events"): in a tombstone, or with the channel that has the name since. It is kept for
+/// Of channels that were deleted it keeps when that was, for those who were away (DESIGN.md section 3, "Events"): in a
+/// tombstone, or with the channel that has the name since. It is kept for
 /// ``deletionsKeptMilliseconds``, and of at most ``deletionsMax`` channels.
 package struct MembershipTable: ~Copyable, Sendable {
   /// What is kept of one entry, whose cid is in `bytes`.
@@ -40,7 +42,8 @@ package struct MembershipTable: ~Copyable, Sendable {
 
   /// Channels that one user can have; further ones are not noted.
   package static let placesMax: UInt32 = 1 << 22
-  /// Deletions that are kept at most; the oldest gives way. More than so many events are in no answer to what has changed.
+  /// Deletions that are kept at most; the oldest gives way. More than so many events are in no answer to what has
+  /// changed.
   package static let deletionsMax = 1_024
   /// What was deleted is told so far back: 7 days.
   package static let deletionsKeptMilliseconds: Int64 = 7 * 86_400_000
@@ -50,7 +53,8 @@ package struct MembershipTable: ~Copyable, Sendable {
   private var bytes: [UInt8] = []
   private var deadBytes = 0
   private var index = HashIndex()
-  /// Free places, the next one to be given last. One that was given out of its turn, when pages are read back, may stand before it still.
+  /// Free places, the next one to be given last. One that was given out of its turn, when pages are read back, may
+  /// stand before it still.
   private var free: [UInt32] = []
   /// The deletions that are kept, the oldest first.
   package private(set) var deletions: [Deletion] = []

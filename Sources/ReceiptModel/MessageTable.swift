@@ -1,5 +1,5 @@
-/// A channel's messages: what a receipt needs to know of them, and which of them count as unread. Columns over the whole channel; 256 messages
-/// make a segment, the unit of a page and of the counts.
+/// A channel's messages: what a receipt needs to know of them, and which of them count as unread. Columns over the
+/// whole channel; 256 messages make a segment, the unit of a page and of the counts.
 package struct MessageTable: ~Copyable, Sendable {
   /// All ids of a channel together, in bytes: with ids of ordinary length room for some hundred million messages.
   static let idBytesMax = Int(UInt32.max) - Identifier.messageLengthMax
@@ -89,7 +89,8 @@ package struct MessageTable: ~Copyable, Sendable {
   /// When a message that was deleted by itself was.
   func deletedAt(_ sequence: SequenceNumber) -> Timestamp { createdAt(sequence) }
 
-  /// The first message that was registered at or after a time; the one after the newest where none was. A shard's time never falls, so they stand in that order.
+  /// The first message that was registered at or after a time; the one after the newest where none was. A shard's time
+  /// never falls, so they stand in that order.
   func first(registeredSince time: Timestamp) -> SequenceNumber {
     var low = 0
     var high = registeredAt.count
@@ -112,7 +113,8 @@ package struct MessageTable: ~Copyable, Sendable {
     return nil
   }
 
-  /// The last message of the segment of this one, where none of that segment was deleted by itself at or after a time; nil where any was.
+  /// The last message of the segment of this one, where none of that segment was deleted by itself at or after a time;
+  /// nil where any was.
   func endOfSegment(_ sequence: SequenceNumber, withoutDeletionSince time: Timestamp) -> SequenceNumber? {
     let segment = Self.position(sequence) / Int(PageID.messagesPerSegment)
     if segment < deletedLastOfSegments.count, deletedLastOfSegments[segment] >= time.milliseconds {
@@ -153,8 +155,9 @@ package struct MessageTable: ~Copyable, Sendable {
   /// Whether anybody's own messages are kept apart.
   var tracksOwn: Bool { !own.isEmpty }
 
-  /// Countable messages after `sequence`, an unread floor, that `user` sent. Sending moves the own position past everything
-  /// that the user sent (R5); after it are only messages behind an unread marker, and those that left the position alone.
+  /// Countable messages after `sequence`, an unread floor, that `user` sent. Sending moves the own position past
+  /// everything that the user sent (R5); after it are only messages behind an unread marker, and those that left the
+  /// position alone.
   func countable(after sequence: SequenceNumber, sentBy user: UserNumber) -> UInt32 {
     guard let own = own[user.rawValue] else { return 0 }
     return UInt32(own.sequences.count - own.place(after: sequence))
@@ -197,8 +200,9 @@ package struct MessageTable: ~Copyable, Sendable {
     return nil
   }
 
-  /// From here on the countable messages that `user` sent after `marker` are kept apart, since a marker is set: their own row asks for them again and again.
-  /// Each message is looked at once for each such user while the channel is in memory, however often the marker moves.
+  /// From here on the countable messages that `user` sent after `marker` are kept apart, since a marker is set: their
+  /// own row asks for them again and again. Each message is looked at once for each such user while the channel is in
+  /// memory, however often the marker moves.
   mutating func trackOwn(_ user: UserNumber, after marker: SequenceNumber) {
     guard user != .nobody else { return }
     let known = own[user.rawValue]
@@ -237,7 +241,8 @@ package struct MessageTable: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Assigns a message. New ones come in rising order, without gaps; an older one is assigned again only with the same id.
+  /// Assigns a message. New ones come in rising order, without gaps; an older one is assigned again only with the same
+  /// id.
   mutating func assign(_ sequence: SequenceNumber, _ record: MessageRecord, sender: UserNumber) {
     let position = Self.position(sequence)
     // Whom it mentions is kept apart.
@@ -299,7 +304,8 @@ package struct MessageTable: ~Copyable, Sendable {
     mentions.remove(sequence)
   }
 
-  /// The messages up to here are deleted, whether they are assigned already or come later: one pass over them, however many they are.
+  /// The messages up to here are deleted, whether they are assigned already or come later: one pass over them, however
+  /// many they are.
   mutating func truncate(through sequence: SequenceNumber) {
     guard sequence > truncatedThrough else { return }
     let start = Int(truncatedThrough.rawValue)

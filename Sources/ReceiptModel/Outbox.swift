@@ -1,8 +1,10 @@
-/// Changes of memberships on their way from one shard to the home shards of their users, where the index of a user's channels is kept (R13, R14): what this shard
-/// has queued for each other one and what that has taken, and what this shard has taken from each.
+/// Changes of memberships on their way from one shard to the home shards of their users, where the index of a user's
+/// channels is kept (R13, R14): what this shard has queued for each other one and what that has taken, and what this
+/// shard has taken from each.
 ///
-/// Every change has a number, given in order and never again. A change is logged with what it tells of, brought to its shard at least once and in order, and taken there once: whoever takes it
-/// keeps the highest number. No tombstone is needed, so somebody who was erased leaves none.
+/// Every change has a number, given in order and never again. A change is logged with what it tells of, brought to its
+/// shard at least once and in order, and taken there once: whoever takes it keeps the highest number. No tombstone is
+/// needed, so somebody who was erased leaves none.
 package struct Outbox: ~Copyable, Sendable {
   /// A change that is on its way.
   package struct QueuedChange: Hashable, Sendable {
@@ -177,7 +179,8 @@ package struct Outbox: ~Copyable, Sendable {
 
   // MARK: Pages
 
-  /// The pages that keep changes for a shard up to a number, each once: they are to be written again once these are taken.
+  /// The pages that keep changes for a shard up to a number, each once: they are to be written again once these are
+  /// taken.
   package func pages(for shard: ShardID, through number: UInt64) -> [UInt32] {
     guard Int(shard.rawValue) < peers.count else { return [] }
     let changes = peers[Int(shard.rawValue)].changes

@@ -1,7 +1,8 @@
-/// One channel's watermarks, a row per member, in join order, as a structure of arrays (DESIGN.md section 3): counting who
-/// has read message n is one pass over integers.
+/// One channel's watermarks, a row per member, in join order, as a structure of arrays (DESIGN.md section 3): counting
+/// who has read message n is one pass over integers.
 ///
-/// Row numbers are never reused. The row of a member who left keeps its place with all positions at 0, so that no count sees it.
+/// Row numbers are never reused. The row of a member who left keeps its place with all positions at 0, so that no count
+/// sees it.
 package struct ReadVector: ~Copyable, Sendable {
   /// At most this many rows, those who left included.
   package static let rowsMax = 1 << 24
@@ -20,10 +21,12 @@ package struct ReadVector: ~Copyable, Sendable {
   /// Of a row that was left: when it was.
   private(set) var readAt: [Int64] = []
   private(set) var deliveredAt: [Int64] = []
-  /// When the marker was set, moved or taken away last. As long as the rows that ever had one need: most channels have none.
+  /// When the marker was set, moved or taken away last. As long as the rows that ever had one need: most channels have
+  /// none.
   private var markedAt: [Int64] = []
-  /// What the last delivered move of a row is shown with where it was acknowledged with a time (R20). It is that move's as long as ``deliveredSteps`` has its number, so
-  /// that a move without such a time does not have to look here. As long as the rows that ever had one need.
+  /// What the last delivered move of a row is shown with where it was acknowledged with a time (R20). It is that move's
+  /// as long as ``deliveredSteps`` has its number, so that a move without such a time does not have to look here. As
+  /// long as the rows that ever had one need.
   private var acked: [AckedMove] = []
   /// How often each watermark has moved, and how far mark-read has acknowledged receipts.
   private(set) var readSteps: [UInt32] = []
@@ -54,8 +57,8 @@ package struct ReadVector: ~Copyable, Sendable {
   private(set) var rowOf: [UInt32] = []
   /// Members now.
   package private(set) var activeCount = 0
-  /// A bit for each row whose member is there and does not hide what they read: those whom a receipt waits for, as far as they had joined before
-  /// its message (R7, R9).
+  /// A bit for each row whose member is there and does not hide what they read: those whom a receipt waits for, as far
+  /// as they had joined before its message (R7, R9).
   private(set) var awaited: [UInt64] = []
 
   private struct UnreadFlag: Sendable {
@@ -179,7 +182,8 @@ package struct ReadVector: ~Copyable, Sendable {
   /// When the flag was set or taken away last; none: it never was.
   func flaggedAt(_ row: MemberOrdinal) -> Timestamp { unreadFlags[row.rawValue]?.at ?? .none }
 
-  /// When the delivered watermark moved last as far as anybody is shown (R20): the acknowledged time, where there is one.
+  /// When the delivered watermark moved last as far as anybody is shown (R20): the acknowledged time, where there is
+  /// one.
   func deliveredShownAt(_ row: MemberOrdinal) -> Timestamp {
     ackedAt(row).or(Timestamp(milliseconds: deliveredAt[Int(row.rawValue)]))
   }

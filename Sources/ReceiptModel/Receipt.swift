@@ -1,7 +1,8 @@
-/// The acknowledgements of one message (R9): a bit for each row that has acknowledged it, and beside that, in order of acknowledgement, the
-/// records that are kept. A record that gave way leaves its bit.
+/// The acknowledgements of one message (R9): a bit for each row that has acknowledged it, and beside that, in order of
+/// acknowledgement, the records that are kept. A record that gave way leaves its bit.
 struct Receipt: ~Copyable, Sendable {
-  /// The message was registered with a receipt. Not set while a page of acknowledgements is read before the message's own.
+  /// The message was registered with a receipt. Not set while a page of acknowledgements is read before the message's
+  /// own.
   var isRequested = false
   /// None: never.
   var expiresAt = Timestamp.none
@@ -10,8 +11,8 @@ struct Receipt: ~Copyable, Sendable {
   /// Rows that have acknowledged, those whose record gave way included.
   private(set) var count = 0
 
-  // Kept records, in order of acknowledgement. One that gave way leaves ``gone`` in its place until half of them have, so that each costs a constant
-  // number of moves.
+  // Kept records, in order of acknowledgement. One that gave way leaves ``gone`` in its place until half of them have,
+  // so that each costs a constant number of moves.
   /// Row numbers, with ``hiddenBit`` where it was acknowledged while hidden.
   private var rows: [UInt32] = []
   private var times: [Int64] = []
@@ -48,7 +49,8 @@ struct Receipt: ~Copyable, Sendable {
     return record(at: place)
   }
 
-  /// When it was acknowledged last by somebody who did not hide it; unknown where a record gave way, none where nobody did.
+  /// When it was acknowledged last by somebody who did not hide it; unknown where a record gave way, none where nobody
+  /// did.
   var lastShown: Timestamp {
     if count > visibleCount + hiddenCount { return .unknown }
     let place = rows.indices.last { isKept($0, isHidden: false) }
@@ -78,8 +80,8 @@ struct Receipt: ~Copyable, Sendable {
     }
   }
 
-  /// Those whose record gave way, in rising order of rows, then the records in order of acknowledgement: assigned one after the other they make
-  /// this receipt again.
+  /// Those whose record gave way, in rising order of rows, then the records in order of acknowledgement: assigned one
+  /// after the other they make this receipt again.
   var acknowledgements: [Acknowledgement] {
     var all: [Acknowledgement] = []
     all.reserveCapacity(count)

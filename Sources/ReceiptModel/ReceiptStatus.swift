@@ -1,6 +1,7 @@
 /// Where a message's receipt stands (R9).
 extension ChannelState {
-  /// `done` once every expected member who does not hide their reading has acknowledged it, of whom there has to be one; else `expired` or `processing`.
+  /// `done` once every expected member who does not hide their reading has acknowledged it, of whom there has to be
+  /// one; else `expired` or `processing`.
   ///
   /// - Parameter time: the shard's.
   package func receiptStatus(_ sequence: SequenceNumber, at time: Timestamp) -> ReceiptStatus {

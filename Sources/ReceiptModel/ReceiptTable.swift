@@ -2,9 +2,10 @@ internal import BasicContainers
 
 /// A channel's messages with receipts, in rising order, and who has acknowledged them (R9).
 ///
-/// Whether a receipt is done is not counted anywhere: it is asked of two rows of bits, who is waited for (``ReadVector/awaited``) and who has
-/// acknowledged, 64 members at a time, up to the first who is missing. So a member who leaves, hides or shows again costs one bit and not a look
-/// at every receipt of the channel, an acknowledgement costs one bit too, and nothing can drift from what the rows say.
+/// Whether a receipt is done is not counted anywhere: it is asked of two rows of bits, who is waited for
+/// (``ReadVector/awaited``) and who has acknowledged, 64 members at a time, up to the first who is missing. So a member
+/// who leaves, hides or shows again costs one bit and not a look at every receipt of the channel, an acknowledgement
+/// costs one bit too, and nothing can drift from what the rows say.
 package struct ReceiptTable: ~Copyable, Sendable {
   /// The messages' sequence numbers, rising.
   private var sequences: [UInt32] = []
@@ -56,13 +57,14 @@ package struct ReceiptTable: ~Copyable, Sendable {
     if let place = place(of: sequence) { receipts[place].forEachAcknowledged(body) }
   }
 
-  /// All of a message's acknowledgements, as its page has them: first those whose records gave way, then the others in the order in which they
-  /// were made.
+  /// All of a message's acknowledgements, as its page has them: first those whose records gave way, then the others in
+  /// the order in which they were made.
   func acknowledgements(of sequence: SequenceNumber) -> [Acknowledgement] {
     place(of: sequence).map { receipts[$0].acknowledgements } ?? []
   }
 
-  /// The row's acknowledgement of the message, without time and note where its record gave way; nil where it has not acknowledged it.
+  /// The row's acknowledgement of the message, without time and note where its record gave way; nil where it has not
+  /// acknowledged it.
   func record(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> Acknowledgement? {
     place(of: sequence).flatMap { receipts[$0].record(row) }
   }
@@ -73,12 +75,14 @@ package struct ReceiptTable: ~Copyable, Sendable {
     return isHidden ? receipts[place].hiddenCount : receipts[place].visibleCount
   }
 
-  /// The rows of the message's oldest kept records, of those made while hidden or of the others; `wanted` of them, or all.
+  /// The rows of the message's oldest kept records, of those made while hidden or of the others; `wanted` of them, or
+  /// all.
   func oldest(_ wanted: Int, of sequence: SequenceNumber, isHidden: Bool) -> [MemberOrdinal] {
     place(of: sequence).map { receipts[$0].oldest(wanted, isHidden: isHidden) } ?? []
   }
 
-  /// When somebody who did not hide it acknowledged the message last; unknown where a record gave way, none where nobody did.
+  /// When somebody who did not hide it acknowledged the message last; unknown where a record gave way, none where
+  /// nobody did.
   func lastShown(_ sequence: SequenceNumber) -> Timestamp {
     place(of: sequence).map { receipts[$0].lastShown } ?? .none
   }

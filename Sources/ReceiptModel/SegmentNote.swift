@@ -1,8 +1,9 @@
-/// What the head page says of a segment beyond its count of messages that count as unread, so that unread counts of a channel on
-/// storage read no segment without need (R14).
+/// What the head page says of a segment beyond its count of messages that count as unread, so that unread counts of a
+/// channel on storage read no segment without need (R14).
 package struct SegmentNote: Hashable, Sendable {
   package var segment: UInt32
-  /// A message of it left its sender's position alone (R5): a member's own messages may be among those after their position.
+  /// A message of it left its sender's position alone (R5): a member's own messages may be among those after their
+  /// position.
   package var hasLeaving: Bool
   /// A message of it mentions somebody, or did (R14).
   package var hasMentions: Bool

@@ -1,5 +1,6 @@
-/// The commands. Each one is decided against memory: it is refused, or it appends the effects that carry it out; nothing is changed here.
-/// Whoever asked assigns the effects and logs them. A command that appends nothing changes nothing, and has succeeded.
+/// The commands. Each one is decided against memory: it is refused, or it appends the effects that carry it out;
+/// nothing is changed here. Whoever asked assigns the effects and logs them. A command that appends nothing changes
+/// nothing, and has succeeded.
 extension ShardState {
   /// A member as a command names them.
   package struct NewMember: Hashable, Sendable {
@@ -149,7 +150,8 @@ extension ShardState {
     }
   }
 
-  /// Registers a message; its sender, where they are a member, has read and received it (R5). The same id with the same fields again changes nothing.
+  /// Registers a message; its sender, where they are a member, has read and received it (R5). The same id with the same
+  /// fields again changes nothing.
   ///
   /// - Parameters:
   ///   - sender: empty for the system.
@@ -218,7 +220,8 @@ extension ShardState {
     return .created(sequence)
   }
 
-  /// Refuses a repeated registration with other fields than the first: its caller does not mean the message that is there.
+  /// Refuses a repeated registration with other fields than the first: its caller does not mean the message that is
+  /// there.
   ///
   /// - Parameters:
   ///   - slot: the channel's, or that of the reply's thread.
@@ -314,7 +317,8 @@ extension ShardState {
     )
   }
 
-  /// Adds and removes members. Where a user stands in both lists, they are removed first and join again: a new row (R6).
+  /// Adds and removes members. Where a user stands in both lists, they are removed first and join again: a new row
+  /// (R6).
   package func decideMembers(
     _ slot: ChannelSlot,
     add: [NewMember],

@@ -1,4 +1,5 @@
-/// What events say beside numbers: names and marks of users and messages, in a channel or in a thread, whichever the slot leads to.
+/// What events say beside numbers: names and marks of users and messages, in a channel or in a thread, whichever the
+/// slot leads to.
 extension ShardState {
   /// A user of the channel, as bytes; empty for nobody.
   package func withUser<Result>(_ slot: ChannelSlot, _ user: UserNumber, _ body: (RawSpan) -> Result)
@@ -56,7 +57,8 @@ extension ShardState {
     self[slot].receipts.record(sequence, row)?.at ?? .none
   }
 
-  /// The thread under a message, its rows having taken over their users' settings; the channel itself for zero. Nil where there is no such thread.
+  /// The thread under a message, its rows having taken over their users' settings; the channel itself for zero. Nil
+  /// where there is no such thread.
   package mutating func thread(under parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
     if parent == .zero { return slot }
     guard let place = self[slot].threads.place(of: parent) else { return nil }

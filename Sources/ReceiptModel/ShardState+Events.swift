@@ -1,8 +1,10 @@
-/// Events (DESIGN.md section 3): what happens in a channel that is watched is noted, before it is assigned, and told when its batch is closed.
+/// Events (DESIGN.md section 3): what happens in a channel that is watched is noted, before it is assigned, and told
+/// when its batch is closed.
 extension ShardState {
   // MARK: Noting
 
-  /// Notes an effect on a channel. To be called before it is assigned: how far a row had got decides which messages' statuses may change.
+  /// Notes an effect on a channel. To be called before it is assigned: how far a row had got decides which messages'
+  /// statuses may change.
   ///
   /// - Parameter time: of the command.
   package func note(_ effect: Effect, in slot: ChannelSlot, at time: Timestamp, _ notes: inout ChannelNotes) {
@@ -38,7 +40,8 @@ extension ShardState {
     case .deliveredMoved(_, let row, _, _, _), .deliveredAcked(_, let row, _, _, _, _):
       noteMove(.delivered, row, in: place, thread: thread, at: time, &notes) { $0.isDelivered = true }
     case .markerAssigned(_, let row, let marker, let epoch, _):
-      // Mark-unread raises the epoch; where that has come to its end, it is told by where the marker goes: mark-read never sets or lowers one.
+      // Mark-unread raises the epoch; where that has come to its end, it is told by where the marker goes: mark-read
+      // never sets or lowers one.
       var isUnread = true
       if let place {
         let known = self[place].rows.marker(row)
@@ -256,8 +259,8 @@ extension ShardState {
     }
   }
 
-  /// Notes that what others see of a user's row has changed, in the channel and its threads, by a change of the user's settings (R7). To be called after
-  /// that was assigned.
+  /// Notes that what others see of a user's row has changed, in the channel and its threads, by a change of the user's
+  /// settings (R7). To be called after that was assigned.
   package mutating func noteSettings(
     of user: RawSpan,
     in slot: ChannelSlot,
@@ -297,8 +300,9 @@ extension ShardState {
 
   // MARK: Telling
 
-  /// What the watchers are to be told of what was noted, in the order in which it happened, by the state as it is now: rows where they changed last, and
-  /// statuses behind everything that they follow from. The threads that it is about have taken over their members' settings then, as the channel has before.
+  /// What the watchers are to be told of what was noted, in the order in which it happened, by the state as it is now:
+  /// rows where they changed last, and statuses behind everything that they follow from. The threads that it is about
+  /// have taken over their members' settings then, as the channel has before.
   package mutating func events(_ notes: ChannelNotes, in slot: ChannelSlot) -> [ChannelEvent] {
     if notes.isEmpty { return [] }
     refresh(slot)
@@ -330,7 +334,8 @@ extension ShardState {
     return events
   }
 
-  /// The channel's slot or that of one of its threads; nil: the thread is not there, or its parent is deleted, and with it all that it has.
+  /// The channel's slot or that of one of its threads; nil: the thread is not there, or its parent is deleted, and with
+  /// it all that it has.
   private func place(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
     if parent == .zero { return slot }
     guard let place = self[slot].threads.place(of: parent), !self[slot].isClosed(place) else { return nil }
@@ -435,7 +440,8 @@ extension ChannelEvent.RowEvent {
     let isDeliveredOther =
       now.lastDeliveredSequence != before.lastDeliveredSequence || now.lastDelivered != before.lastDelivered
     if now.lastReadSequence >= before.lastReadSequence, isReadOther { showsRead = true }
-    // What is delivered because it was read is said by the reading, unless a marker holds down what is shown of that (R4).
+    // What is delivered because it was read is said by the reading, unless a marker holds down what is shown of that
+    // (R4).
     guard isDeliveredOther, now.lastDeliveredSequence >= before.lastDeliveredSequence else { return }
     let isHeldDown = now.lastReadSequence < now.lastDeliveredSequence
     if isDelivered || !showsRead || isHeldDown { showsDelivered = true }

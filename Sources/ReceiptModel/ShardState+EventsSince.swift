@@ -1,14 +1,17 @@
-/// What has changed since a time, for who has missed the events (DESIGN.md section 3): rows, messages and options keep the time at which they changed last.
+/// What has changed since a time, for who has missed the events (DESIGN.md section 3): rows, messages and options keep
+/// the time at which they changed last.
 extension ShardState {
-  /// What has changed in a channel at or after a time, as events: the channel's own first, statuses behind what they follow from. What has not changed since may be
-  /// among it. One pass over the rows, and one over the messages whose statuses may have changed, which are those that rows have moved over as far as the steps in memory say it, and
-  /// all of a row whose earlier position nobody knows.
+  /// What has changed in a channel at or after a time, as events: the channel's own first, statuses behind what they
+  /// follow from. What has not changed since may be among it. One pass over the rows, and one over the messages whose
+  /// statuses may have changed, which are those that rows have moved over as far as the steps in memory say it, and all
+  /// of a row whose earlier position nobody knows.
   ///
   /// - Parameters:
   ///   - limit: of events.
   ///   - statusesMax: of messages whose statuses may have changed, in the channel and its threads.
   ///   - left: what it looked at is taken from this: rows, messages, receipts and threads.
-  /// - Returns: nil: more than `limit` or `statusesMax`, or a row was erased, whom nobody can be told of any more (R16).
+  /// - Returns: nil: more than `limit` or `statusesMax`, or a row was erased, whom nobody can be told of any more
+  ///   (R16).
   package mutating func events(
     in slot: ChannelSlot,
     since: Timestamp,
@@ -28,7 +31,8 @@ extension ShardState {
     return events.all
   }
 
-  /// Whether a channel was made at or after a time: whatever had its name before, or was missing then, is not what it is now.
+  /// Whether a channel was made at or after a time: whatever had its name before, or was missing then, is not what it
+  /// is now.
   package func isNew(_ slot: ChannelSlot, since time: Timestamp) -> Bool {
     self[slot].created >= time
   }
@@ -279,7 +283,8 @@ extension ShardState {
     }
   }
 
-  /// What of a row changed since: for its member's own devices with the time of that, and for others with the time of what they may know of (R4, R7).
+  /// What of a row changed since: for its member's own devices with the time of that, and for others with the time of
+  /// what they may know of (R4, R7).
   private func appendChanged(
     _ place: ChannelSlot,
     _ row: MemberOrdinal,
@@ -360,7 +365,8 @@ extension ShardState {
   /// So many members are named who have acknowledged a message since; of more it is told once how it stands.
   private static let namedMax = 100
 
-  /// Receipts that were acknowledged since, or may be done or not since somebody left or hides, and those that have expired since.
+  /// Receipts that were acknowledged since, or may be done or not since somebody left or hides, and those that have
+  /// expired since.
   private func appendReceipts(_ place: ChannelSlot, to events: inout ChangedSince) {
     for sequence in self[place].receiptsAcknowledged {
       if events.isFull { return }

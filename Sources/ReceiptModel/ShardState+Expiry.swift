@@ -1,4 +1,5 @@
-/// Receipts that expire (R9): no effect says so, the shard's time does (R20). Whoever watches a channel is told of each once the time has come.
+/// Receipts that expire (R9): no effect says so, the shard's time does (R20). Whoever watches a channel is told of each
+/// once the time has come.
 extension ShardState {
   /// Notes the receipts of a channel that have expired between two times without being done.
   ///

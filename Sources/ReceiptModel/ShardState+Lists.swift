@@ -92,7 +92,8 @@ extension ShardState {
     }
   }
 
-  /// What chosen users have of a message, each as the viewer sees it; the own entry as they see it themselves, whatever they hide.
+  /// What chosen users have of a message, each as the viewer sees it; the own entry as they see it themselves, whatever
+  /// they hide.
   package func memberStatus(
     _ slot: ChannelSlot,
     viewer: ChannelViewer,

@@ -1,8 +1,10 @@
-/// The index of users' channels (R13, R14): what a channel's shard queues for the home shards of its users, and what those make of it.
+/// The index of users' channels (R13, R14): what a channel's shard queues for the home shards of its users, and what
+/// those make of it.
 extension ShardState {
   // MARK: In the shard of the channel
 
-  /// Queues a change of what a user's index has of a channel: to be called by everything that has a channel know a user, know them otherwise, or know them no more.
+  /// Queues a change of what a user's index has of a channel: to be called by everything that has a channel know a
+  /// user, know them otherwise, or know them no more.
   ///
   /// - Parameters:
   ///   - membership: what the index is to have; its epoch is the shard's.
@@ -49,7 +51,8 @@ extension ShardState {
     )
   }
 
-  /// Whether a channel, its threads aside, does not know this user: they are in no row of it, and sent none of its messages.
+  /// Whether a channel, its threads aside, does not know this user: they are in no row of it, and sent none of its
+  /// messages.
   package func isNew(_ user: RawSpan, in slot: ChannelSlot) -> Bool {
     !user.isEmpty && self[slot].users.find(user) == nil
   }
@@ -77,7 +80,8 @@ extension ShardState {
 
   // MARK: In the home shard of the user
 
-  /// Takes a change that was queued for a user of this shard into their index. The caller has made sure that a user without a slot has no index.
+  /// Takes a change that was queued for a user of this shard into their index. The caller has made sure that a user
+  /// without a slot has no index.
   package func decideTake(
     _ change: MembershipChange,
     _ slot: ChannelSlot?,
@@ -110,7 +114,8 @@ extension ShardState {
     decideForget(slot, behind: start, at: time, into: &effects)
   }
 
-  /// A channel knows the user no more. Where it was deleted, and they were a member of it or of one that had the name before, that is kept, but not of somebody who is being erased (R16).
+  /// A channel knows the user no more. Where it was deleted, and they were a member of it or of one that had the name
+  /// before, that is kept, but not of somebody who is being erased (R16).
   private func decideTakeGone(
     _ change: MembershipChange,
     _ slot: ChannelSlot,
@@ -146,8 +151,8 @@ extension ShardState {
   /// Deletions that are let go of with one change at most: more than it can add.
   private static let forgottenPerChange = 2
 
-  /// Lets go of the oldest deletions that an index keeps, where they are told no more or where there are too many, and of the index itself where nothing is left in it: it would keep the
-  /// name of somebody who was erased.
+  /// Lets go of the oldest deletions that an index keeps, where they are told no more or where there are too many, and
+  /// of the index itself where nothing is left in it: it would keep the name of somebody who was erased.
   ///
   /// - Parameter start: the effects from here on are the change's.
   private func decideForget(
@@ -189,7 +194,8 @@ extension ShardState {
     if left == 0 { effects.append(.channelDeleted(self[slot].number, cid: text(of: slot))) }
   }
 
-  /// Lets go of the index of a user who is being erased, where nothing but what was deleted is in it: their erasure looks for channels that know them, and finds none.
+  /// Lets go of the index of a user who is being erased, where nothing but what was deleted is in it: their erasure
+  /// looks for channels that know them, and finds none.
   package func decideForgetErased(_ slot: ChannelSlot, into effects: inout [Effect]) {
     guard self[slot].memberships.knownCount == 0, isErasing(self[slot].indexOwner) else { return }
     effects.append(.channelDeleted(self[slot].number, cid: text(of: slot)))
@@ -277,14 +283,16 @@ extension ShardState {
     return true
   }
 
-  /// When the member of a row ceases to be one, with a channel that is being deleted, or has before. What was told of the channel up to then said otherwise.
+  /// When the member of a row ceases to be one, with a channel that is being deleted, or has before. What was told of
+  /// the channel up to then said otherwise.
   private func ceased(_ row: MemberOrdinal, _ slot: ChannelSlot) -> Timestamp {
     self[slot].rows.isActive(row) ? time : self[slot].rows.leftAt(row)
   }
 
   // MARK: Rebuilding
 
-  /// Removes entries of an index that a rebuild has not confirmed, and tombstones that are kept no longer; the others no channel confirms.
+  /// Removes entries of an index that a rebuild has not confirmed, and tombstones that are kept no longer; the others
+  /// no channel confirms.
   ///
   /// - Parameters:
   ///   - place: the first place to look at; moved on.

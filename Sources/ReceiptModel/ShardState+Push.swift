@@ -1,4 +1,5 @@
-/// Acknowledgements of push notifications: a member's device, or whoever pushed to it, says that a message has arrived (R3, R20).
+/// Acknowledgements of push notifications: a member's device, or whoever pushed to it, says that a message has arrived
+/// (R3, R20).
 extension ShardState {
   /// A message that is acknowledged for a member.
   package struct PushTarget: Hashable, Sendable {
@@ -49,7 +50,8 @@ extension ShardState {
     return target
   }
 
-  /// What a ticket for a message says. None is made for one that was deleted, though a ticket that was made before goes on marking its position (R16).
+  /// What a ticket for a message says. None is made for one that was deleted, though a ticket that was made before goes
+  /// on marking its position (R16).
   package func ticketPlace(_ target: PushTarget) throws(Refusal) -> TicketPlace {
     guard !isDeleted(target.sequence, in: target.place) else { throw .messageDeleted }
     return TicketPlace(
@@ -72,7 +74,8 @@ extension ShardState {
 
   // MARK: Acknowledging
 
-  /// Mark-delivered up to a message, which may have been acknowledged a while ago (R3, R20). In a thread a member who has no row there changes nothing (R15).
+  /// Mark-delivered up to a message, which may have been acknowledged a while ago (R3, R20). In a thread a member who
+  /// has no row there changes nothing (R15).
   ///
   /// - Parameter acked: when, as the caller says; none: now. Clamped: see ``shownTime(_:_:_:_:at:)``.
   package func decidePush(
@@ -98,8 +101,9 @@ extension ShardState {
     if place.isThread { effects.putInThread(self[place].parent, from: start) }
   }
 
-  /// The time with which an acknowledged move is shown (R20). Not before the message was registered, nor before the row's last step as others may have
-  /// been shown it, nor before its user was shown again: what came while they hid has no time to show (R7). Not after now.
+  /// The time with which an acknowledged move is shown (R20). Not before the message was registered, nor before the
+  /// row's last step as others may have been shown it, nor before its user was shown again: what came while they hid
+  /// has no time to show (R7). Not after now.
   private func shownTime(
     _ acked: Timestamp,
     _ place: ChannelSlot,
@@ -148,7 +152,8 @@ extension ShardState {
     webhooks.until(key).map { $0 >= time } ?? false
   }
 
-  /// Remembers a webhook, for an hour at most; nothing where that time is over already. The caller has made sure that it is not known, and that there is room.
+  /// Remembers a webhook, for an hour at most; nothing where that time is over already. The caller has made sure that
+  /// it is not known, and that there is room.
   package func decideNote(
     webhook key: UInt64,
     until: Timestamp,

@@ -1,5 +1,5 @@
-/// The queries. They change nothing; their answers are numbers, whose names are looked up when they are written out. A channel has taken over its
-/// members' settings before it is asked (``refresh(_:)``).
+/// The queries. They change nothing; their answers are numbers, whose names are looked up when they are written out. A
+/// channel has taken over its members' settings before it is asked (``refresh(_:)``).
 extension ShardState {
   /// A member's own row (R2, R4, R18).
   package func ownRow(_ slot: ChannelSlot, _ row: MemberOrdinal) -> RowAnswer {

@@ -35,9 +35,11 @@ extension ShardState {
 
   // MARK: Acknowledging
 
-  /// Acknowledges one message. Of several, the effects of each are to be assigned before the next is decided: the same one may be among them twice.
+  /// Acknowledges one message. Of several, the effects of each are to be assigned before the next is decided: the same
+  /// one may be among them twice.
   ///
-  /// A message that the member had acknowledged before, or that was registered before they joined, is no refusal and changes nothing.
+  /// A message that the member had acknowledged before, or that was registered before they joined, is no refusal and
+  /// changes nothing.
   ///
   /// - Parameter note: at most ``Acknowledgement/noteLengthMax`` bytes; empty: none.
   package func decideAcknowledge(
@@ -82,7 +84,8 @@ extension ShardState {
     self[slot].messages.find(message).map { self[slot].receipts.expiresAt($0) } ?? .none
   }
 
-  /// Mark-read's part for receipts (`read_acks_receipts`): what could be acknowledged one by one up to the message is, and is not looked at again.
+  /// Mark-read's part for receipts (`read_acks_receipts`): what could be acknowledged one by one up to the message is,
+  /// and is not looked at again.
   func decideReadAcknowledges(
     _ slot: ChannelSlot,
     _ row: MemberOrdinal,
@@ -152,8 +155,9 @@ extension ChannelState {
 
   /// Records an acknowledgement; beyond `keptMax` the oldest records of those made openly give way.
   ///
-  /// One made while hidden displaces none, nor is it displaced: whatever it did to another's record, be that one's maker hidden too, they could see it by
-  /// their own time, or everybody once they show again (R7). And its time has to stay known as hidden: the oldest one kept says nothing about it.
+  /// One made while hidden displaces none, nor is it displaced: whatever it did to another's record, be that one's
+  /// maker hidden too, they could see it by their own time, or everybody once they show again (R7). And its time has to
+  /// stay known as hidden: the oldest one kept says nothing about it.
   fileprivate func acknowledge(
     _ sequence: SequenceNumber,
     _ row: MemberOrdinal,

@@ -1,8 +1,10 @@
-/// Removal (R16): truncating and deleting channels, erasing users in channels and in the settings of a shard. Repeats succeed, and change nothing.
+/// Removal (R16): truncating and deleting channels, erasing users in channels and in the settings of a shard. Repeats
+/// succeed, and change nothing.
 extension ShardState {
   // MARK: Channels
 
-  /// Takes away the messages before one, or all where `message` is empty. Their ids go on marking positions, and are not used again.
+  /// Takes away the messages before one, or all where `message` is empty. Their ids go on marking positions, and are
+  /// not used again.
   package func decideTruncate(
     _ slot: ChannelSlot,
     before message: RawSpan,
@@ -18,8 +20,8 @@ extension ShardState {
     effects.append(.truncated(self[slot].number, through: through, at: time))
   }
 
-  /// Deletes a channel and everything in it, a slice of its users at a time. Where one slice is not all, nobody finds the channel from the first one on. The slot is free once
-  /// the effects of the last are assigned.
+  /// Deletes a channel and everything in it, a slice of its users at a time. Where one slice is not all, nobody finds
+  /// the channel from the first one on. The slot is free once the effects of the last are assigned.
   ///
   /// - Parameter limit: users at most; taken from.
   /// - Returns: whether it was the last slice.
@@ -38,8 +40,8 @@ extension ShardState {
     return true
   }
 
-  /// Takes every trace of a user's id out of a channel, a slice at a time: they leave it, and what they did there is nobody's. Until the last slice the channel knows them, so that
-  /// a repeat finishes what was left.
+  /// Takes every trace of a user's id out of a channel, a slice at a time: they leave it, and what they did there is
+  /// nobody's. Until the last slice the channel knows them, so that a repeat finishes what was left.
   ///
   /// - Parameters:
   ///   - scan: how far it has got; ``EraseScan/isKnown`` tells in the end whether the channel knew them. While it is not done, nothing may be made in the user's name there.
@@ -105,7 +107,8 @@ extension ShardState {
     for member in members where isErasing(member.user) { throw .userErased }
   }
 
-  /// From here on a user is being erased: the home shard's first part of it. Whoever carries it on brings the version to all other shards.
+  /// From here on a user is being erased: the home shard's first part of it. Whoever carries it on brings the version
+  /// to all other shards.
   package func decideErasing(user: String, into effects: inout [Effect]) {
     let current = userSettings(user)
     guard !current.isErasing else { return }
@@ -117,7 +120,8 @@ extension ShardState {
     effects.append(.userAssigned(number(of: user), erasing))
   }
 
-  /// Takes a user's id out of the settings, unless newer ones are here: from here on no version up to this one is taken.
+  /// Takes a user's id out of the settings, unless newer ones are here: from here on no version up to this one is
+  /// taken.
   package func decideErased(
     user: String,
     version: UInt64,

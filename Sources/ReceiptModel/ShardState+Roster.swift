@@ -13,7 +13,8 @@ package struct MessageListCursor: Hashable, Sendable {
 
 /// Who is in a channel and what is registered in it, for backends to reconcile with.
 extension ShardState {
-  /// Rows and messages that are looked at for one page. Where most are of former members, or deleted, the page ends early.
+  /// Rows and messages that are looked at for one page. Where most are of former members, or deleted, the page ends
+  /// early.
   package static let rosterLooksMax = 8_192
 
   /// A page of a channel's members in join order. Rosters are no history (R6).

@@ -1,7 +1,9 @@
-/// Users' settings (R7), and what is settled of them and of channel types: changed in a home shard, then assigned to all others, then settled at home.
+/// Users' settings (R7), and what is settled of them and of channel types: changed in a home shard, then assigned to
+/// all others, then settled at home.
 extension ShardState {
-  /// What a user has set; version 0 and the defaults for one who has set nothing. For one who was erased and has set nothing since the defaults too, but
-  /// that tokens from before the erasure are revoked: whoever has the id anew takes that over with the first thing that they set.
+  /// What a user has set; version 0 and the defaults for one who has set nothing. For one who was erased and has set
+  /// nothing since the defaults too, but that tokens from before the erasure are revoked: whoever has the id anew takes
+  /// that over with the first thing that they set.
   package func userSettings(_ user: String) -> UserSettings {
     if let number = settings.find(user) { return settings[number] }
     guard let tombstone = settings.tombstone(of: user) else { return UserSettings(user: user) }
@@ -13,8 +15,8 @@ extension ShardState {
     )
   }
 
-  /// Changes some of a user's settings: the home shard's part of a PUT. Positions that were moved while hidden count from the time of showing again.
-  /// Of a user who is being erased nothing is changed (``isErasing(_:)``).
+  /// Changes some of a user's settings: the home shard's part of a PUT. Positions that were moved while hidden count
+  /// from the time of showing again. Of a user who is being erased nothing is changed (``isErasing(_:)``).
   package func decidePatch(
     user: String,
     _ patch: UserSettingsPatch,
@@ -48,8 +50,8 @@ extension ShardState {
     effects.append(.userAssigned(number(of: settings.user), assigned))
   }
 
-  /// Those who watch the user's rows are told now how others see them. Whoever asks for what has changed since a time between this and the assignment has missed that, so it
-  /// counts as taken over now.
+  /// Those who watch the user's rows are told now how others see them. Whoever asks for what has changed since a time
+  /// between this and the assignment has missed that, so it counts as taken over now.
   package func decideAnnounced(user: String, into effects: inout [Effect]) {
     guard let number = settings.find(user) else { return }
     var announced = settings[number]
@@ -63,7 +65,8 @@ extension ShardState {
 
   /// Every shard has this version of a user's settings.
   ///
-  /// - Returns: whether it is settled now; not where there is a newer version, nor where the user is being erased: that is settled once they are.
+  /// - Returns: whether it is settled now; not where there is a newer version, nor where the user is being erased: that
+  ///   is settled once they are.
   package func decideSettle(user: String, version: UInt64, into effects: inout [Effect]) -> Bool {
     let current = userSettings(user)
     guard current.version == version, !current.isErasing else { return false }
@@ -91,7 +94,8 @@ extension ShardState {
     settings.hasRevoked && settings.isRevoked(user, issued: issued)
   }
 
-  /// A user's number among those with settings, their former one where they were erased. For somebody who has none yet one that is free again, or the next.
+  /// A user's number among those with settings, their former one where they were erased. For somebody who has none yet
+  /// one that is free again, or the next.
   func number(of user: String) -> UInt32 {
     settings.find(user) ?? settings.tombstone(of: user)?.number ?? settings.freeNumber(at: time)
       ?? UInt32(settings.count)

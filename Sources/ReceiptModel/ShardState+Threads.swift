@@ -1,12 +1,13 @@
-/// Threads (R15): a thread is a channel within its channel, and a slot that names one leads to its rows and messages. What is decided about a thread is
-/// decided as in a channel, then wrapped (`putInThread`).
+/// Threads (R15): a thread is a channel within its channel, and a slot that names one leads to its rows and messages.
+/// What is decided about a thread is decided as in a channel, then wrapped (`putInThread`).
 extension ShardState {
   // MARK: Slots
 
-  /// The thread under a message, by the message's id; its rows have taken over their users' settings. Nil where there is no reply yet.
+  /// The thread under a message, by the message's id; its rows have taken over their users' settings. Nil where there
+  /// is no reply yet.
   ///
-  /// - Parameter member: a row in the channel: a thread that does not exist for its member is refused as an unknown one (R6).
-  ///   Nil: a server on nobody's behalf, for which every thread exists.
+  /// - Parameter member: a row in the channel: a thread that does not exist for its member is refused as an unknown one
+  ///   (R6). Nil: a server on nobody's behalf, for which every thread exists.
   package mutating func thread(
     of parent: RawSpan,
     in slot: ChannelSlot,
@@ -56,7 +57,8 @@ extension ShardState {
     return find(id, in: thread, hiddenThrough: hiddenThrough(thread, member)) == nil ? nil : thread
   }
 
-  /// Where a message is: the channel's slot, or that of a thread where it is a reply. The channel's where there is no such message.
+  /// Where a message is: the channel's slot, or that of a thread where it is a reply. The channel's where there is no
+  /// such message.
   package mutating func place(of message: RawSpan, in slot: ChannelSlot) -> ChannelSlot {
     if self[slot].threads.isEmpty || self[slot].messages.find(message) != nil { return slot }
     return thread(withReply: message, in: slot) ?? slot
@@ -135,7 +137,8 @@ extension ShardState {
     effects.putInThread(self[thread].parent, from: start)
   }
 
-  /// Mark-unread in a thread from a reply on, or of the whole thread where `message` is empty. Who has no row in it has nothing there to be unread.
+  /// Mark-unread in a thread from a reply on, or of the whole thread where `message` is empty. Who has no row in it has
+  /// nothing there to be unread.
   package func decideUnread(
     inThread thread: ChannelSlot,
     user: RawSpan,

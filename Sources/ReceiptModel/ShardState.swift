@@ -1,4 +1,5 @@
-/// Where a loaded channel, or one of its threads, stands in its shard's memory. It is valid until the channel is let go.
+/// Where a loaded channel, or one of its threads, stands in its shard's memory. It is valid until the channel is let
+/// go.
 package struct ChannelSlot: Hashable, Sendable {
   /// The channel's: whatever is kept of a channel beside its state, for all its threads together, goes by this.
   package var rawValue: UInt32
@@ -24,10 +25,11 @@ package struct ChannelSlot: Hashable, Sendable {
 
 internal import BasicContainers
 
-/// One shard: a deterministic state machine (DESIGN.md section 3). It reads no clock, draws no random number and touches no I/O.
+/// One shard: a deterministic state machine (DESIGN.md section 3). It reads no clock, draws no random number and
+/// touches no I/O.
 ///
-/// A command is *decided* into effects (`ShardState+Commands.swift`), and effects are *assigned* (here), by the same function
-/// whether they were decided just now or are read back from the log or a page.
+/// A command is *decided* into effects (`ShardState+Commands.swift`), and effects are *assigned* (here), by the same
+/// function whether they were decided just now or are read back from the log or a page.
 package struct ShardState: ~Copyable, Sendable {
   package let id: ShardID
   /// The last time logged; a shard's time never falls (R20).
@@ -43,7 +45,8 @@ package struct ShardState: ~Copyable, Sendable {
   private(set) var channels = UniqueArray<ChannelState>()
   private var freeSlots: [UInt32] = []
   private var directory = HashIndex()
-  /// Users' indexes of channels, which are kept as channels are: by user, apart from the channels, so that no request for a channel finds one.
+  /// Users' indexes of channels, which are kept as channels are: by user, apart from the channels, so that no request
+  /// for a channel finds one.
   private var indexes = HashIndex()
   /// Channels by their numbers, for tickets; users' indexes are not in here.
   private var numbers = HashIndex()
@@ -120,8 +123,9 @@ package struct ShardState: ~Copyable, Sendable {
 
   /// A loaded channel, or one of its threads.
   package subscript(slot: ChannelSlot) -> ChannelState {
-    // By address, as the arrays under it are: an accessor that yields in two ways has to take memory for each access, which made a mark cost twice the
-    // instructions. The address is used while the shard is borrowed for this access, so nothing moves meanwhile.
+    // By address, as the arrays under it are: an accessor that yields in two ways has to take memory for each access,
+    // which made a mark cost twice the instructions. The address is used while the shard is borrowed for this access,
+    // so nothing moves meanwhile.
     @inline(__always)
     unsafeAddress {
       precondition(Int(slot.rawValue) < channels.count, "no such slot")
@@ -185,8 +189,8 @@ package struct ShardState: ~Copyable, Sendable {
     freeSlots.append(slot.rawValue)
   }
 
-  /// The options in force in a channel: its type's with its own laid over them. In a thread they are the channel's, but that whoever joins starts read, and that
-  /// no reply has a receipt (R15).
+  /// The options in force in a channel: its type's with its own laid over them. In a thread they are the channel's, but
+  /// that whoever joins starts read, and that no reply has a receipt (R15).
   package func options(_ slot: ChannelSlot) -> ChannelTypeOptions {
     let channel = slot.channel
     var options = types[self[channel].type].options.applying(self[channel].ownOptions)
@@ -216,7 +220,8 @@ package struct ShardState: ~Copyable, Sendable {
     typeOptionsBefore[position] ?? types[position].options
   }
 
-  /// Where a type's record stands, made with the defaults if it is not known yet. That is memory only: nothing is logged for it.
+  /// Where a type's record stands, made with the defaults if it is not known yet. That is memory only: nothing is
+  /// logged for it.
   private mutating func typePosition(_ name: String) -> Int {
     if let position = typePositions[name] { return position }
     types.append(ChannelTypeRecord(name: name))
@@ -336,8 +341,8 @@ package struct ShardState: ~Copyable, Sendable {
 
   // MARK: Users' settings in channels
 
-  /// Takes over into a channel what has changed in its members' settings since it was last looked at (R7). To be called before anything is
-  /// decided or asked about the channel; where nothing has changed it is one comparison.
+  /// Takes over into a channel what has changed in its members' settings since it was last looked at (R7). To be called
+  /// before anything is decided or asked about the channel; where nothing has changed it is one comparison.
   @inline(__always)
   package mutating func refresh(_ slot: ChannelSlot) {
     if self[slot].settingsSeen != settings.changeCount { takeOverSettings(slot) }

@@ -1,4 +1,5 @@
-/// How far a row counts for messages, as everybody may see it (R4, R7, R8): its member has read, or received, those at or below an end.
+/// How far a row counts for messages, as everybody may see it (R4, R7, R8): its member has read, or received, those at
+/// or below an end.
 struct RowEnds: Hashable, Sendable {
   var read: UInt32
   /// Includes ``read`` (R1).
@@ -54,7 +55,8 @@ struct StatusSpan: Hashable, Sendable {
 
 /// What has changed in a channel, or in a thread, as far as statuses of messages follow from it.
 struct StatusChanges: Sendable {
-  /// These messages are told, changed or not: where somebody has left, is hidden or shown, or options are others, what was before is not known.
+  /// These messages are told, changed or not: where somebody has left, is hidden or shown, or options are others, what
+  /// was before is not known.
   var anew = StatusSpan.none
   /// The newest message before anything changed: those after it were *sent* when they were told of.
   var newestBefore = SequenceNumber.zero
@@ -66,9 +68,10 @@ struct StatusChanges: Sendable {
 
 /// Which messages have another status than before, as runs (R1, R19).
 ///
-/// All of them are counted in one pass over the rows. A row counts for the messages from the one after its join up to its end, so it is an entry at the beginning and one
-/// at the end of that, in a table over the messages that are looked at; a sum over the table gives every message's counts. What was before is counted in the same pass, by
-/// a table of what the rows that have moved take away and add.
+/// All of them are counted in one pass over the rows. A row counts for the messages from the one after its join up to
+/// its end, so it is an entry at the beginning and one at the end of that, in a table over the messages that are looked
+/// at; a sum over the table gives every message's counts. What was before is counted in the same pass, by a table of
+/// what the rows that have moved take away and add.
 extension ChannelState {
   /// The runs, in the order in which they begin. O(rows + messages looked at + their acknowledgements).
   func statusRuns(_ changes: StatusChanges, _ options: ChannelTypeOptions) -> [ChannelEvent.StatusRun] {
@@ -123,7 +126,8 @@ extension ChannelState {
     return runs
   }
 
-  /// The messages to look at: those between where a row stood and where it stands, the acknowledged and the new ones, and what lies between them.
+  /// The messages to look at: those between where a row stood and where it stands, the acknowledged and the new ones,
+  /// and what lies between them.
   private func range(of changes: StatusChanges, _ options: ChannelTypeOptions) -> ClosedRange<UInt32>? {
     let newest = messages.newest.rawValue
     var first = UInt32.max
@@ -148,8 +152,8 @@ extension ChannelState {
     return first <= last ? first...last : nil
   }
 
-  /// What is added, at each message of the range, to what held for the one before it: to the counts as they are, and to how those before differ from them; the latter empty where no
-  /// row has moved.
+  /// What is added, at each message of the range, to what held for the one before it: to the counts as they are, and to
+  /// how those before differ from them; the latter empty where no row has moved.
   private func tables(
     _ changes: StatusChanges,
     over range: ClosedRange<UInt32>,
@@ -240,7 +244,8 @@ extension ReadVector {
     return share
   }
 
-  /// What an expected row that shows what it reads adds by having acknowledged the message (R9), where its position does not say so already.
+  /// What an expected row that shows what it reads adds by having acknowledged the message (R9), where its position
+  /// does not say so already.
   fileprivate func acknowledgement(_ row: MemberOrdinal, _ ends: RowEnds, of sequence: SequenceNumber)
     -> SIMD8<Int32>
   {

@@ -1,7 +1,8 @@
 /// Statuses and counts of messages, for a viewer (R1, R10, R19).
 extension ChannelState {
-  /// From so many messages on, one pass for all of them costs less than one for each. That one looks at every row by itself, these take several rows at a time: over
-  /// 100,000 rows it was measured at 450 µs for 100 messages near each other, and they at 16 µs each, 35 µs where somebody hides something.
+  /// From so many messages on, one pass for all of them costs less than one for each. That one looks at every row by
+  /// itself, these take several rows at a time: over 100,000 rows it was measured at 450 µs for 100 messages near each
+  /// other, and they at 16 µs each, 35 µs where somebody hides something.
   static let batchMin = 24
 
   /// A message's status and counts; it is not deleted.

@@ -50,7 +50,8 @@ package struct Step: Hashable, Sendable {
   static func key(_ row: UInt8, _ kind: StepKind) -> UInt16 { UInt16(row) << 1 | UInt16(kind.rawValue) }
 }
 
-/// Steps one after the other, as bytes (Proto/frames.md, "Steps"): sequence number and time as differences from the step before.
+/// Steps one after the other, as bytes (Proto/frames.md, "Steps"): sequence number and time as differences from the
+/// step before.
 struct StepWriter: Sendable {
   /// Above a row's number: it was acknowledged with a time.
   static let ackedFlag: UInt64 = 1 << 11
@@ -204,8 +205,8 @@ package enum StepBytes {
 
   /// Fewer segments of the steps that are to be kept, in their order.
   ///
-  /// They are filled from the back: so each of them, where it takes the place of an old one, holds no step that is later than that one's last, and
-  /// the times by which segments are chosen stay true.
+  /// They are filled from the back: so each of them, where it takes the place of an old one, holds no step that is
+  /// later than that one's last, and the times by which segments are chosen stay true.
   ///
   /// - Returns: nil where a segment is damaged.
   package static func merge(_ segments: [[UInt8]], keeping isKept: (Step) -> Bool) -> [[UInt8]]? {

@@ -1,7 +1,7 @@
 /// Sealing tails and trimming segments (R17).
 extension ShardState {
-  /// Where this move is one more than the tail of the row's page may have, the tail becomes a segment first. To be called before the effect of the
-  /// move is appended; what does not move seals nothing.
+  /// Where this move is one more than the tail of the row's page may have, the tail becomes a segment first. To be
+  /// called before the effect of the move is appended; what does not move seals nothing.
   @inline(__always)
   func decideSeal(
     _ slot: ChannelSlot,
@@ -40,7 +40,8 @@ extension ShardState {
     effects.append(.stepTailCut(number, rowPage: rowPage, end: tail.end))
   }
 
-  /// Whether a row page has about twice the segments that its kept steps need, so that it is worth reading and writing them.
+  /// Whether a row page has about twice the segments that its kept steps need, so that it is worth reading and writing
+  /// them.
   package func wantsTrim(_ slot: ChannelSlot, _ rowPage: UInt32) -> Bool {
     let count = self[slot].steps.segments(rowPage).count
     guard count > 2 else { return false }
@@ -48,8 +49,8 @@ extension ShardState {
     return count > 2 * needed + 2
   }
 
-  /// Writes a row page's segments anew, as fewer, without the steps that are not kept any more: numbered at the end of the same range, so that what was sealed
-  /// meanwhile comes behind them.
+  /// Writes a row page's segments anew, as fewer, without the steps that are not kept any more: numbered at the end of
+  /// the same range, so that what was sealed meanwhile comes behind them.
   ///
   /// - Parameters:
   ///   - range: begins with the oldest segment in force.
@@ -131,8 +132,8 @@ extension ChannelState {
     return min(max(count, StepTable.tailStepsMin), StepTable.tailStepsMax)
   }
 
-  /// Steps are kept while their number is above this. One more than the option says: what the step before the oldest had reached tells
-  /// whether that one is the first to have reached a message.
+  /// Steps are kept while their number is above this. One more than the option says: what the step before the oldest
+  /// had reached tells whether that one is the first to have reached a message.
   private func dropped(_ position: Int, _ kind: StepKind, kept: UInt16) -> UInt32 {
     let count = kind == .read ? rows.readSteps[position] : rows.deliveredSteps[position]
     return count > UInt32(kept) + 1 ? count - UInt32(kept) - 1 : 0

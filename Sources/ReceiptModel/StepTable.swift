@@ -26,8 +26,9 @@ package struct ReadSegments: Sendable {
   /// Steps that one query may hold; 32 bytes each.
   package static let stepsMax = 1 << 19
 
-  /// By row page and segment; each in the order in which the steps were made, so that the numbers of one watermark rise. They are not sorted by
-  /// watermark: for the few rows of a page that a query asks about, looking through all costs less.
+  /// By row page and segment; each in the order in which the steps were made, so that the numbers of one watermark
+  /// rise. They are not sorted by watermark: for the few rows of a page that a query asks about, looking through all
+  /// costs less.
   private var segments: [UInt64: [Step]] = [:]
   private var counts: [UInt32: UInt32] = [:]
   /// Steps held.
@@ -71,9 +72,11 @@ package struct ReadSegments: Sendable {
   }
 }
 
-/// The moves of a channel's watermarks, with their times (R17): for each page of 256 rows a tail in memory, and segments on storage.
+/// The moves of a channel's watermarks, with their times (R17): for each page of 256 rows a tail in memory, and
+/// segments on storage.
 ///
-/// Segments are numbered from 0 for each row page; those in force are a range. The tail is the segment that comes next, not sealed yet.
+/// Segments are numbered from 0 for each row page; those in force are a range. The tail is the segment that comes next,
+/// not sealed yet.
 package struct StepTable: ~Copyable, Sendable {
   /// A tail is sealed when it has a step for each of its rows, within these.
   static let tailStepsMin = 64
@@ -131,7 +134,8 @@ package struct StepTable: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Notes a move; `number` counts the moves of this watermark of this row, from 1. In place: a few bytes at the end of an array.
+  /// Notes a move; `number` counts the moves of this watermark of this row, from 1. In place: a few bytes at the end of
+  /// an array.
   @inline(__always)
   mutating func append(
     _ kind: StepKind,
@@ -174,7 +178,8 @@ package struct StepTable: ~Copyable, Sendable {
     byteCount += pages[page].byteCount
   }
 
-  /// A segment has these bytes, until it is on storage (``drop(_:_:)``). It is the tail's, or takes the place of an older one.
+  /// A segment has these bytes, until it is on storage (``drop(_:_:)``). It is the tail's, or takes the place of an
+  /// older one.
   mutating func seal(_ rowPage: UInt32, _ segment: UInt32, _ bytes: [UInt8]) {
     change(rowPage) { page in
       // Read back from the log, and trimmed since.
@@ -261,7 +266,8 @@ package struct StepTable: ~Copyable, Sendable {
 
   // MARK: Finding
 
-  /// How far at least the watermarks of a row page had got before a time of the shard's (R20), by ``Step/key``: as far as the steps in memory say it, else zero.
+  /// How far at least the watermarks of a row page had got before a time of the shard's (R20), by ``Step/key``: as far
+  /// as the steps in memory say it, else zero.
   func reached(_ rowPage: UInt32, before time: Timestamp) -> [UInt32] {
     var reached = [UInt32](repeating: 0, count: 512)
     guard Int(rowPage) < pages.count else { return reached }
@@ -390,7 +396,8 @@ private struct StepSearch {
 
   /// Whether the step that was found is the one that reached the message, all segments in question being known.
   ///
-  /// - Parameter isWhole: nothing but steps from before the message was passed over, and nothing dropped but by merging.
+  /// - Parameter isWhole: nothing but steps from before the message was passed over, and nothing dropped but by
+  ///   merging.
   func isExact(isWhole: Bool) -> Bool {
     guard let found else { return false }
     if let before, before.number == found.number &- 1 { return before.sequence < sequence }

@@ -1,7 +1,7 @@
 internal import BasicContainers
 
-/// A channel's threads (R15): each is a ``ChannelState`` of its own, with rows and messages, under its parent message. They are never taken out while
-/// the channel is in memory, so that a thread's place stays what it is.
+/// A channel's threads (R15): each is a ``ChannelState`` of its own, with rows and messages, under its parent message.
+/// They are never taken out while the channel is in memory, so that a thread's place stays what it is.
 package struct ThreadTable: ~Copyable, Sendable {
   /// Threads that a channel may have.
   package static let threadsMax = 65_536
@@ -11,7 +11,8 @@ package struct ThreadTable: ~Copyable, Sendable {
   private var places = HashIndex()
   /// From a reply's id to its thread's place; the id itself is in that thread.
   private var replies = HashIndex()
-  /// By the hash of a user's id: the places of threads where they have a row. Whoever has the same hash stands there too.
+  /// By the hash of a user's id: the places of threads where they have a row. Whoever has the same hash stands there
+  /// too.
   private var placesOf: [UInt64: [UInt32]] = [:]
   /// Entries in ``placesOf``.
   private var participantCount = 0
@@ -115,8 +116,8 @@ package struct ThreadTable: ~Copyable, Sendable {
     }
   }
 
-  /// The row that an effect gives to somebody, or takes from them. Whoever is erased loses their id with the first effect that says so, which may be about a
-  /// message of theirs, or about a row that they had left before.
+  /// The row that an effect gives to somebody, or takes from them. Whoever is erased loses their id with the first
+  /// effect that says so, which may be about a message of theirs, or about a row that they had left before.
   private func participant(touchedBy effect: Effect, at place: Int) -> MemberOrdinal? {
     switch effect {
     case .rowAssigned(_, let row, _), .rowLeft(_, let row, _): return row

@@ -1,4 +1,5 @@
-/// Users' settings in one shard (R7): everybody who was ever given any, numbered in the order in which they came, which pages keep.
+/// Users' settings in one shard (R7): everybody who was ever given any, numbered in the order in which they came, which
+/// pages keep.
 package struct UserSettingsTable: ~Copyable, Sendable {
   /// What is kept of one user, whose id is in ``ids``. Every shard has all of them: they are kept small.
   private struct Record {
@@ -21,7 +22,8 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     var hash: UInt64
     var at: Timestamp
 
-    /// The user's tokens from before the second of the erasure are refused: one issued in that second may be that of somebody new with the id.
+    /// The user's tokens from before the second of the erasure are refused: one issued in that second may be that of
+    /// somebody new with the id.
     var tokensRevokedBefore: Timestamp { Timestamp(milliseconds: at.milliseconds / 1_000 * 1_000) }
   }
 
@@ -82,7 +84,8 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     )
   }
 
-  /// When this shard took what a user hides and shows, or told of it last; none: they were never given any settings, or none about that.
+  /// When this shard took what a user hides and shows, or told of it last; none: they were never given any settings, or
+  /// none about that.
   func takenAt(_ user: RawSpan) -> Timestamp {
     find(user).map { Timestamp(milliseconds: records[Int($0)].takenAt) } ?? .none
   }

@@ -1,5 +1,5 @@
-/// A user in one channel's memory, as a number. It is given in order of first sight, means nothing outside the channel and is
-/// never logged; pages and effects carry the id. 0 is nobody.
+/// A user in one channel's memory, as a number. It is given in order of first sight, means nothing outside the channel
+/// and is never logged; pages and effects carry the id. 0 is nobody.
 package struct UserNumber: Hashable, Sendable {
   package var rawValue: UInt32
   package init(_ rawValue: UInt32) { self.rawValue = rawValue }
@@ -8,8 +8,8 @@ package struct UserNumber: Hashable, Sendable {
   static let stranger = UserNumber(.max)
 }
 
-/// The ids of a channel's users, members and senders, each kept once. They belong to the channel, not to its shard: a channel that leaves memory
-/// leaves nothing behind.
+/// The ids of a channel's users, members and senders, each kept once. They belong to the channel, not to its shard: a
+/// channel that leaves memory leaves nothing behind.
 struct UserTable: ~Copyable, Sendable {
   private var bytes: [UInt8] = []
   /// Where each id is: its first byte above, its length in the lower 24 bits; that of number n at n−1.

@@ -8,7 +8,8 @@ package struct ChannelViewer: Hashable, Sendable {
   let user: UserNumber
   /// The member's row in the channel, also where this is about one of its threads (R15).
   let channelRow: MemberOrdinal?
-  /// Messages up to here do not exist for the viewer, who joined after them under hidden history (R6); zero: all of them do.
+  /// Messages up to here do not exist for the viewer, who joined after them under hidden history (R6); zero: all of
+  /// them do.
   package let hiddenThrough: SequenceNumber
   /// When the member joined the channel; only where anything is hidden from them.
   let joinedAt: Timestamp
@@ -39,13 +40,16 @@ package struct ChannelViewer: Hashable, Sendable {
   /// Whether a message of the room that the viewer asks about exists for them (R6).
   func sees(_ sequence: SequenceNumber) -> Bool { sequence > hiddenThrough }
 
-  /// Whether rows carry own details beside the viewer's own. Others' unread counts and epochs reach back before a join under hidden history (R6).
+  /// Whether rows carry own details beside the viewer's own. Others' unread counts and epochs reach back before a join
+  /// under hidden history (R6).
   var seesOwnDetails: Bool { isServer && hiddenThrough == .zero }
 }
 
-/// What does not exist for a member who joined under hidden history (R6). Every message that a request names, or that an answer names, passes here.
+/// What does not exist for a member who joined under hidden history (R6). Every message that a request names, or that
+/// an answer names, passes here.
 extension ShardState {
-  /// How many of a room's messages are from before a member joined, where hidden history hides those from them; zero where all exist for them.
+  /// How many of a room's messages are from before a member joined, where hidden history hides those from them; zero
+  /// where all exist for them.
   ///
   /// - Parameters:
   ///   - slot: the channel, or one of its threads: of its replies those are hidden that were registered before the member joined the channel.
@@ -72,14 +76,15 @@ extension ShardState {
     return sequence
   }
 
-  /// Whether a thread exists for a member: where its parent is from before their join, from its first reply since then on.
+  /// Whether a thread exists for a member: where its parent is from before their join, from its first reply since then
+  /// on.
   func exists(_ thread: ChannelSlot, for member: MemberOrdinal) -> Bool {
     self[thread].parent > hiddenThrough(thread.channel, member)
       || self[thread].messages.newest > hiddenThrough(thread, member)
   }
 
-  /// The time at which members join who are added now, which is the shard's from here on. No message that is there is of that time or a later one, so that the times of
-  /// joining and registering say which came first, in threads too.
+  /// The time at which members join who are added now, which is the shard's from here on. No message that is there is
+  /// of that time or a later one, so that the times of joining and registering say which came first, in threads too.
   ///
   /// - Parameter slot: nil: the channel is new.
   package mutating func advance(clock: Timestamp, forMembersOf slot: ChannelSlot?) -> Timestamp {

@@ -1,5 +1,5 @@
-/// Webhooks that a shard has taken, each up to a time, so that one that is sent again is known (Proto/frames.md, 0x42). None is forgotten early; what is in here past its time is gone with
-/// the next that is noted.
+/// Webhooks that a shard has taken, each up to a time, so that one that is sent again is known (Proto/frames.md, 0x42).
+/// None is forgotten early; what is in here past its time is gone with the next that is noted.
 package struct WebhookTable: Sendable {
   /// Webhooks that a shard remembers at the same time.
   package static let countMax = 65_536

@@ -447,8 +447,8 @@ extension FieldReader {
   @_lifetime(self: copy self)
   package mutating func effect() throws(WireError) -> Effect { try effect(isInThread: false) }
 
-  /// - Parameter isInThread: it stands in an effect on a thread. A thread has none in it: that is refused by the number, before a reader
-  ///   calls itself as often as bytes can say.
+  /// - Parameter isInThread: it stands in an effect on a thread. A thread has none in it: that is refused by the
+  ///   number, before a reader calls itself as often as bytes can say.
   @_lifetime(self: copy self)
   private mutating func effect(isInThread: Bool) throws(WireError) -> Effect {
     guard let number = EffectNumber(rawValue: try byte()), !isInThread || number != .inThread else {

@@ -716,7 +716,8 @@ package struct UserEventsFields: Hashable, Sendable {
 
 /// The payload of an events frame: what a shard tells a gateway unasked (Proto/frames.md, "Events").
 package struct EventsFields: Hashable, Sendable {
-  /// Everything that happened up to here in what this connection has subscribed to in the shard was told, in this frame or before.
+  /// Everything that happened up to here in what this connection has subscribed to in the shard was told, in this frame
+  /// or before.
   package var through: Timestamp
   /// Events were dropped, as the connection took too few of them: nothing since the `through` before this is complete.
   package var isLost: Bool

@@ -27,8 +27,9 @@ package enum WireError: Error, Hashable, Sendable {
   }
 }
 
-/// Reads a payload's fields in their order (Proto/frames.md, "Fields"). Every length is checked against the bytes that are
-/// there, so nothing is reserved for what was only announced. What every request is read with is inlined where it is read.
+/// Reads a payload's fields in their order (Proto/frames.md, "Fields"). Every length is checked against the bytes that
+/// are there, so nothing is reserved for what was only announced. What every request is read with is inlined where it
+/// is read.
 @usableFromInline
 package struct FieldReader: ~Escapable {
   @usableFromInline let bytes: RawSpan

@@ -63,8 +63,8 @@ extension ByteBuffer {
   }
 }
 
-/// Writes fields one after the other into memory that was reserved for all of them: what is written most often takes one bounds check, not one a
-/// field.
+/// Writes fields one after the other into memory that was reserved for all of them: what is written most often takes
+/// one bounds check, not one a field.
 package struct FieldCursor: ~Copyable {
   private let base: UnsafeMutableRawPointer
   fileprivate var offset = 0

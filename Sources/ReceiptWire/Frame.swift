@@ -128,7 +128,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   /// Commands among the queries' numbers.
   private static func isLateCommand(_ number: UInt8) -> Bool { (0x3A...0x3C).contains(number) }
   package var isRequest: Bool { isCommand || isQuery }
-  /// 0x4C to 0x4F: a request of one connection about the whole store, for no shard; carries no counter and is never resent.
+  /// 0x4C to 0x4F: a request of one connection about the whole store, for no shard; carries no counter and is never
+  /// resent.
   package var isBackup: Bool { rawValue & 0xFC == 0x4C }
 
   /// The kind of the reply to this request.
@@ -154,10 +155,11 @@ package struct FrameHeader: Hashable, Sendable {
     @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// Sent before, on a connection that was lost.
     package static let resend = Flags(rawValue: 1)
-    /// Of requests only: the payload ends with ``issuedByteCount`` bytes more, when the user's token was issued, in seconds since 1970, network
-    /// order.
+    /// Of requests only: the payload ends with ``issuedByteCount`` bytes more, when the user's token was issued, in
+    /// seconds since 1970, network order.
     package static let issued = Flags(rawValue: 2)
-    /// Of requests only: behind the kind's fields stands the parent message of the thread that is meant, a string, not empty.
+    /// Of requests only: behind the kind's fields stands the parent message of the thread that is meant, a string, not
+    /// empty.
     package static let thread = Flags(rawValue: 4)
     static let known: UInt8 = 7
     /// Those of requests only.
@@ -227,7 +229,8 @@ extension ByteBuffer {
   }
 }
 
-/// Cuts a stream of bytes into frames. Lengths, kinds and flags are checked at the header, before a payload is waited for.
+/// Cuts a stream of bytes into frames. Lengths, kinds and flags are checked at the header, before a payload is waited
+/// for.
 package struct FrameDecoder: Sendable {
   /// The largest length field accepted.
   package var lengthLimit: UInt32

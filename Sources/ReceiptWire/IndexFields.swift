@@ -9,7 +9,8 @@ package struct ChannelEntryFields: Hashable, Sendable {
   /// Whether they are a member now.
   package var isMember: Bool
   package var joinedAt: Timestamp
-  /// When they ceased to be a member of a channel of this name that was deleted; none: none was, or that is not asked for.
+  /// When they ceased to be a member of a channel of this name that was deleted; none: none was, or that is not asked
+  /// for.
   package var deletedAt: Timestamp
 
   package init(

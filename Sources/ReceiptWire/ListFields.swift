@@ -1,8 +1,8 @@
 package import NIOCore
 package import ReceiptModel
 
-/// The fields of *list_members* behind the cid, as they stand in a payload (Proto/frames.md, 0x27; R11). Only their form is checked here; ranges are
-/// the store's to refuse.
+/// The fields of *list_members* behind the cid, as they stand in a payload (Proto/frames.md, 0x27; R11). Only their
+/// form is checked here; ranges are the store's to refuse.
 package struct ListMembersFields: ~Escapable {
   /// 1: a server.
   package let viewerFlags: UInt64

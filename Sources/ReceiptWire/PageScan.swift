@@ -1,7 +1,7 @@
 package import ReceiptModel
 
-/// Goes over the effects of a page, and makes none of them: what is looked at is read where it lies, what is not costs a few bytes of its head
-/// (Proto/frames.md, "The log and the pages").
+/// Goes over the effects of a page, and makes none of them: what is looked at is read where it lies, what is not costs
+/// a few bytes of its head (Proto/frames.md, "The log and the pages").
 package struct PageScan: ~Escapable {
   /// What an effect is, as far as anybody looks.
   package enum Kind: Sendable {
@@ -84,7 +84,8 @@ package struct PageScan: ~Escapable {
     }
   }
 
-  /// The newest message, and how many messages of each segment count as unread: an effect of the kind ``Kind/messageCounts``.
+  /// The newest message, and how many messages of each segment count as unread: an effect of the kind
+  /// ``Kind/messageCounts``.
   package var messageCounts: (newest: SequenceNumber, counts: [UInt32]) {
     get throws(WireError) {
       var fields = fields

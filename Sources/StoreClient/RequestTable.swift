@@ -119,7 +119,8 @@ struct RequestTable: ~Copyable {
     count + abandonedCount < limit && retainedBytes + open.writerIndex < StoreClientLimits.retainedBytesMax
   }
 
-  /// Whether there is room for so many requests more by their number, and for one by its bytes; or there are none at all.
+  /// Whether there is room for so many requests more by their number, and for one by its bytes; or there are none at
+  /// all.
   func hasRoom(for count: Int) -> Bool {
     let taken = self.count + abandonedCount
     return hasRoom && (taken + count <= limit || taken == 0)

@@ -2,8 +2,9 @@ import DequeModule
 import ReceiptModel
 import ReceiptWire
 
-/// Channels that were deleted and whose pages are still on storage. Their pages are dropped once the deletion is durable; until that is done the storage is not
-/// asked for their names, and the log is kept: a start from it deletes them again.
+/// Channels that were deleted and whose pages are still on storage. Their pages are dropped once the deletion is
+/// durable; until that is done the storage is not asked for their names, and the log is kept: a start from it deletes
+/// them again.
 struct Deletions {
   private struct Deletion {
     var index: LogIndex
@@ -78,7 +79,8 @@ extension ShardEngine {
     deletions.append(drop, at: index)
   }
 
-  /// Queries that go on about a channel that is being deleted: what they have found so far is of no other. Who is being erased there is so with the channel.
+  /// Queries that go on about a channel that is being deleted: what they have found so far is of no other. Who is being
+  /// erased there is so with the channel.
   func refuseSliced(_ slot: ChannelSlot) {
     for query in slicedQueries where query.slot == slot && query.counter == nil && !query.lane.isClosed {
       refuse(query.header, .channelNotFound, "", query.lane, .withGathering)

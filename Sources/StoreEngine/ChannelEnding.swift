@@ -3,8 +3,9 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// A channel with more users than one turn has room for, on its way to its deletion: each turn queues for some of them that the channel knows them no more. Nobody finds it meanwhile. Its
-/// name is free again when it is deleted; until then the log is kept from where it began, so that a start goes on with it.
+/// A channel with more users than one turn has room for, on its way to its deletion: each turn queues for some of them
+/// that the channel knows them no more. Nobody finds it meanwhile. Its name is free again when it is deleted; until
+/// then the log is kept from where it began, so that a start goes on with it.
 struct ChannelEnding {
   /// Whoever asked for it.
   struct Asker {
@@ -28,8 +29,8 @@ extension ShardEngine {
 
   // MARK: Beginning
 
-  /// The channel leaves memory at once, or, where it has many users, with the last of them; the answer leaves when that is durable. One that was carried out before is answered as it was,
-  /// whatever has the name by now.
+  /// The channel leaves memory at once, or, where it has many users, with the last of them; the answer leaves when that
+  /// is durable. One that was carried out before is answered as it was, whatever has the name by now.
   func deleteChannel(
     _ header: FrameHeader,
     _ reader: inout FieldReader,
@@ -48,7 +49,8 @@ extension ShardEngine {
     let index = gatheringIndex
     var scan = ShardState.MembershipScan()
     let isDone = decideEnding(slot, &scan)
-    // From here on its counter is covered: sent again, it is answered when the deletion that it began has come to its end.
+    // From here on its counter is covered: sent again, it is answered when the deletion that it began has come to its
+    // end.
     finish(slot, command)
     guard !isDone else {
       return replyIndexed(header, index, lane) { $0.writeInteger(UInt8(1)) }
@@ -78,8 +80,8 @@ extension ShardEngine {
 
   // MARK: Going on
 
-  /// One slice of each deletion that is under way, while this turn has room. Where half of what may be on its way is, it goes on when some of that was taken: the rest is for those who
-  /// join now.
+  /// One slice of each deletion that is under way, while this turn has room. Where half of what may be on its way is,
+  /// it goes on when some of that was taken: the rest is for those who join now.
   func goOnEnding() {
     for _ in 0..<endings.count {
       guard loop.changesLeft > 0, !isBatchFull else { return loop.works(self) }

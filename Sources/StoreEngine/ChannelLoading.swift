@@ -14,8 +14,8 @@ struct ChannelLoad {
     var counter: UInt64?
   }
 
-  /// The read that was asked for. Another one for the same channel may still be under way, from before it was in memory and let go: what that one brings is
-  /// old, and is passed over.
+  /// The read that was asked for. Another one for the same channel may still be under way, from before it was in memory
+  /// and let go: what that one brings is old, and is passed over.
   let ticket: UInt32
   var waiting: [Waiting] = []
   /// A user's index, for which there are changes.
@@ -228,7 +228,8 @@ extension ShardEngine {
       return
     }
     for (place, item) in waiting.enumerated() {
-      // Its connection is gone: it is sent again on another, where it may have been refused already. Applied here it would be after that.
+      // Its connection is gone: it is sent again on another, where it may have been refused already. Applied here it
+      // would be after that.
       guard !item.lane.isClosed else {
         noteDropped(item)
         continue
@@ -322,8 +323,8 @@ extension ShardEngine {
   }
 }
 
-/// What a channel is made of: page by page its effects, then those of the tail that are addressed to it and newer. Pages do not depend on each other, but a
-/// segment has to be whole before the next one begins.
+/// What a channel is made of: page by page its effects, then those of the tail that are addressed to it and newer.
+/// Pages do not depend on each other, but a segment has to be whole before the next one begins.
 private struct LoadedContent {
   private(set) var effects: [Effect] = []
   /// Pages that have effects in the log only, and the place of each such effect.
@@ -387,7 +388,8 @@ private struct LoadedContent {
     }
   }
 
-  /// A message that is gone takes its acknowledgements with it: their page may be older than the one that says so, and has to be written again.
+  /// A message that is gone takes its acknowledgements with it: their page may be older than the one that says so, and
+  /// has to be written again.
   private mutating func noteEmptied(by effect: Effect, at index: LogIndex, _ contents: [PageID: Page]) {
     func isStale(_ page: PageID) -> Bool {
       contents[page].map { $0.index < index && !$0.effects.isEmpty } ?? false
@@ -468,7 +470,8 @@ private struct LoadedContent {
 }
 
 extension PageID {
-  /// Head, rows, segments, receipts, memberships, threads, steps, each in rising order: the order of the keys on storage, and of assignment.
+  /// Head, rows, segments, receipts, memberships, threads, steps, each in rising order: the order of the keys on
+  /// storage, and of assignment.
   package var sortKey: UInt64 {
     switch self {
     case .head: 0

@@ -3,7 +3,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// A request, or a change of a channel type, that looks at channels one after the other and reads those that are not in memory, a few at a time.
+/// A request, or a change of a channel type, that looks at channels one after the other and reads those that are not in
+/// memory, a few at a time.
 struct ChannelWalk {
   enum Purpose {
     /// What has changed in each at or after a time (Proto/frames.md, subscribe).
@@ -96,7 +97,8 @@ struct ChannelWalks {
 
   mutating func keep(_ walk: ChannelWalk, _ ticket: UInt32) { walks[ticket] = walk }
 
-  /// The time of the oldest change of a type, expiry, or change of what a user hides, that is not told to all yet; none: there is none.
+  /// The time of the oldest change of a type, expiry, or change of what a user hides, that is not told to all yet;
+  /// none: there is none.
   var oldest: Timestamp {
     var oldest = Timestamp.none
     for walk in unstarted { Self.lower(&oldest, walk) }
@@ -322,8 +324,8 @@ extension ShardEngine {
     subscriptions.number(of: cid).flatMap { subscriptions.channels[Int($0)]?.changes } ?? 0
   }
 
-  /// Has channels looked at once more in which something has happened while others were read: frames that tell of that may have left already, and the answer may not take
-  /// it back.
+  /// Has channels looked at once more in which something has happened while others were read: frames that tell of that
+  /// may have left already, and the answer may not take it back.
   ///
   /// - Returns: whether there are any.
   private func takeStale(_ walk: inout ChannelWalk) -> Bool {
@@ -371,7 +373,8 @@ extension ShardEngine {
     }
   }
 
-  /// What was subscribed to with the request stays so: meanwhile another request of the connection may have found it there.
+  /// What was subscribed to with the request stays so: meanwhile another request of the connection may have found it
+  /// there.
   private func refuse(
     _ walk: ChannelWalk,
     _ code: ErrorCode,

@@ -1,7 +1,8 @@
 import DequeModule
 import ReceiptModel
 
-/// Which pages of a shard have effects that are in the log but not yet on storage as part of their page; the oldest of them holds the log.
+/// Which pages of a shard have effects that are in the log but not yet on storage as part of their page; the oldest of
+/// them holds the log.
 struct DirtyPages {
   struct Entry {
     /// nil for the shard's own pages.
@@ -9,7 +10,8 @@ struct DirtyPages {
     var page: PageID
     /// The first effect's place in the log.
     var since: LogIndex
-    /// When that was, in the loop's elapsed milliseconds, and how many bytes the shard had logged: a page is written after a time or an amount.
+    /// When that was, in the loop's elapsed milliseconds, and how many bytes the shard had logged: a page is written
+    /// after a time or an amount.
     var elapsed: Int64
     var loggedBytes: UInt64
     /// Of the channel in the slot: one that was deleted since has no pages.
@@ -44,7 +46,8 @@ struct DirtyPages {
   /// The last effect on remembered webhooks.
   private(set) var webhooksLast = LogIndex.zero
   private var queue: Deque<Entry> = []
-  /// Pages whose first effect was found in the log at recovery: older than all of `queue`, in no order among themselves.
+  /// Pages whose first effect was found in the log at recovery: older than all of `queue`, in no order among
+  /// themselves.
   private var recovered: Deque<Entry> = []
 
   var isEmpty: Bool { queue.isEmpty && recovered.isEmpty }

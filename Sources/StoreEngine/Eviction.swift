@@ -1,7 +1,8 @@
 import ReceiptModel
 
-/// Which loaded channels leave memory when it is short: a clock over a shard's slots. A channel that was used since the hand last passed it stays for another
-/// round; the first that was not, goes. The use that a channel was read in for does not count: what is asked for again and again stays, whatever passes by once.
+/// Which loaded channels leave memory when it is short: a clock over a shard's slots. A channel that was used since the
+/// hand last passed it stays for another round; the first that was not, goes. The use that a channel was read in for
+/// does not count: what is asked for again and again stays, whatever passes by once.
 struct EvictionClock {
   private enum Mark: UInt8 {
     case unused
@@ -12,8 +13,8 @@ struct EvictionClock {
 
   private var marks: [Mark] = []
   private var hand = 0
-  /// The channel that was used last stays until nothing has used it between two ticks: one that is larger than the whole budget would be read in for every
-  /// request otherwise.
+  /// The channel that was used last stays until nothing has used it between two ticks: one that is larger than the
+  /// whole budget would be read in for every request otherwise.
   private(set) var last: ChannelSlot?
 
   /// A channel has come into memory.
@@ -55,7 +56,8 @@ struct EvictionClock {
 struct MemoryPressure {
   /// Bytes that channels and users' settings may occupy in memory.
   private let total: Int
-  /// Bytes that channels may occupy: what users' settings leave of it, but a quarter at least, so that the shards go on working.
+  /// Bytes that channels may occupy: what users' settings leave of it, but a quarter at least, so that the shards go on
+  /// working.
   private(set) var budget: Int
   /// What a channel is taken to need while none is in memory: after a start every gateway comes at once.
   private static let unknownChannelBytes = 16 << 10
@@ -84,8 +86,8 @@ struct MemoryPressure {
     isPressed = resident > budget
   }
 
-  /// Whether another channel may be read in, with so many on their way: an average channel is expected. A quarter more than the budget is the end; what waits
-  /// for pages to be written or for the hand to come round is between the two.
+  /// Whether another channel may be read in, with so many on their way: an average channel is expected. A quarter more
+  /// than the budget is the end; what waits for pages to be written or for the hand to come round is between the two.
   func admits(loading: Int) -> Bool {
     guard budget < .max else { return true }
     // Whatever is taken: a channel that is busy all the time, and larger than the budget, may not keep all others out.
@@ -96,7 +98,8 @@ struct MemoryPressure {
 }
 
 extension ShardEngine {
-  /// Lets channels go whose pages are all on storage. No commit may be under way: a page that is being written counts as clean already.
+  /// Lets channels go whose pages are all on storage. No commit may be under way: a page that is being written counts
+  /// as clean already.
   ///
   /// - Parameters:
   ///   - wanted: bytes that would be enough.

@@ -2,8 +2,8 @@ import NIOCore
 package import ReceiptModel
 import ReceiptWire
 
-/// Channels on storage of which only some users' unread counts are wanted: what is needed of their pages is read on a thread that may block, and nothing of them
-/// comes into memory (R14).
+/// Channels on storage of which only some users' unread counts are wanted: what is needed of their pages is read on a
+/// thread that may block, and nothing of them comes into memory (R14).
 package struct PeekRequest: Hashable, Sendable {
   package struct Entry: Hashable, Sendable {
     package var cid: [UInt8]
@@ -55,9 +55,9 @@ package struct Peeked: Hashable, Sendable {
   package var outcome: Outcome
 }
 
-/// One user in one channel: the head page says how many messages of each segment count, the user's row where they stand, and of the messages only the
-/// segment is read in which they stand. What they sent themselves has to be told apart in all segments behind an unread marker, and in those with messages
-/// that left their sender's position alone.
+/// One user in one channel: the head page says how many messages of each segment count, the user's row where they
+/// stand, and of the messages only the segment is read in which they stand. What they sent themselves has to be told
+/// apart in all segments behind an unread marker, and in those with messages that left their sender's position alone.
 private struct ChannelPeek {
   /// Segments that are read for one user. With more the channel is read whole: then it counts once for all who ask.
   static let segmentsMax: UInt32 = 17

@@ -26,8 +26,9 @@ package final class ConnectionAccount: Sendable {
   func subscribes(_ difference: Int) { subscriptionCount.add(difference, ordering: .relaxed) }
 }
 
-/// Where the replies to one connection gather on one store loop. A reply leaves only when everything it tells of is durable: at once, with the
-/// append in flight, or with the one that gathers behind it (DESIGN.md section 3, "Write path").
+/// Where the replies to one connection gather on one store loop. A reply leaves only when everything it tells of is
+/// durable: at once, with the append in flight, or with the one that gathers behind it (DESIGN.md section 3, "Write
+/// path").
 package final class ReplyLane {
   /// When a reply may leave, the soonest first.
   enum Departure: Comparable {
@@ -39,7 +40,8 @@ package final class ReplyLane {
   package let session: SessionID
   /// Rises with every connection that opens: of a session's lanes only the one with the highest is taken requests from.
   let serial: UInt64
-  /// Set when the connection is gone, or its session has a newer one: no more requests are taken, and what is still answered is dropped.
+  /// Set when the connection is gone, or its session has a newer one: no more requests are taken, and what is still
+  /// answered is dropped.
   package var isClosed = false
   /// Where the session stands in each shard's table, by the shard's position in the loop; −1: not looked up yet.
   var sessionPositions: [Int32]

@@ -1,13 +1,15 @@
 import DequeModule
 import ReceiptModel
 
-/// What a shard knows of the gateways' sessions, so that a resend is applied exactly once (Proto/frames.md, "Sessions and resending").
+/// What a shard knows of the gateways' sessions, so that a resend is applied exactly once (Proto/frames.md, "Sessions
+/// and resending").
 ///
-/// A counter at or below a record's `highest` counts as applied unless it stands in `waiting`: there stand commands that wait for a channel, and those
-/// that were refused. A refusal may be lost with its connection; if its counter counted as applied, the resend would be answered as if it had been.
+/// A counter at or below a record's `highest` counts as applied unless it stands in `waiting`: there stand commands
+/// that wait for a channel, and those that were refused. A refusal may be lost with its connection; if its counter
+/// counted as applied, the resend would be answered as if it had been.
 struct SessionTable {
-  /// Refused commands that a session keeps as not applied; the oldest give way, their answers have arrived long since. They stand in every
-  /// batch that the session writes, so they are few.
+  /// Refused commands that a session keeps as not applied; the oldest give way, their answers have arrived long since.
+  /// They stand in every batch that the session writes, so they are few.
   static let refusedMax = 128
 
   private struct Entry {
@@ -90,8 +92,9 @@ struct SessionTable {
     entries[position].refused = Deque(record.waiting)
   }
 
-  /// What the shard's head page keeps: sessions that wrote no longer ago than `lifetime` milliseconds, or were read back no longer ago. By elapsed time, not by the clock: a clock
-  /// that is put forward may not make a shard forget what it has just applied.
+  /// What the shard's head page keeps: sessions that wrote no longer ago than `lifetime` milliseconds, or were read
+  /// back no longer ago. By elapsed time, not by the clock: a clock that is put forward may not make a shard forget
+  /// what it has just applied.
   func records(elapsed: Int64, lifetimeMilliseconds: Int64) -> [SessionRecord] {
     entries.lazy.filter { $0.record.highest > 0 && elapsed - $0.writtenAt <= lifetimeMilliseconds }
       .map(\.record)

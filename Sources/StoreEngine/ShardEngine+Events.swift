@@ -15,8 +15,8 @@ struct EventProgress {
     closed = time
   }
 
-  /// A frame says that all is told up to a time. It never says less than one before it: what is as old as that is told by whoever asks for what changed
-  /// since then, that time included.
+  /// A frame says that all is told up to a time. It never says less than one before it: what is as old as that is told
+  /// by whoever asks for what changed since then, that time included.
   mutating func tells(through time: Timestamp, _ departure: ReplyLane.Departure) {
     closed = max(closed, time)
     if case .now = departure { durable = closed }
@@ -25,13 +25,16 @@ struct EventProgress {
   mutating func committed() { durable = closed }
 }
 
-/// What happens in channels and to users that somebody watches: noted while it is carried out, told when the batch is closed.
+/// What happens in channels and to users that somebody watches: noted while it is carried out, told when the batch is
+/// closed.
 extension ShardEngine {
   /// The events of one frame, in bytes; what is more goes into another frame.
   private static let frameBytes = 256 << 10
-  /// An idle shard tells by its clock alone how far all is told: at most so far behind the log. Its time is logged when it is half as far, in milliseconds.
+  /// An idle shard tells by its clock alone how far all is told: at most so far behind the log. Its time is logged when
+  /// it is half as far, in milliseconds.
   private static let unloggedMilliseconds: Int64 = 10_000
-  /// A connection that has nothing to be told hears this often, in milliseconds, how far all is told; ticks come ten times a second.
+  /// A connection that has nothing to be told hears this often, in milliseconds, how far all is told; ticks come ten
+  /// times a second.
   private static let throughMilliseconds: Int64 = 900
 
   // MARK: Noting
@@ -113,7 +116,8 @@ extension ShardEngine {
     state.noteOptions(in: slot, at: state.time, &subscriptions.noted[place].notes)
   }
 
-  /// A channel is being deleted by the batch that gathers, or that begins with it: what else happens in it is not told any more.
+  /// A channel is being deleted by the batch that gathers, or that begins with it: what else happens in it is not told
+  /// any more.
   func noteDeleted(_ slot: ChannelSlot) {
     guard let number = subscriptions.number(in: slot) else { return }
     let place = subscriptions.place(number)
@@ -131,7 +135,8 @@ extension ShardEngine {
     subscriptions.expires(number, at: state.nextExpiry(in: slot, after: after))
   }
 
-  /// Time has passed: what has expired in watched channels meanwhile is told. Those that have left memory since anybody looked are read.
+  /// Time has passed: what has expired in watched channels meanwhile is told. Those that have left memory since anybody
+  /// looked are read.
   func tellExpired() {
     let first = subscriptions.nextExpiry
     guard first != .none, first <= state.advance(clock: loop.clock) else { return }
@@ -139,7 +144,8 @@ extension ShardEngine {
     begin(ChannelWalk(purpose: .expiries(since: first), asker: nil, cids: Deque(cids)))
   }
 
-  /// Notes what has expired in a watched channel, to leave with a batch of this time or later: a shard that starts again with an earlier clock cannot take it back (R20).
+  /// Notes what has expired in a watched channel, to leave with a batch of this time or later: a shard that starts
+  /// again with an earlier clock cannot take it back (R20).
   func noteExpired(_ number: Int32, _ slot: ChannelSlot) {
     let now = state.advance(clock: loop.clock)
     let place = subscriptions.place(number)
@@ -159,7 +165,8 @@ extension ShardEngine {
 
   /// Tells what was noted, to all who watch it, in bytes that leave with everything that they tell of.
   ///
-  /// - Parameter departure: with the batch that is being closed; where nothing gathers, with the closed ones, or at once.
+  /// - Parameter departure: with the batch that is being closed; where nothing gathers, with the closed ones, or at
+  ///   once.
   func tellEvents(_ departure: ReplyLane.Departure) {
     guard !subscriptions.isEmpty else { return eventProgress.tells(through: state.time, departure) }
     eventParts.clear()
@@ -234,7 +241,8 @@ extension ShardEngine {
     return time
   }
 
-  /// Writes what one connection is to be told, in as many frames as that needs; only the last says how far all is told now.
+  /// Writes what one connection is to be told, in as many frames as that needs; only the last says how far all is told
+  /// now.
   private func tell(_ number: Int, _ departure: ReplyLane.Departure) {
     guard var watcher = subscriptions.watchers[number] else { return }
     let hasEvents = !watcher.channels.isEmpty || !watcher.users.isEmpty
@@ -312,8 +320,9 @@ extension ShardEngine {
 
   /// What an answer says of how far all is told, and how soon it may say so.
   ///
-  /// The log of a shard that nobody watched and nothing happened in may have ended long ago, and an answer may be only a little ahead of it: its time is logged now, and the answer leaves with that. Said at once it
-  /// would make the ids of every stream of the gateway as old.
+  /// The log of a shard that nobody watched and nothing happened in may have ended long ago, and an answer may be only
+  /// a little ahead of it: its time is logged now, and the answer leaves with that. Said at once it would make the ids
+  /// of every stream of the gateway as old.
   func toldThrough() -> (time: Timestamp, departure: ReplyLane.Departure) {
     let now = state.advance(clock: loop.clock)
     if !isGathering, closed == durable {
@@ -370,8 +379,9 @@ extension ShardEngine {
     carryOut(nil, session: session)
   }
 
-  /// From when on what has changed is to be told to whoever was told everything up to a time. One that lies just behind where the log ended when the shard started may have been told without being
-  /// logged: if the clock was put back since, things have happened at that time, or before it, that were not told (R20).
+  /// From when on what has changed is to be told to whoever was told everything up to a time. One that lies just behind
+  /// where the log ended when the shard started may have been told without being logged: if the clock was put back
+  /// since, things have happened at that time, or before it, that were not told (R20).
   func logged(since: Timestamp) -> Timestamp {
     let isUnlogged =
       startTime != .none && since > startTime

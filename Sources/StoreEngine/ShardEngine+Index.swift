@@ -51,7 +51,8 @@ struct IncomingChanges {
   }
 }
 
-/// Users' indexes of channels, in their home shards (R13, R14). An index is kept as a channel is: read when it is needed, let go when memory is short.
+/// Users' indexes of channels, in their home shards (R13, R14). An index is kept as a channel is: read when it is
+/// needed, let go when memory is short.
 extension ShardEngine {
   /// Times that an index cannot be read before it is begun anew.
   private static let failuresMax = 10
@@ -61,7 +62,8 @@ extension ShardEngine {
 
   // MARK: Taking changes
 
-  /// Changes have come from a shard. Each is taken once and in order: what is known already is passed over, and what would leave a gap is left to be sent again.
+  /// Changes have come from a shard. Each is taken once and in order: what is known already is passed over, and what
+  /// would leave a gap is left to be sent again.
   func take(_ delivery: MembershipDelivery) {
     let position = inbox(of: delivery.from)
     guard let last = delivery.changes.last, delivery.after <= incoming.inboxes[position].accepted else {
@@ -88,9 +90,11 @@ extension ShardEngine {
     return incoming.inboxes.count - 1
   }
 
-  /// Goes on with changes that wait, with a rebuild and with channels that are being deleted, as far as there is room before the next slice.
+  /// Goes on with changes that wait, with a rebuild and with channels that are being deleted, as far as there is room
+  /// before the next slice.
   ///
-  /// - Parameter isAfterRead: something was read, and where memory is short it leaves again with the end of the turn: one step is made in any case.
+  /// - Parameter isAfterRead: something was read, and where memory is short it leaves again with the end of the turn:
+  ///   one step is made in any case.
   func goOnWithIndexes(isAfterRead: Bool = false) {
     if !incoming.isEmpty {
       if isAfterRead { loop.changesLeft = max(loop.changesLeft, 1) }
@@ -191,7 +195,8 @@ extension ShardEngine {
     if state.slot(named: name) == nil { incoming.absent.insert(name) }
   }
 
-  /// An index for which there are changes cannot be read. One that is damaged is begun anew: what is not in it is missing until the index is rebuilt.
+  /// An index for which there are changes cannot be read. One that is damaged is begun anew: what is not in it is
+  /// missing until the index is rebuilt.
   ///
   /// - Parameter number: what it was found under, where it was.
   func indexUnreadable(_ reference: ChannelReference, _ error: StorageError, number: ChannelNumber?) {
@@ -321,7 +326,8 @@ extension ShardEngine {
     return deletedAt != .none && deletedAt >= since
   }
 
-  /// Whether what was deleted at a time is kept still. A time that is to come was given out before the clock was put back.
+  /// Whether what was deleted at a time is kept still. A time that is to come was given out before the clock was put
+  /// back.
   private func isKept(_ since: Timestamp) -> Bool {
     let now = state.advance(clock: loop.clock)
     return since <= now

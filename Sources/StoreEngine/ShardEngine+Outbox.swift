@@ -23,7 +23,8 @@ package struct MembershipAcknowledgement: Hashable, Sendable {
   package var through: UInt64
 }
 
-/// A reply that waits until its changes of memberships are in the index: whoever asks for their channels after it finds what it says.
+/// A reply that waits until its changes of memberships are in the index: whoever asks for their channels after it finds
+/// what it says.
 struct HeldReply {
   var lane: ReplyLane
   var bytes: ByteBuffer
@@ -33,12 +34,13 @@ struct HeldReply {
   var changes: ClosedRange<UInt64>
   /// In the loop's elapsed time.
   var since: Int64
-  /// Of a request that may not be answered before: it is refused where that takes too long. Nil: the reply leaves then all the same.
+  /// Of a request that may not be answered before: it is refused where that takes too long. Nil: the reply leaves then
+  /// all the same.
   var refused: FrameHeader?
 }
 
-/// What a shard does to bring its changes of memberships to their users' home shards. That they are sent and acknowledged is not logged at once: after a start they
-/// are sent again from where the log says.
+/// What a shard does to bring its changes of memberships to their users' home shards. That they are sent and
+/// acknowledged is not logged at once: after a start they are sent again from where the log says.
 struct OutgoingChanges {
   /// What was sent to one shard.
   struct Sending {
@@ -78,7 +80,8 @@ extension ShardEngine {
 
   // MARK: Replies
 
-  /// A reply to a command that may have queued changes of memberships: it leaves when these are in the index, or after a second at the latest.
+  /// A reply to a command that may have queued changes of memberships: it leaves when these are in the index, or after
+  /// a second at the latest.
   func replyIndexed(
     _ header: FrameHeader,
     _ slot: ChannelSlot,
@@ -101,8 +104,8 @@ extension ShardEngine {
     hold(header, index, lane, outgoing.before + 1...state.outbox.last, isStrict: false, fields)
   }
 
-  /// A reply that may leave only when everything that was queued before it is in the index: whoever asks for a user's channels after it finds all of them. It is `busy` where that
-  /// takes too long.
+  /// A reply that may leave only when everything that was queued before it is in the index: whoever asks for a user's
+  /// channels after it finds all of them. It is `busy` where that takes too long.
   ///
   /// - Parameter index: the last effect that the reply tells of.
   func replyWhenTaken(
@@ -287,7 +290,8 @@ extension ShardEngine {
     sendChanges()
   }
 
-  /// Time has passed: what is not acknowledged is sent again, what is, is logged, and replies that have waited long enough leave.
+  /// Time has passed: what is not acknowledged is sent again, what is, is logged, and replies that have waited long
+  /// enough leave.
   func tickOutgoing() {
     let now = loop.elapsedMilliseconds
     for position in outgoing.sendings.indices {
@@ -335,7 +339,8 @@ extension ShardEngine {
     }
   }
 
-  /// Assigns an effect of the outbox that is read back. A page that keeps changes that were taken is written again: it may name somebody who was erased since.
+  /// Assigns an effect of the outbox that is read back. A page that keeps changes that were taken is written again: it
+  /// may name somebody who was erased since.
   func recoverChange(_ effect: Effect) {
     var pages: [UInt32] = []
     switch effect {

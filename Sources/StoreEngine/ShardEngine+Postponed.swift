@@ -14,13 +14,15 @@ struct PostponedRequest {
   var counter: UInt64?
 }
 
-/// Requests that name a thousand members or channels are a millisecond of work each. Where many come together they are spread over slices, and the others are answered between; each channel's
-/// own are carried out in the order in which they came.
+/// Requests that name a thousand members or channels are a millisecond of work each. Where many come together they are
+/// spread over slices, and the others are answered between; each channel's own are carried out in the order in which
+/// they came.
 extension ShardEngine {
   /// Bytes of a request that is carried out at once, whatever was done before it.
   private static let shortBytes = 1_024
 
-  /// Lets a request wait where ``StoreLoopConfiguration/entriesPerTurn`` is used up, or where another one waits for whose channel it is.
+  /// Lets a request wait where ``StoreLoopConfiguration/entriesPerTurn`` is used up, or where another one waits for
+  /// whose channel it is.
   ///
   /// - Returns: whether it waits now, or was refused as one too many.
   @inline(__always)

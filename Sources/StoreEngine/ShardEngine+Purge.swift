@@ -2,8 +2,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// The rounds in which a shard forgets what it has logged (R16; Proto/frames.md, 0x2B): one at a time, numbered from 1 since the start. Any number of askers wait
-/// for the same round; a pure state machine.
+/// The rounds in which a shard forgets what it has logged (R16; Proto/frames.md, 0x2B): one at a time, numbered from 1
+/// since the start. Any number of askers wait for the same round; a pure state machine.
 struct Purges: Equatable {
   enum Stage: Equatable {
     case none
@@ -43,8 +43,9 @@ struct Purges: Equatable {
 
   /// What an asker has to wait for: the first round that begins after it asked first, whatever is under way.
   ///
-  /// A number of before the last start is taken for one of now where that can be. It says less than the asker knows: everything that was durable at the start is
-  /// covered by every round since. One that is too high would be waited for too long.
+  /// A number of before the last start is taken for one of now where that can be. It says less than the asker knows:
+  /// everything that was durable at the start is covered by every round since. One that is too high would be waited for
+  /// too long.
   ///
   /// - Parameter round: what the asker was told before; 0: nothing, it asks first.
   /// - Returns: 0: that round has ended.

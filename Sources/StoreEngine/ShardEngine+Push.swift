@@ -2,7 +2,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Acknowledgements of push notifications, by names or by a ticket's numbers, and the webhooks that some of them come by (Proto/frames.md, 0x2D, 0x2E and 0x40 to 0x43).
+/// Acknowledgements of push notifications, by names or by a ticket's numbers, and the webhooks that some of them come
+/// by (Proto/frames.md, 0x2D, 0x2E and 0x40 to 0x43).
 extension ShardEngine {
   /// The longest key of a webhook, in bytes.
   private static let webhookKeyMax = 256
@@ -38,7 +39,8 @@ extension ShardEngine {
     refuse(header, .invalidField, "flags: 0, or 1 (with names)", lane)
   }
 
-  /// Marks a message delivered, and answers with its *delivery*. A command that is sent again moves nothing: where it would, it is `outcome_unknown`.
+  /// Marks a message delivered, and answers with its *delivery*. A command that is sent again moves nothing: where it
+  /// would, it is `outcome_unknown`.
   private func deliver(
     _ header: FrameHeader,
     _ target: ShardState.PushTarget,
@@ -54,7 +56,8 @@ extension ShardEngine {
     } catch {
       return refuse(header, error, slot, lane, command)
     }
-    // It counts as applied, and may be one that was not: its refusal was long ago, or its connection was lost while it waited.
+    // It counts as applied, and may be one that was not: its refusal was long ago, or its connection was lost while it
+    // waited.
     guard !command.isCovered || effects.isEmpty else { return refuseApplied(header, lane) }
     let moves = !effects.isEmpty
     finish(slot, command)
@@ -107,8 +110,9 @@ extension ShardEngine {
     return Ticket(counter: counter, place: place, acked: acked, flags: flags)
   }
 
-  /// A ticket names its channel by number. Where that is not in memory its name is found first, in the log's tail or on storage, and then it is waited for by name as
-  /// others are: a number has one name for ever, so nothing that is read for it can be old.
+  /// A ticket names its channel by number. Where that is not in memory its name is found first, in the log's tail or on
+  /// storage, and then it is waited for by name as others are: a number has one name for ever, so nothing that is read
+  /// for it can be old.
   func redeemTicket(
     _ header: FrameHeader,
     _ payload: RawSpan,
@@ -235,7 +239,8 @@ extension ShardEngine {
     reply(header, departure, lane) { $0.writeInteger(UInt8(isKnown ? 1 : 0)) }
   }
 
-  /// One that is known counts as refused: so a command that is covered is the one that noted it, and sent again it is told so.
+  /// One that is known counts as refused: so a command that is covered is the one that noted it, and sent again it is
+  /// told so.
   private func noteWebhook(
     _ header: FrameHeader,
     _ reader: inout FieldReader,

@@ -2,8 +2,9 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// One part of the rebuilding of the index, at work in one shard: every channel is looked at and what it knows of its users queued again, or every index, and what was not
-/// confirmed is removed. First what is in memory, by slot, then the rest, by number: each is read by number for its name, then by name as for a request.
+/// One part of the rebuilding of the index, at work in one shard: every channel is looked at and what it knows of its
+/// users queued again, or every index, and what was not confirmed is removed. First what is in memory, by slot, then
+/// the rest, by number: each is read by number for its name, then by name as for a request.
 struct IndexRebuild {
   enum Step {
     /// The next slot or number is to be looked for.
@@ -25,7 +26,8 @@ struct IndexRebuild {
   var step = Step.looking
   var nextSlot = 0
   var nextNumber: UInt64 = 1
-  /// Numbers that were found nowhere: what was read in from the log's tail meanwhile is in memory only, perhaps in a slot that was passed. Looked for once more.
+  /// Numbers that were found nowhere: what was read in from the log's tail meanwhile is in memory only, perhaps in a
+  /// slot that was passed. Looked for once more.
   var missing: [UInt64] = []
   var isSecondRound = false
   /// Numbers that are done, a bit each.
@@ -70,7 +72,8 @@ extension ShardEngine {
 
   // MARK: The request
 
-  /// Asked for the part that is under way, or that has come to its end, it tells how far that is; so whoever drives a rebuild asks for the same part until it is done.
+  /// Asked for the part that is under way, or that has come to its end, it tells how far that is; so whoever drives a
+  /// rebuild asks for the same part until it is done.
   func rebuildIndex(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
     var reader = FieldReader(payload)
     let asked = try reader.byte()

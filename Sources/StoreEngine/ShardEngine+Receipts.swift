@@ -60,7 +60,8 @@ extension ShardEngine {
       }
       guard !effects.isEmpty else { continue }
       guard !command.isCovered else {
-        // It was taken up before this message could be acknowledged, and is not applied again: what came of it for this one, nobody knows any more.
+        // It was taken up before this message could be acknowledged, and is not applied again: what came of it for this
+        // one, nobody knows any more.
         return refuseApplied(header, lane)
       }
       carryOut(slot, session: command.session)
@@ -91,8 +92,9 @@ extension ShardEngine {
     return departure(lastEffect(slot), sayingExpiredAt: expiry, lane)
   }
 
-  /// When an answer may leave that says that something expired then: not before a batch of that time or later is durable, so that a shard which starts again
-  /// with an earlier clock cannot take it back (R20). Where no batch is of that time yet, one is begun.
+  /// When an answer may leave that says that something expired then: not before a batch of that time or later is
+  /// durable, so that a shard which starts again with an earlier clock cannot take it back (R20). Where no batch is of
+  /// that time yet, one is begun.
   ///
   /// - Parameters:
   ///   - last: the last effect that the answer tells of.

@@ -28,7 +28,8 @@ extension ShardEngine {
     reply(header, departure(slot), lane) { $0.writeChannel(slot, in: state) }
   }
 
-  /// Erases a user, a slice in each turn. Their name stays known until the last one, so that whoever repeats it finishes it; meanwhile nothing is made in it there.
+  /// Erases a user, a slice in each turn. Their name stays known until the last one, so that whoever repeats it
+  /// finishes it; meanwhile nothing is made in it there.
   func eraseMember(
     _ header: FrameHeader,
     _ reader: inout FieldReader,
@@ -87,7 +88,8 @@ extension ShardEngine {
     return isBeingErased(user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }, in: slot)
   }
 
-  /// Whether a command may be carried out in the name of this user; where not, it is refused here: their token is revoked, or they are being erased.
+  /// Whether a command may be carried out in the name of this user; where not, it is refused here: their token is
+  /// revoked, or they are being erased.
   @inline(__always)
   func admits(
     _ user: RawSpan,
@@ -113,7 +115,8 @@ extension ShardEngine {
     refuse(header, .busy, retryAfterMilliseconds: 100, "the user is being erased in this channel", lane)
   }
 
-  /// Deleting a channel that is not there, or erasing a user in it: there is nothing to do, which is no error, so that a repeat succeeds.
+  /// Deleting a channel that is not there, or erasing a user in it: there is nothing to do, which is no error, so that
+  /// a repeat succeeds.
   func performAbsent(
     _ header: FrameHeader,
     _ reader: inout FieldReader,

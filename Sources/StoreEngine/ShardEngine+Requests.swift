@@ -2,7 +2,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Requests: fields are read whole, then decided, carried out and answered from the state (Proto/frames.md, "Requests").
+/// Requests: fields are read whole, then decided, carried out and answered from the state (Proto/frames.md,
+/// "Requests").
 extension ShardEngine {
   /// A request has come in. Throws where its payload does not parse: the connection ends.
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
@@ -72,7 +73,8 @@ extension ShardEngine {
     }
   }
 
-  /// Refuses a request about a channel that does not exist. A revoked token is refused first, as it is where the channel exists.
+  /// Refuses a request about a channel that does not exist. A revoked token is refused first, as it is where the
+  /// channel exists.
   func refuseAbsent(
     _ header: FrameHeader,
     _ reader: inout FieldReader,
@@ -180,7 +182,8 @@ extension ShardEngine {
       }
       return refuse(header, error, slot, lane, command)
     }
-    // Where it names its message, moving to it says that this was not done; the newest may be another by now, and a marker may have been set again.
+    // Where it names its message, moving to it says that this was not done; the newest may be another by now, and a
+    // marker may have been set again.
     guard !command.isCovered || message.isEmpty || !effects.contains(where: \.movesWatermark) else {
       return refuseApplied(header, lane)
     }
@@ -629,8 +632,8 @@ extension ShardEngine {
     return carryOut(slot, session: command.session)
   }
 
-  /// A command counts as applied and would do something now: it was applied to what is not there any more, or it was not, and its session keeps so few
-  /// refusals that it is not among them. Nobody knows which.
+  /// A command counts as applied and would do something now: it was applied to what is not there any more, or it was
+  /// not, and its session keeps so few refusals that it is not among them. Nobody knows which.
   func refuseApplied(_ header: FrameHeader, _ lane: ReplyLane) {
     refuse(header, .outcomeUnknown, "the command's counter was taken up before", lane)
   }

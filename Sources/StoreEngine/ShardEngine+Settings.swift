@@ -2,7 +2,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Requests about channel types and about users' settings: state that every shard has, versioned by a home shard (Proto/frames.md, "Requests").
+/// Requests about channel types and about users' settings: state that every shard has, versioned by a home shard
+/// (Proto/frames.md, "Requests").
 extension ShardEngine {
   /// Versions rise by one; the largest may not be handed in, or the next change would have none.
   private static let versionMax = UInt64(1) << 62
@@ -214,7 +215,8 @@ extension ShardEngine {
     if state.isErasing(name) { replyErasing(header, user, lane) } else { replySettings(header, user, lane) }
   }
 
-  /// That a user is being erased is told when their index has all channels that they came to know before: those are to forget them.
+  /// That a user is being erased is told when their index has all channels that they came to know before: those are to
+  /// forget them.
   private func replyErasing(_ header: FrameHeader, _ user: String, _ lane: ReplyLane) {
     replyWhenTaken(header, dirty.usersLast, lane) { $0.writeUserSettings(state.userSettings(user)) }
   }

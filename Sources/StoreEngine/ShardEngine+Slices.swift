@@ -3,8 +3,9 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// A query, or the erasing of a user, whose work is too long for one turn of the loop: so much of it is done in each turn, and requests to other channels are answered between. It is
-/// performed again and again, as it came, with how far it has got; so whatever forbids it is seen in every slice.
+/// A query, or the erasing of a user, whose work is too long for one turn of the loop: so much of it is done in each
+/// turn, and requests to other channels are answered between. It is performed again and again, as it came, with how far
+/// it has got; so whatever forbids it is seen in every slice.
 struct SlicedQuery {
   /// How far a query has come.
   enum Progress {
@@ -126,8 +127,8 @@ extension ShardEngine {
 
   // MARK: Statuses
 
-  /// Counts the messages of a statuses query. They are counted together, but each with a receipt takes a pass of its own over who has acknowledged it, and each reply one over
-  /// its thread.
+  /// Counts the messages of a statuses query. They are counted together, but each with a receipt takes a pass of its
+  /// own over who has acknowledged it, and each reply one over its thread.
   ///
   /// - Returns: false where the query goes on later.
   func fillStatuses(

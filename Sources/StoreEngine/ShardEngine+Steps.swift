@@ -37,7 +37,8 @@ struct StepRead {
 
   var slot: ChannelSlot
   var channel: ChannelNumber
-  /// The oldest segment in force of each row page that is looked at: another one means that the page was trimmed since, and what was read is old.
+  /// The oldest segment in force of each row page that is looked at: another one means that the page was trimmed since,
+  /// and what was read is old.
   var firsts: [(rowPage: UInt32, first: UInt32)]
   var purpose: Purpose
 
@@ -47,7 +48,8 @@ struct StepRead {
   }
 }
 
-/// Steps that are read from storage: for a query, which is performed again with them at hand, and to write a row page's segments anew.
+/// Steps that are read from storage: for a query, which is performed again with them at hand, and to write a row page's
+/// segments anew.
 extension ShardEngine {
   /// Reads for one query: each asks for more than the last. After so many it is answered from what it has.
   private static let stepRoundsMax = 24
@@ -56,8 +58,8 @@ extension ShardEngine {
 
   // MARK: Queries
 
-  /// Suspends the query at hand until these segments are read; then it is performed again, from its beginning, with them in
-  /// ``readSegments``. Nothing may have been answered yet.
+  /// Suspends the query at hand until these segments are read; then it is performed again, from its beginning, with
+  /// them in ``readSegments``. Nothing may have been answered yet.
   ///
   func needSteps(
     _ header: FrameHeader,

@@ -36,7 +36,8 @@ struct UnreadRequest {
   var isDone: Bool { unseen.isEmpty && peeked.isEmpty && whole.isEmpty && loading == 0 }
 }
 
-/// Channels that are being peeked at, and whether they came into memory meanwhile: what was read of them is old then, or of no one state.
+/// Channels that are being peeked at, and whether they came into memory meanwhile: what was read of them is old then,
+/// or of no one state.
 struct PeekWatches {
   private struct Watch {
     var peeks = 0
@@ -70,8 +71,9 @@ struct PeekWatches {
   }
 }
 
-/// Unread counts of many channels and users at once (Proto/frames.md, 0x2A; R14). Channels in memory answer; those on storage are peeked at, and stay there. Only one
-/// that has effects in the log's tail, or whose pages do not say enough, is read in.
+/// Unread counts of many channels and users at once (Proto/frames.md, 0x2A; R14). Channels in memory answer; those on
+/// storage are peeked at, and stay there. Only one that has effects in the log's tail, or whose pages do not say
+/// enough, is read in.
 extension ShardEngine {
   /// Entries of one request.
   private static let unreadEntriesMax = 1_024

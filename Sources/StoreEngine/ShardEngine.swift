@@ -3,8 +3,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// One shard at work: its state, the batch that gathers, which pages are dirty, and the channels that are being loaded. It lives on one
-/// event loop and does no I/O; what has to be read or written is asked of its ``StoreLoop``.
+/// One shard at work: its state, the batch that gathers, which pages are dirty, and the channels that are being loaded.
+/// It lives on one event loop and does no I/O; what has to be read or written is asked of its ``StoreLoop``.
 final class ShardEngine {
   var state: ShardState
   let shardCount: Int
@@ -48,7 +48,8 @@ final class ShardEngine {
   var tailRetryAt: Int64 = 0
 
   // Of the request at hand
-  /// When the token of the user for whom it is made was issued, in seconds since 1970; nil: it does not say, nobody's token is looked at.
+  /// When the token of the user for whom it is made was issued, in seconds since 1970; nil: it does not say, nobody's
+  /// token is looked at.
   var issued: UInt32?
   /// Users of this home shard whose latest settings are not known to be in all others, by their numbers.
   var unsettledUsers: Set<UInt32> = []
@@ -215,7 +216,8 @@ final class ShardEngine {
   /// Whether an effect brings the first id into the shard that older builds do not take.
   private func isFirstWideID(_ effect: Effect) -> Bool { !state.hasWideIDs && effect.bringsWideIDs }
 
-  /// Has older builds refuse the directory from here on: the effect is in the same batch as the first wide id, and then in the shard's head page.
+  /// Has older builds refuse the directory from here on: the effect is in the same batch as the first wide id, and then
+  /// in the shard's head page.
   private func widenIDs() {
     state.assign(.idsWidened)
     effectBytes.writeEffect(.idsWidened)
@@ -236,7 +238,8 @@ final class ShardEngine {
     max(dirty.last(slot), dirty.typesLast, dirty.usersLast)
   }
 
-  /// When an answer about this channel may leave: when the last effect on it, on its type, or on what its members hide is durable.
+  /// When an answer about this channel may leave: when the last effect on it, on its type, or on what its members hide
+  /// is durable.
   func departure(_ slot: ChannelSlot) -> ReplyLane.Departure {
     departure(lastEffect(slot))
   }
@@ -270,7 +273,8 @@ final class ShardEngine {
     loggedBytes += UInt64(bytes.readableBytes)
     outgoing.closed = state.outbox.last
     incoming.closeBatch()
-    // The head page keeps the sessions and the last index: it has to be written before the log can be cut behind this batch.
+    // The head page keeps the sessions and the last index: it has to be written before the log can be cut behind this
+    // batch.
     touch(nil, .shardHead, index)
     return CommitGroup.Batch(shard: state.id, index: index, bytes: bytes)
   }
@@ -283,7 +287,8 @@ final class ShardEngine {
     memberChangesDurable()
   }
 
-  /// Segments before one are trimmed by the batch that gathers: deleted when that is durable. Where there were none nothing is.
+  /// Segments before one are trimmed by the batch that gathers: deleted when that is durable. Where there were none
+  /// nothing is.
   private func noteTrim(
     _ slot: ChannelSlot,
     _ channel: ChannelNumber,
@@ -306,7 +311,8 @@ final class ShardEngine {
     trims.removeFirst(count)
   }
 
-  /// The segments of the commit that was under way are on storage, and leave memory; one that was made anew meanwhile stays.
+  /// The segments of the commit that was under way are on storage, and leave memory; one that was made anew meanwhile
+  /// stays.
   func segmentsWritten() {
     for (slot, channel, page) in segmentsInFlight {
       guard case .steps(let rowPage, let segment) = page, state.isLoaded(slot),
@@ -317,8 +323,8 @@ final class ShardEngine {
     segmentsInFlight.removeAll(keepingCapacity: true)
   }
 
-  /// Encodes pages that are due, as they are now. Nothing may be gathering: a page's index is that of the last closed batch, which is durable
-  /// before the page is.
+  /// Encodes pages that are due, as they are now. Nothing may be gathering: a page's index is that of the last closed
+  /// batch, which is durable before the page is.
   ///
   /// - Returns: how many bytes were added.
   func addDuePages(to group: inout CommitGroup, budget: Int) -> Int {
@@ -391,7 +397,8 @@ final class ShardEngine {
 
   // MARK: Recovery
 
-  /// Takes over the shard's own pages and indexes the log's tail by channel; channels' pages are read when they are asked for.
+  /// Takes over the shard's own pages and indexes the log's tail by channel; channels' pages are read when they are
+  /// asked for.
   private func recover(_ stored: StoredShard) throws(StorageError) {
     let id = state.id
     var included: [PageID: LogIndex] = [:]

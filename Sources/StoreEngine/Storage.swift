@@ -1,11 +1,11 @@
 package import NIOCore
 package import ReceiptModel
 
-/// The seam between the shards and what keeps their log and pages (DESIGN.md section 3, "Shard log"). Every call blocks, and is made
-/// on a thread that may block; never on an event loop.
+/// The seam between the shards and what keeps their log and pages (DESIGN.md section 3, "Shard log"). Every call
+/// blocks, and is made on a thread that may block; never on an event loop.
 package protocol StorageEngine: Sendable {
-  /// Makes a group durable: its batches are on stable storage when this returns. Pages and cuts may be durable later than the batches, never before
-  /// them, and a cut never before the pages written by earlier groups.
+  /// Makes a group durable: its batches are on stable storage when this returns. Pages and cuts may be durable later
+  /// than the batches, never before them, and a cut never before the pages written by earlier groups.
   ///
   /// Throws where that failed or may have failed; what the storage holds is then unknown until ``recover(_:)``.
   func commit(_ group: CommitGroup) throws(StorageError)
@@ -16,7 +16,8 @@ package protocol StorageEngine: Sendable {
   /// A channel's pages as they are on storage, by name or by number, or its head alone; nil where there is none.
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel?
 
-  /// Some of a channel's pages as they are on storage, those that are there, in the order asked for; nil where there is no channel of that name.
+  /// Some of a channel's pages as they are on storage, those that are there, in the order asked for; nil where there is
+  /// no channel of that name.
   ///
   /// Each is read for itself: where the channel is in memory, and written, meanwhile, they need not be of one state.
   func readPages(
@@ -33,14 +34,16 @@ package protocol StorageEngine: Sendable {
     segments: Range<UInt32>
   ) throws(StorageError) -> [StoredSegment]
 
-  /// Leaves nothing behind of what commits before this call have cut off the log, where it was written as it came: in write-ahead files, and in what was
-  /// overwritten of the log (R16). What pages hold now stays. Other calls may be under way.
+  /// Leaves nothing behind of what commits before this call have cut off the log, where it was written as it came: in
+  /// write-ahead files, and in what was overwritten of the log (R16). What pages hold now stays. Other calls may be
+  /// under way.
   func purge() throws(StorageError)
 
   /// Has what was written over or deleted long ago merged away, in the background; called every hour.
   func mergeOld()
 
-  /// Makes a consistent copy of everything that is committed now, with little room on the disk. One at a time; other calls may be under way.
+  /// Makes a consistent copy of everything that is committed now, with little room on the disk. One at a time; other
+  /// calls may be under way.
   func makeCheckpoint() throws(StorageError) -> any StorageCheckpoint
 
   /// A shard's own pages and its log, as they are on storage.
@@ -120,8 +123,8 @@ package struct CommitGroup: Sendable {
     package var through: LogIndex
   }
 
-  /// Segments of steps that are needed no more: all of a row page before one. They may be gone later than the batches of this group are durable, never
-  /// before.
+  /// Segments of steps that are needed no more: all of a row page before one. They may be gone later than the batches
+  /// of this group are durable, never before.
   package struct Trim: Hashable, Sendable {
     package var shard: ShardID
     package var channel: ChannelNumber
@@ -136,8 +139,8 @@ package struct CommitGroup: Sendable {
     }
   }
 
-  /// A channel that was deleted: all its pages go, and its cid leads nowhere, unless it leads to another channel by now. Before the pages of the group
-  /// that it is in, whatever they are of.
+  /// A channel that was deleted: all its pages go, and its cid leads nowhere, unless it leads to another channel by
+  /// now. Before the pages of the group that it is in, whatever they are of.
   package struct Drop: Hashable, Sendable {
     package var shard: ShardID
     package var channel: ChannelNumber

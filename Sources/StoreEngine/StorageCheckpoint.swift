@@ -1,6 +1,7 @@
 package import NIOCore
 
-/// A consistent copy of everything that was committed before it was made, which stays as it is while the storage goes on. Every call blocks.
+/// A consistent copy of everything that was committed before it was made, which stays as it is while the storage goes
+/// on. Every call blocks.
 package protocol StorageCheckpoint: Sendable {
   /// Its files; the same for the checkpoint's life.
   var files: [CheckpointFile] { get }

@@ -11,7 +11,8 @@ struct CommitTurns {
   var trimming: [ShardEngine] = []
   /// Those with deleted channels whose pages are to be dropped, or are being dropped.
   var dropping: [ShardEngine] = []
-  /// Those whose log has to be cut for a purge, those that wait for the storage to purge itself, and those for which it does.
+  /// Those whose log has to be cut for a purge, those that wait for the storage to purge itself, and those for which it
+  /// does.
   var purging: [ShardEngine] = []
   var purgeable: [ShardEngine] = []
   var purged: [ShardEngine] = []
@@ -93,13 +94,15 @@ extension StoreLoop {
     driver.halted(error)
   }
 
-  /// Storage has failed outside a commit: what was acknowledged may not be durable, and what is in memory may be ahead of it.
+  /// Storage has failed outside a commit: what was acknowledged may not be durable, and what is in memory may be ahead
+  /// of it.
   package func fail(_ error: StorageError) {
     guard !isHalted else { return }
     halt(error)
   }
 
-  /// Takes and answers nothing from here on, and asks nothing of the driver; what waits is dropped. For a storage that is to be closed.
+  /// Takes and answers nothing from here on, and asks nothing of the driver; what waits is dropped. For a storage that
+  /// is to be closed.
   package func stop() {
     isHalted = true
     for lane in nowLanes + inFlightLanes + gatheringLanes + Array(lanes.values) { lane.isClosed = true }
@@ -139,7 +142,8 @@ extension StoreLoop {
     advancePurges()
   }
 
-  /// Those whose log is cut far enough wait for the storage. Only while no commit is under way: the cuts in it are not made yet.
+  /// Those whose log is cut far enough wait for the storage. Only while no commit is under way: the cuts in it are not
+  /// made yet.
   private func advancePurges() {
     guard !commits.isUnderWay, !commits.purging.isEmpty else { return }
     for shard in commits.purging where shard.isCutForPurge {

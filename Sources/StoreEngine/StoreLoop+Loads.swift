@@ -1,7 +1,8 @@
 import DequeModule
 import ReceiptModel
 
-/// Channels that are on their way from storage: those that have to wait for room in memory, those that are being read, and those that were read and are not taken in yet.
+/// Channels that are on their way from storage: those that have to wait for room in memory, those that are being read,
+/// and those that were read and are not taken in yet.
 struct LoadQueue {
   /// A channel that was read from storage.
   struct Arrival {
@@ -33,7 +34,8 @@ struct LoadQueue {
     }
   }
 
-  /// Those for requests first, but one of the others behind every four of them: changes that do not get into indexes would have requests refused in the end.
+  /// Those for requests first, but one of the others behind every four of them: changes that do not get into indexes
+  /// would have requests refused in the end.
   mutating func next() -> (request: LoadRequest, reference: ChannelReference)? {
     if delayedBefore < 4, let next = delayed.popFirst() {
       delayedBefore += 1
@@ -54,8 +56,8 @@ struct LoadQueue {
 
 /// What comes into memory from storage, and what leaves memory for it.
 extension StoreLoop {
-  /// Lets channels go while they occupy more than the budget, a bounded slice of them at a time. Not while a commit is under way: the pages in it are not on
-  /// storage yet, and their channels could be read back without them.
+  /// Lets channels go while they occupy more than the budget, a bounded slice of them at a time. Not while a commit is
+  /// under way: the pages in it are not on storage yet, and their channels could be read back without them.
   func keepToBudget() {
     guard memory.budget < .max else { return }
     var resident = 0
@@ -84,8 +86,8 @@ extension StoreLoop {
     startDelayedLoads()
   }
 
-  /// Has a channel read: now, or when there is room for it. Channels of the log's tail do not wait: they are few at a time, and what they are made of is in
-  /// memory already.
+  /// Has a channel read: now, or when there is room for it. Channels of the log's tail do not wait: they are few at a
+  /// time, and what they are made of is in memory already.
   func load(_ request: LoadRequest, as reference: ChannelReference) {
     if case .cid = reference, !loads.mayBeNext(request) || !memory.admits(loading: loads.underWay) {
       counters.loadsDelayed += 1
@@ -108,7 +110,8 @@ extension StoreLoop {
     }
   }
 
-  /// A channel was read, or could not be. What waited for it is carried out in this turn, or in a later one where much was done before it.
+  /// A channel was read, or could not be. What waited for it is carried out in this turn, or in a later one where much
+  /// was done before it.
   package func loaded(
     _ request: LoadRequest,
     as reference: ChannelReference,
@@ -130,7 +133,8 @@ extension StoreLoop {
     loads.underWay -= 1
     let position = Int(positions[Int(arrival.request.shard.rawValue)])
     shards[position].loaded(arrival.request, as: arrival.reference, arrival.result)
-    // Where memory is short the tail goes on with the next tick: each of its channels leaves again when its pages are written.
+    // Where memory is short the tail goes on with the next tick: each of its channels leaves again when its pages are
+    // written.
     if case .number = arrival.reference, !memory.isPressed {
       shards[position].drainTail(inFlightMax: configuration.tailLoadsMax)
     }

@@ -15,7 +15,8 @@ struct SliceTurns {
 
 /// What is too much for one turn and goes on in slices: long queries, wide changes and reads, work for users' indexes.
 extension StoreLoop {
-  /// Goes on with what is too much for one turn, one slice of it, in a turn of its own: what came in meanwhile has had its turn, and what comes in now is next.
+  /// Goes on with what is too much for one turn, one slice of it, in a turn of its own: what came in meanwhile has had
+  /// its turn, and what comes in now is next.
   package func slice() {
     guard !isHalted else { return }
     turns.isAsked = false
@@ -61,7 +62,8 @@ extension StoreLoop {
     }
   }
 
-  /// Where a shard's batch is full, its work in slices goes on when that is closed; where there is no room behind the commit, at its end.
+  /// Where a shard's batch is full, its work in slices goes on when that is closed; where there is no room behind the
+  /// commit, at its end.
   func askForSlice() {
     guard !turns.isAsked else { return }
     let isWanted =

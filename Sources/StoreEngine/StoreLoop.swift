@@ -16,17 +16,20 @@ package protocol StoreLoopDriver: AnyObject {
   var keepsErasureLedger: Bool { get }
   /// Have the ledger note this user, durably, then call ``StoreLoop/erasureRecorded(_:fault:)``.
   func recordErasure(_ request: ErasureRequest)
-  /// Hand these to ``StoreLoop/take(_:)`` of the loops that own the shards they are for, each shard's in this order. They may be lost.
+  /// Hand these to ``StoreLoop/take(_:)`` of the loops that own the shards they are for, each shard's in this order.
+  /// They may be lost.
   func deliver(_ deliveries: [MembershipDelivery])
   /// Hand these to ``StoreLoop/acknowledged(_:)`` of the loops that own the shards they are for. They may be lost.
   func acknowledge(_ acknowledgements: [MembershipAcknowledgement])
   /// Perform this on a thread that may block, then call ``StoreLoop/peeked(_:_:)``.
   func peek(_ request: PeekRequest)
-  /// Call ``StoreLoop/slice()`` soon, but only after what has come in meanwhile was handed in: what is too much for one turn goes on.
+  /// Call ``StoreLoop/slice()`` soon, but only after what has come in meanwhile was handed in: what is too much for one
+  /// turn goes on.
   func sliceLater()
   /// Something on storage cannot be read; the rest goes on.
   func reports(_ error: StorageError)
-  /// A commit failed: the loop has dropped everything and takes no more requests. Connections have to be closed, and a new loop be made from storage.
+  /// A commit failed: the loop has dropped everything and takes no more requests. Connections have to be closed, and a
+  /// new loop be made from storage.
   func halted(_ error: StorageError)
 }
 
@@ -35,8 +38,8 @@ extension StoreLoopDriver {
   package func recordErasure(_ request: ErasureRequest) {}
 }
 
-/// All shards of one event loop, and their group commit: one append in flight, the next one gathering behind it. Not thread-safe: everything
-/// is called on the loop.
+/// All shards of one event loop, and their group commit: one append in flight, the next one gathering behind it. Not
+/// thread-safe: everything is called on the loop.
 package final class StoreLoop {
   /// Wall-clock time of this turn, set by the driver before it hands requests in; it never falls here.
   package var clock = Timestamp.none {
@@ -48,7 +51,8 @@ package final class StoreLoop {
     }
   }
   private var clockReading: Int64 = 0
-  /// Time since the loop was made as far as the clock shows it, whether the clock was put forward or back. Ages are counted in it.
+  /// Time since the loop was made as far as the clock shows it, whether the clock was put forward or back. Ages are
+  /// counted in it.
   private(set) var elapsedMilliseconds: Int64 = 0
   /// Set when a commit has failed.
   package internal(set) var isHalted = false
@@ -65,8 +69,9 @@ package final class StoreLoop {
   var evictionPosition = 0
   /// Bytes of effects that gather for the next commit.
   var gatheredBytes = 0
-  /// Changes that may still be taken into indexes, and ``StoreLoopConfiguration/entriesPerTurn`` that are left, until the next slice. Not until the turn ends: many turns may follow
-  /// each other before anything is read from a socket again.
+  /// Changes that may still be taken into indexes, and ``StoreLoopConfiguration/entriesPerTurn`` that are left, until
+  /// the next slice. Not until the turn ends: many turns may follow each other before anything is read from a socket
+  /// again.
   var changesLeft: Int
   var entriesLeft: Int
   /// What leaves when the turn ends.
@@ -97,7 +102,8 @@ package final class StoreLoop {
     package var loadsDelayed: UInt64 = 0
     /// Entries of users' indexes that were assigned or removed.
     package var indexEntries: UInt64 = 0
-    /// Events that left, or were dropped, each as often as there are connections that watch; and the bytes of their frames.
+    /// Events that left, or were dropped, each as often as there are connections that watch; and the bytes of their
+    /// frames.
     package var eventsSent: UInt64 = 0
     package var eventsDropped: UInt64 = 0
     package var eventBytes: UInt64 = 0
@@ -179,8 +185,8 @@ package final class StoreLoop {
 
   // MARK: Connections
 
-  /// A connection is open for requests; call before its first one. An older connection of its session ends here and now: a frame of it that comes in
-  /// later may not be applied after its resend was refused.
+  /// A connection is open for requests; call before its first one. An older connection of its session ends here and
+  /// now: a frame of it that comes in later may not be applied after its resend was refused.
   package func open(_ lane: ReplyLane) {
     guard !isHalted else { return }
     if let other = lanes[lane.session], other !== lane {
@@ -202,8 +208,8 @@ package final class StoreLoop {
 
   // MARK: Requests
 
-  /// Takes a request. Its reply goes to `lane`, now or when what it tells of is durable. Throws where the payload does not parse: the
-  /// connection has to end with an error frame.
+  /// Takes a request. Its reply goes to `lane`, now or when what it tells of is durable. Throws where the payload does
+  /// not parse: the connection has to end with an error frame.
   package func receive(_ header: FrameHeader, _ payload: RawSpan, lane: ReplyLane) throws(WireError) {
     guard !isHalted, !lane.isClosed else { return }
     counters.requests += 1
@@ -223,10 +229,11 @@ package final class StoreLoop {
     try shards[Int(position)].receive(header, payload, lane)
   }
 
-  /// The requests that came in together have been handed in: what may leave leaves, and what gathers is committed unless a commit is under way.
+  /// The requests that came in together have been handed in: what may leave leaves, and what gathers is committed
+  /// unless a commit is under way.
   ///
-  /// May be called while replies are handed over: a write that fails ends its connection, whose last bytes are read, and that turn ends, before the write has
-  /// returned. Then this one is made up for afterwards.
+  /// May be called while replies are handed over: a write that fails ends its connection, whose last bytes are read,
+  /// and that turn ends, before the write has returned. Then this one is made up for afterwards.
   package func endTurn() {
     guard !isHalted else { return }
     rowsLeft = configuration.sliceRows

@@ -18,11 +18,13 @@ package struct StoreLoopConfiguration: Sendable {
   package var waitingPerLoadMax = 1_024
   /// Channels of the log's tail that are loaded at once, per shard, to get the log cut.
   package var tailLoadsMax = 8
-  /// Bytes that the channels of this loop, and users' settings, may occupy in memory. A channel that is larger is in memory all the same while it is the one that its shard uses.
+  /// Bytes that the channels of this loop, and users' settings, may occupy in memory. A channel that is larger is in
+  /// memory all the same while it is the one that its shard uses.
   package var residentBytesMax = Int.max
   /// Channels that are looked at in one turn to find some that can leave memory.
   package var evictionLooksMax = 256
-  /// Rows that long queries look at in one turn, all of them together: some 200 µs. One that needs no more than `shortRows` has them in any case.
+  /// Rows that long queries look at in one turn, all of them together: some 200 µs. One that needs no more than
+  /// `shortRows` has them in any case.
   package var sliceRows = 65_536
   package var shortRows = 8_192
   /// Queries that may go on in slices, per shard; one more is `busy`.
@@ -43,21 +45,26 @@ package struct StoreLoopConfiguration: Sendable {
   package var changesUnderWayMax = 4_096
   /// Users' indexes that are read at once, per shard, for the changes that come next.
   package var indexLoadsMax = 64
-  /// Effects by which users are erased in one turn, all of them together; one that needs no more than `shortEffects` has them in any case. What is done in slices adds nothing to a batch of
-  /// so many.
+  /// Effects by which users are erased in one turn, all of them together; one that needs no more than `shortEffects`
+  /// has them in any case. What is done in slices adds nothing to a batch of so many.
   package var sliceEffects = 4_096
   package var shortEffects = 256
-  /// Changes that may be on their way from one shard where a rebuild or the deletion of a channel queues more; the rest is for those who join.
+  /// Changes that may be on their way from one shard where a rebuild or the deletion of a channel queues more; the rest
+  /// is for those who join.
   package var changesPendingMax = Outbox.pendingMax / 2
-  /// Changes that are taken into indexes between two slices, and queued or looked at by a rebuild or a deletion: some 500 µs.
+  /// Changes that are taken into indexes between two slices, and queued or looked at by a rebuild or a deletion: some
+  /// 500 µs.
   package var changesPerTurn = 1_024
-  /// Members that requests name, users whose unread messages they count, and what is read in for them, between two slices: some 500 µs. What comes behind that many waits.
+  /// Members that requests name, users whose unread messages they count, and what is read in for them, between two
+  /// slices: some 500 µs. What comes behind that many waits.
   package var entriesPerTurn = 1_024
   /// Requests that may wait so, per shard; one more is `busy`.
   package var postponedMax = 256
-  /// Bytes of effects that may gather behind a commit before slices wait for its end: whatever comes meanwhile waits for all that gathers.
+  /// Bytes of effects that may gather behind a commit before slices wait for its end: whatever comes meanwhile waits
+  /// for all that gathers.
   package var gatheredBytesMax = 512 << 10
-  /// Changes that are not acknowledged this long after they were sent are sent again; an index that could not be read is read again.
+  /// Changes that are not acknowledged this long after they were sent are sent again; an index that could not be read
+  /// is read again.
   package var changesRetryMilliseconds: Int64 = 1_000
   /// How often it is logged what was acknowledged, at most.
   package var changesLoggedMilliseconds: Int64 = 1_000
@@ -72,13 +79,17 @@ package struct StoreLoopConfiguration: Sendable {
   package var eventIntervalMilliseconds: Int64 = 1_000
   /// Channels and users that one connection may watch.
   package var subscriptionsMax = 1 << 20
-  /// Bytes of a connection that are not in its socket yet; beyond them it is told of no events, and that it has lost some.
+  /// Bytes of a connection that are not in its socket yet; beyond them it is told of no events, and that it has lost
+  /// some.
   package var unwrittenBytesMax = 8 << 20
-  /// Subscriptions that ask for what has changed, and announcements of rows, that may be under way, per shard; one more is `busy`.
+  /// Subscriptions that ask for what has changed, and announcements of rows, that may be under way, per shard; one more
+  /// is `busy`.
   package var walkRequestsMax = 256
-  /// A subscription that asks for what has changed is `busy` when it is not answered after this long: nobody waits for it any more.
+  /// A subscription that asks for what has changed is `busy` when it is not answered after this long: nobody waits for
+  /// it any more.
   package var walkMilliseconds: Int64 = 10_000
-  /// Messages of one channel whose statuses may have changed, for one of them to tell it; beyond them whoever asks has to ask for everything.
+  /// Messages of one channel whose statuses may have changed, for one of them to tell it; beyond them whoever asks has
+  /// to ask for everything.
   package var walkStatusesMax = 1 << 17
   /// Channels that one of them has read at once.
   package var walkLoadsMax = 8

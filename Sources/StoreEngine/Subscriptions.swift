@@ -1,8 +1,8 @@
 import HeapModule
 import ReceiptModel
 
-/// What the connections of one shard's loop watch in it: channels by cid, whether they exist, are in memory, or not, and users by name. What happened in a watched
-/// channel and was not told yet is noted here.
+/// What the connections of one shard's loop watch in it: channels by cid, whether they exist, are in memory, or not,
+/// and users by name. What happened in a watched channel and was not told yet is noted here.
 struct Subscriptions {
   /// Encoded events of one channel or user, in the bytes of what is being told.
   struct Part {
@@ -189,7 +189,8 @@ struct Subscriptions {
     counts(watcher, -1)
   }
 
-  /// Takes a watcher from a channel, and the channel where it was the last; what is noted of it is dropped when it is to be told.
+  /// Takes a watcher from a channel, and the channel where it was the last; what is noted of it is dropped when it is
+  /// to be told.
   private mutating func drop(_ position: Int, ofChannel number: Int32) {
     channels[Int(number)]!.watchers.remove(at: position)
     guard let channel = channels[Int(number)], channel.watchers.isEmpty else { return }

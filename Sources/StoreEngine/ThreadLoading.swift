@@ -1,7 +1,7 @@
 import ReceiptModel
 
-/// What a channel's threads are made of, as far as it was looked at: a thread's rows come before its replies (``PageID/sortKey``), and both after the channel's
-/// messages.
+/// What a channel's threads are made of, as far as it was looked at: a thread's rows come before its replies
+/// (``PageID/sortKey``), and both after the channel's messages.
 struct ThreadContents {
   fileprivate struct Thread {
     var rows: UInt32 = 0

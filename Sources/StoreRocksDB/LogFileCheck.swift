@@ -1,12 +1,13 @@
 import Foundation
 
-/// Looks at RocksDB's write-ahead logs and manifest before RocksDB does, for damage that it would take for the end of the file and drop without a word, together
-/// with all that stands behind it.
+/// Looks at RocksDB's write-ahead logs and manifest before RocksDB does, for damage that it would take for the end of
+/// the file and drop without a word, together with all that stands behind it.
 ///
-/// Both are sequences of records in blocks of 32 KiB: checksum (4 bytes), length (2), type (1), payload; a record ends with its block, and longer ones are
-/// continued by others. Recovery mode 0 refuses a record whose checksum is wrong, but takes for the end: a length that points behind the end of the file, a type of
-/// recycled logs, of which this store makes none, and a header of zeros. One wrong bit is enough for the first two. A write that was cut off looks like the first,
-/// but it was the last one: nothing whole follows it.
+/// Both are sequences of records in blocks of 32 KiB: checksum (4 bytes), length (2), type (1), payload; a record ends
+/// with its block, and longer ones are continued by others. Recovery mode 0 refuses a record whose checksum is wrong,
+/// but takes for the end: a length that points behind the end of the file, a type of recycled logs, of which this store
+/// makes none, and a header of zeros. One wrong bit is enough for the first two. A write that was cut off looks like
+/// the first, but it was the last one: nothing whole follows it.
 enum LogFileCheck {
   private static let blockBytes = 32_768
   private static let headerBytes = 7
@@ -20,7 +21,8 @@ enum LogFileCheck {
     var reason: String
   }
 
-  /// What is wrong with the logs and the manifest of a directory, in words that name file and place; nil where nothing is.
+  /// What is wrong with the logs and the manifest of a directory, in words that name file and place; nil where nothing
+  /// is.
   ///
   /// - Parameters:
   ///   - checksums: also of every record, to find the place of what RocksDB has refused; costs a look at every byte.
@@ -100,7 +102,8 @@ enum LogFileCheck {
     }
   }
 
-  /// A record that points behind the end of the file: the last one, cut off while it was written, or one whose length is wrong.
+  /// A record that points behind the end of the file: the last one, cut off while it was written, or one whose length
+  /// is wrong.
   private static func cutOff(_ offset: Int, _ length: Int, _ bytes: UnsafeRawBufferPointer) -> Fault? {
     let reason = "a record of \(length) bytes points behind the end of the file"
     if isWhole(bytes, offset, bytes.count - offset - headerBytes) {
@@ -110,7 +113,8 @@ enum LogFileCheck {
     return Fault(offset: offset, reason: "\(reason), and a whole record follows at byte \(next)")
   }
 
-  /// The next place behind `offset` at which a whole record stands. A log goes on in order, so what is whole there was written later.
+  /// The next place behind `offset` at which a whole record stands. A log goes on in order, so what is whole there was
+  /// written later.
   private static func recordBehind(_ offset: Int, _ bytes: UnsafeRawBufferPointer) -> Int? {
     var place = offset + headerBytes
     while place + headerBytes <= bytes.count {

@@ -3,8 +3,9 @@ import Foundation
 import NIOCore
 package import StoreEngine
 
-/// A checkpoint of RocksDB in `checkpoint/` of the data directory: hard links to tables, which are never changed, and copies of what is still written to. It takes
-/// room only for those copies, and for tables that RocksDB merges away while it is kept.
+/// A checkpoint of RocksDB in `checkpoint/` of the data directory: hard links to tables, which are never changed, and
+/// copies of what is still written to. It takes room only for those copies, and for tables that RocksDB merges away
+/// while it is kept.
 final class RocksDBCheckpoint: StorageCheckpoint {
   let files: [CheckpointFile]
   private let directory: String
@@ -14,14 +15,16 @@ final class RocksDBCheckpoint: StorageCheckpoint {
 
   private static func path(_ data: String) -> String { data + "/checkpoint" }
 
-  /// Removes what a process that ended during a backup has left. RocksDB makes a checkpoint under the second name, and renames it when it is whole.
+  /// Removes what a process that ended during a backup has left. RocksDB makes a checkpoint under the second name, and
+  /// renames it when it is whole.
   static func removeLeftovers(in data: String) {
     for path in [path(data), path(data) + ".tmp"] { try? FileManager.default.removeItem(atPath: path) }
   }
 
   /// Makes the checkpoint of an open database, whose memory is flushed.
   ///
-  /// - Parameter name: a file of the data directory that goes along where it is there. It is only ever added to, and what is in the database is in it.
+  /// - Parameter name: a file of the data directory that goes along where it is there. It is only ever added to, and
+  ///   what is in the database is in it.
   init(of database: OpaquePointer, in data: String, withFile name: String) throws(StorageError) {
     Self.removeLeftovers(in: data)
     directory = Self.path(data)
@@ -82,7 +85,8 @@ final class RocksDBCheckpoint: StorageCheckpoint {
 extension RocksDBEngine {
   package func makeCheckpoint() throws(StorageError) -> any StorageCheckpoint {
     try Self.checkSpace(directory)
-    // What is in memory becomes tables, which later backups find unchanged. These flushes wait rather than stall writes.
+    // What is in memory becomes tables, which later backups find unchanged. These flushes wait rather than stall
+    // writes.
     for family in [log, pages, meta] { try flush(family) }
     return try RocksDBCheckpoint(of: database, in: directory, withFile: "erasures")
   }

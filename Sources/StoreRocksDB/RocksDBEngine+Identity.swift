@@ -69,7 +69,8 @@ extension RocksDBEngine {
     return Identity(shardCount: shards, store: SessionID(high: store[0], low: store[1]))
   }
 
-  /// Makes an open directory another store: event ids, tickets and sessions of the one that it was copied from are not its own.
+  /// Makes an open directory another store: event ids, tickets and sessions of the one that it was copied from are not
+  /// its own.
   package func assignIdentity(_ store: SessionID) throws(StorageError) {
     try Self.put([("store", Self.text(of: store))], directory, database: database, meta: meta)
   }

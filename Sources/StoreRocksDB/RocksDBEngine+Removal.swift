@@ -9,8 +9,8 @@ package import StoreEngine
 extension RocksDBEngine {
   // MARK: Drops
 
-  /// Deletes all keys of a channel, and its directory entry unless that names another channel: one that was created since. Nobody else writes that entry meanwhile, a
-  /// shard's commits come one after the other.
+  /// Deletes all keys of a channel, and its directory entry unless that names another channel: one that was created
+  /// since. Nobody else writes that entry meanwhile, a shard's commits come one after the other.
   func add(_ drop: CommitGroup.Drop, to batch: OpaquePointer?) throws(StorageError) {
     let first = StorageKey.pages(drop.shard, drop.channel)
     let end = StorageKey.pages(drop.shard, ChannelNumber(drop.channel.rawValue + 1))
@@ -28,8 +28,8 @@ extension RocksDBEngine {
 
   // MARK: Purge
 
-  /// Flushes everything that is in memory, so that no write-ahead file of before is needed any more, and merges the log's tables, in which what was cut is only
-  /// marked as deleted. Returns when those files are gone.
+  /// Flushes everything that is in memory, so that no write-ahead file of before is needed any more, and merges the
+  /// log's tables, in which what was cut is only marked as deleted. Returns when those files are gone.
   package func purge() throws(StorageError) {
     purging.lock()
     defer { purging.unlock() }
@@ -38,7 +38,8 @@ extension RocksDBEngine {
       throw .failed("\(directory): tables are not merged while one of them is damaged")
     }
     let before = writeAheadFiles()
-    // A file is let go when every family has flushed what it has in it. Each flush begins a new one, so what is written meanwhile is in none of these.
+    // A file is let go when every family has flushed what it has in it. Each flush begins a new one, so what is written
+    // meanwhile is in none of these.
     for family in [log, pages, meta] { try flush(family) }
     // A log that is cut often has few tables.
     merge(log)
@@ -71,18 +72,20 @@ extension RocksDBEngine {
     if let text = Self.take(&failure) { throw .failed("\(directory): \(text)") }
   }
 
-  /// Has RocksDB look for tables of pages that are older than ``RocksDBSettings/oldValuesSecondsMax``, and merge them down, in the background: what they write over
-  /// goes, whatever level it is on.
+  /// Has RocksDB look for tables of pages that are older than ``RocksDBSettings/oldValuesSecondsMax``, and merge them
+  /// down, in the background: what they write over goes, whatever level it is on.
   ///
-  /// A purge does not merge the pages of one user: a merge of one channel's keys rewrites whole tables, for many channels more than the whole store is
-  /// (docs/operations.md). RocksDB looks by itself only when it has written a table, which a quiet store does not; setting the option has it look.
+  /// A purge does not merge the pages of one user: a merge of one channel's keys rewrites whole tables, for many
+  /// channels more than the whole store is (docs/operations.md). RocksDB looks by itself only when it has written a
+  /// table, which a quiet store does not; setting the option has it look.
   package func mergeOld() {
     guard mergesTables, !hasMetDamage else { return }
     mergeFirst()
     lookForOld()
   }
 
-  /// RocksDB merges old tables into the level below, and does not where there is none: once in a store's life, while it has a few tables, they are made one.
+  /// RocksDB merges old tables into the level below, and does not where there is none: once in a store's life, while it
+  /// has a few tables, they are made one.
   private func mergeFirst() {
     for level in 1..<7 {
       guard let text = rocksdb_property_value_cf(database, pages, "rocksdb.num-files-at-level\(level)")

@@ -7,11 +7,12 @@ package import StoreEngine
 
 /// The embedded engine: log and pages of all shards in one RocksDB, in a column family each (DESIGN.md section 3).
 ///
-/// A commit is one write batch, synced: the batches of the log, the pages and the cuts of a group become durable together or not at all, and the write-ahead log
-/// keeps the order of groups. So pages can never be ahead of the log, nor a cut ahead of the pages that allow it.
+/// A commit is one write batch, synced: the batches of the log, the pages and the cuts of a group become durable
+/// together or not at all, and the write-ahead log keeps the order of groups. So pages can never be ahead of the log,
+/// nor a cut ahead of the pages that allow it.
 ///
-/// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and the pointers never change between `init` and `close`, which
-/// the owner calls when no other call is under way.
+/// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and the pointers never change between `init`
+/// and `close`, which the owner calls when no other call is under way.
 package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// How the directory was created.
   package struct Identity: Hashable, Sendable {
@@ -40,8 +41,8 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   let metDamage = NIOLockedValueBox(false)
   private var isClosed = false
 
-  /// RocksDB takes no more writes once it has come upon a damaged table while it merged some in the background. Opened again it would do so again, at once:
-  /// what is not damaged is served only where tables are left as they are.
+  /// RocksDB takes no more writes once it has come upon a damaged table while it merged some in the background. Opened
+  /// again it would do so again, at once: what is not damaged is served only where tables are left as they are.
   package var hasMetDamage: Bool { metDamage.withLockedValue { $0 } }
 
   /// Opens a data directory, creating it where there is none.
@@ -261,9 +262,10 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     if let text = Self.take(&failure) { throw .failed("\(directory): \(text)") }
   }
 
-  /// Lets a write-ahead log that will have failed be closed. Closing it flushes it, and a librocksdb with assertions (Debian's 7.8) aborts the process where an
-  /// operation follows a failed one, but not in a log that was once synced by this call. Logs change every 64 MiB or so: a failure soon after a change still aborts,
-  /// which is no worse for what is stored, all of it synced.
+  /// Lets a write-ahead log that will have failed be closed. Closing it flushes it, and a librocksdb with assertions
+  /// (Debian's 7.8) aborts the process where an operation follows a failed one, but not in a log that was once synced
+  /// by this call. Logs change every 64 MiB or so: a failure soon after a change still aborts, which is no worse for
+  /// what is stored, all of it synced.
   private func markLog() {
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_wal(database, 1, &failure)
@@ -399,8 +401,8 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// The folder of a data directory in which a restore is under way.
   package static let restoringName = ".restoring"
 
-  /// Less free space than this, and nothing is written: what RocksDB does in the background needs room too, and where it finds none, its own
-  /// information log included, a librocksdb with assertions (Debian's) aborts the process.
+  /// Less free space than this, and nothing is written: what RocksDB does in the background needs room too, and where
+  /// it finds none, its own information log included, a librocksdb with assertions (Debian's) aborts the process.
   package static let freeBytesMin = 256 << 20
 
   /// Throws where the disk has less than that for us.
@@ -502,9 +504,10 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     rocksdb_options_set_create_if_missing(options, 1)
     rocksdb_options_set_create_missing_column_families(options, 1)
     rocksdb_options_set_write_buffer_size(options, writeBufferBytes)
-    // A record that ends before it is whole, at the end of the log, was never acknowledged and is dropped. Anything else that is wrong stops the start:
-    // what stands behind it was acknowledged, and point-in-time recovery (2) would drop it without a word. That is for a log that was not synced when the
-    // machine failed: its blocks may have reached the disk in any order.
+    // A record that ends before it is whole, at the end of the log, was never acknowledged and is dropped. Anything
+    // else that is wrong stops the start: what stands behind it was acknowledged, and point-in-time recovery (2) would
+    // drop it without a word. That is for a log that was not synced when the machine failed: its blocks may have
+    // reached the disk in any order.
     rocksdb_options_set_wal_recovery_mode(options, toleratesHoles ? 2 : 0)
     rocksdb_options_set_max_total_wal_size(options, 512 << 20)
     rocksdb_options_set_info_log_level(options, 2)

@@ -5,9 +5,11 @@ package import ReceiptModel
 import ReceiptWire
 package import StoreEngine
 
-/// A data directory, or a copy of one, opened to be read: nothing in it is changed. Every block that is read is verified by its checksum.
+/// A data directory, or a copy of one, opened to be read: nothing in it is changed. Every block that is read is
+/// verified by its checksum.
 ///
-/// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and the pointers never change before ``close()``.
+/// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and the pointers never change before
+/// ``close()``.
 package final class RocksDBReader: @unchecked Sendable {
   package let identity: RocksDBEngine.Identity
   fileprivate let directory: String
@@ -114,7 +116,8 @@ package final class RocksDBReader: @unchecked Sendable {
     }
   }
 
-  /// Calls `body` with each page and each entry of the directory, in the order of their keys: first the directory's, then pages by shard and channel.
+  /// Calls `body` with each page and each entry of the directory, in the order of their keys: first the directory's,
+  /// then pages by shard and channel.
   package func scanPages(_ body: (Entry, ByteBuffer) throws(StorageError) -> Void) throws(StorageError) {
     try scan(families[2]) { key, value throws(StorageError) in
       let start = key.readerIndex
@@ -187,7 +190,8 @@ extension RocksDBReader {
     return StoredShard(pages: pages, log: log)
   }
 
-  /// Per shard, the last log index that the directory holds: that of its last batch, or of its own pages where the log is cut up to them.
+  /// Per shard, the last log index that the directory holds: that of its last batch, or of its own pages where the log
+  /// is cut up to them.
   package func lastIndexes() throws(StorageError) -> [LogIndex] {
     var last = [LogIndex](repeating: .zero, count: identity.shardCount)
     func note(_ shard: ShardID, _ index: LogIndex) throws(StorageError) {

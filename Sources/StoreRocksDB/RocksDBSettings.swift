@@ -2,8 +2,8 @@
 package enum Durability: Hashable, Sendable {
   /// When it is synced: before it is acknowledged.
   case sync
-  /// When the next sync has passed, at most this long after it was acknowledged. A crash of the process loses nothing, one of the machine loses what was
-  /// acknowledged since the last sync.
+  /// When the next sync has passed, at most this long after it was acknowledged. A crash of the process loses nothing,
+  /// one of the machine loses what was acknowledged since the last sync.
   case interval(milliseconds: Int)
 
   /// Between two syncs; nil where each commit has its own.

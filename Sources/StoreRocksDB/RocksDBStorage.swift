@@ -5,7 +5,8 @@ package import StoreEngine
 
 /// A data directory with RocksDB in it, opened now and again after a failed append.
 package final class RocksDBStorage: ReopenableStorage {
-  /// Kept free on the disk, so that a store whose disk has filled up can still be opened, and what it holds be written out.
+  /// Kept free on the disk, so that a store whose disk has filled up can still be opened, and what it holds be written
+  /// out.
   package static let reserveBytes = 16 << 20
 
   private let directory: String
@@ -15,7 +16,8 @@ package final class RocksDBStorage: ReopenableStorage {
   /// A merge of tables has met damage: from then on they are left as they are.
   private let hasMetDamage = NIOLockedValueBox(false)
 
-  /// Opens the directory, and creates it where there is none; see ``RocksDBEngine/init(directory:shardCount:newStore:settings:mergesTables:)``.
+  /// Opens the directory, and creates it where there is none; see
+  /// ``RocksDBEngine/init(directory:shardCount:newStore:settings:mergesTables:)``.
   package init(
     directory: String,
     shardCount: Int?,

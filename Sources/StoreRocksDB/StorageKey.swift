@@ -10,8 +10,8 @@ import StoreEngine
 /// | pages | `D`, shard (2), cid | channel number (8) |
 /// | pages | `D`, shard (2), 0, two hashes of a user's id (16) | channel number of their index (8) |
 ///
-/// Keys stand in RocksDB's manifest too, as the first and the last of a table, and stay there when they are deleted. So no user's id is in any (R16); whoever
-/// reads a channel verifies that it is the one it asked for.
+/// Keys stand in RocksDB's manifest too, as the first and the last of a table, and stay there when they are deleted. So
+/// no user's id is in any (R16); whoever reads a channel verifies that it is the one it asked for.
 struct StorageKey {
   private var bytes: [UInt8] = []
 

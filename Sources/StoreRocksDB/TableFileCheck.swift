@@ -1,17 +1,21 @@
 import Foundation
 
-/// Looks at the ends of RocksDB's table files before RocksDB does, for damage that it would act upon before it verifies a checksum.
+/// Looks at the ends of RocksDB's table files before RocksDB does, for damage that it would act upon before it verifies
+/// a checksum.
 ///
-/// A table ends in its properties, its metaindex (which says where the properties are) and the footer (which says where the metaindex and the index are). RocksDB
-/// goes through the properties first and verifies their checksum afterwards, since numbers in them may have been changed in place; and it makes room for what the
-/// footer points to before it reads it. Where the block ends in a count of restart points that is impossible, a librocksdb with assertions (Debian's 7.8) aborts the
-/// process, and one without reads behind the block: one wrong bit is enough. So these are looked at for their form. What they say is left to the checksums, which
-/// RocksDB verifies of all other blocks before it uses them, and so is a file that does not end in a footer.
+/// A table ends in its properties, its metaindex (which says where the properties are) and the footer (which says where
+/// the metaindex and the index are). RocksDB goes through the properties first and verifies their checksum afterwards,
+/// since numbers in them may have been changed in place; and it makes room for what the footer points to before it
+/// reads it. Where the block ends in a count of restart points that is impossible, a librocksdb with assertions
+/// (Debian's 7.8) aborts the process, and one without reads behind the block: one wrong bit is enough. So these are
+/// looked at for their form. What they say is left to the checksums, which RocksDB verifies of all other blocks before
+/// it uses them, and so is a file that does not end in a footer.
 ///
 /// The end of a file is one read of 4 KiB, of what RocksDB reads next anyway.
 enum TableFileCheck {
-  /// Of tables in blocks. The footers of these versions have the same form: type of checksum (1 byte), handles of the metaindex and of the index in room for 40,
-  /// version (4), magic number (8). Version 6 has checksums of its own for them.
+  /// Of tables in blocks. The footers of these versions have the same form: type of checksum (1 byte), handles of the
+  /// metaindex and of the index in room for 40, version (4), magic number (8). Version 6 has checksums of its own for
+  /// them.
   private static let magic: UInt64 = 0x88E2_41B7_85F4_CFF7
   private static let versions: ClosedRange<UInt32> = 2...5
   private static let footerBytes = 53
@@ -105,8 +109,9 @@ enum TableFileCheck {
     return read(range)
   }
 
-  /// The entries of a block: three lengths (of the key's bytes that are the last one's, of those that follow, of the value) and their bytes; then the restart points
-  /// of 4 bytes each, of which the first is the first entry, and the count of them.
+  /// The entries of a block: three lengths (of the key's bytes that are the last one's, of those that follow, of the
+  /// value) and their bytes; then the restart points of 4 bytes each, of which the first is the first entry, and the
+  /// count of them.
   private static func entries(
     _ block: [UInt8],
     at start: Int,
@@ -172,8 +177,9 @@ enum TableFileCheck {
     bytes[place..<(place + count)].reversed().reduce(0) { $0 << 8 | UInt64($1) }
   }
 
-  /// Whether the manifest says that a file of this number and size belongs to the database. One that was being written when the process or the machine failed is
-  /// not in it, may have any holes, and is removed by RocksDB without a look. One of another size is refused by RocksDB.
+  /// Whether the manifest says that a file of this number and size belongs to the database. One that was being written
+  /// when the process or the machine failed is not in it, may have any holes, and is removed by RocksDB without a look.
+  /// One of another size is refused by RocksDB.
   private static func isInManifest(of directory: String, _ number: UInt64, _ size: UInt64) -> Bool {
     guard let current = try? String(contentsOfFile: directory + "/CURRENT", encoding: .utf8),
       let data = FileManager.default.contents(

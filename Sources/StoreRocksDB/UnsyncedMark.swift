@@ -1,8 +1,9 @@
 import Foundation
 import StoreEngine
 
-/// The file `unsynced` in a data directory: its commits are not synced one by one. It holds the machine's boot id, since only a machine that fails loses what was
-/// written: as long as the boot is the same, the log has no holes, and damage in it is damage.
+/// The file `unsynced` in a data directory: its commits are not synced one by one. It holds the machine's boot id,
+/// since only a machine that fails loses what was written: as long as the boot is the same, the log has no holes, and
+/// damage in it is damage.
 enum UnsyncedMark {
   private static func path(_ directory: String) -> String { directory + "/unsynced" }
 

@@ -14,8 +14,9 @@ struct BackupRefusal: Error {
   var retryAfterMilliseconds: UInt32 = 0
 }
 
-/// Serves backups of the whole store (Proto/frames.md, "Backup"): makes a checkpoint, hands out its files, removes it. All of it happens on a thread of its own, so
-/// that neither event loops nor commits nor reads for requests wait for it.
+/// Serves backups of the whole store (Proto/frames.md, "Backup"): makes a checkpoint, hands out its files, removes it.
+/// All of it happens on a thread of its own, so that neither event loops nor commits nor reads for requests wait for
+/// it.
 final class BackupDesk: Sendable {
   private struct State {
     var turn = BackupTurn()

@@ -2,7 +2,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// One connection's backup requests: at most ``BackupLimits/inFlightMax`` unanswered, and a backup whose client is silent for too long ends.
+/// One connection's backup requests: at most ``BackupLimits/inFlightMax`` unanswered, and a backup whose client is
+/// silent for too long ends.
 final class BackupFrames {
   /// A client asks for the next part right after the last one, or compares 16 MiB of its own meanwhile.
   static let silenceMax = TimeAmount.minutes(2)

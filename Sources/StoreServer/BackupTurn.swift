@@ -3,7 +3,8 @@ import StoreEngine
 
 /// Whose backup it is: at most one at a time, bounded in life. A pure state machine.
 ///
-/// idle → making → open → idle; a connection that is lost while the checkpoint is made leaves `abandoned`, until it is made and removed.
+/// idle → making → open → idle; a connection that is lost while the checkpoint is made leaves `abandoned`, until it is
+/// made and removed.
 struct BackupTurn {
   /// A connection.
   typealias Owner = UInt64

@@ -3,7 +3,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Which connection each session has: a session that opens another ends the older one (Proto/frames.md, "Sessions and resending").
+/// Which connection each session has: a session that opens another ends the older one (Proto/frames.md, "Sessions and
+/// resending").
 final class ConnectionRegistry: Sendable {
   private struct Entry {
     var channel: any Channel

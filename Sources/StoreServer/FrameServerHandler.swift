@@ -5,7 +5,8 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 
-/// One gateway's connection: bytes to frames, the opening, then each request to the loop that owns its shard, and replies back.
+/// One gateway's connection: bytes to frames, the opening, then each request to the loop that owns its shard, and
+/// replies back.
 final class FrameServerHandler: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
@@ -214,7 +215,8 @@ final class FrameServerHandler: ChannelInboundHandler {
     decoder.lengthLimit = terms.frameLengthMax
     self.session = session
     logger[metadataKey: "gateway"] = "\(name)"
-    // Before the runtime is looked at: who takes it down ends the connections that are noted then, and this one may not keep routes into it.
+    // Before the runtime is looked at: who takes it down ends the connections that are noted then, and this one may not
+    // keep routes into it.
     serial = registry.insert(session, context.channel)
     guard let serving = runtime.current() else {
       end(.unavailable, "the store is reading its data; try again")

@@ -16,7 +16,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// One thread: commits of a loop are in order, one at a time.
   private let committer: NIOThreadPool
   private let readers: NIOThreadPool
-  /// Reads that no request waits for, and peeks at a thousand channels: of those so many are with the threads at once, and there is one thread more, so that the others go past them.
+  /// Reads that no request waits for, and peeks at a thousand channels: of those so many are with the threads at once,
+  /// and there is one thread more, so that the others go past them.
   static let readsBehindMax = 2
   private var readsBehind: Deque<@Sendable () -> Void> = []
   private var readsBehindUnderWay = 0
@@ -104,7 +105,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  /// Has the storage synced again and again, for all hosts; call on the loop. A sync that fails halts this host as a failed commit does.
+  /// Has the storage synced again and again, for all hosts; call on the loop. A sync that fails halts this host as a
+  /// failed commit does.
   func startSync(everyMilliseconds interval: Int) {
     guard stopped == nil else { return }
     let time = TimeAmount.milliseconds(Int64(interval))
@@ -139,7 +141,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  /// Nothing more is asked of the storage; call on the loop. When the future is done nothing is under way, and the storage may be closed.
+  /// Nothing more is asked of the storage; call on the loop. When the future is done nothing is under way, and the
+  /// storage may be closed.
   func stop() -> EventLoopFuture<Void> {
     ticker?.cancel()
     ticker = nil
@@ -205,9 +208,9 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 
   // MARK: StoreLoopDriver
 
-  /// Commits on this loop where that is quick and the group small, else on a thread. On the loop it costs no wake-up, and what comes in meanwhile waits in
-  /// its socket, to be taken up all at once. A large group means that more is waiting already, and a slow disk would hold up what needs no commit: both get
-  /// the thread, and the loop goes on.
+  /// Commits on this loop where that is quick and the group small, else on a thread. On the loop it costs no wake-up,
+  /// and what comes in meanwhile waits in its socket, to be taken up all at once. A large group means that more is
+  /// waiting already, and a slow disk would hold up what needs no commit: both get the thread, and the loop goes on.
   func commit(_ group: CommitGroup) {
     underWay += 1
     if pace.isQuick, group.logBytes < CommitPace.smallBytes {
@@ -335,7 +338,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  /// Each loop gets what is for its shards in one hop; this one too, behind the turn that it is in. A host that is stopped takes nothing.
+  /// Each loop gets what is for its shards in one hop; this one too, behind the turn that it is in. A host that is
+  /// stopped takes nothing.
   func deliver(_ deliveries: [MembershipDelivery]) {
     post(deliveries, to: \.to) { host, deliveries in host.loop.take(deliveries) }
   }

@@ -2,8 +2,9 @@ import Glibc
 import NIOCore
 import NIOPosix
 
-/// Calls back on its event loop, but only after the loop has looked at its sockets: by way of a pipe, whose end is one of the descriptors that it looks at. Tasks and times that are
-/// due have their turn before that, and as long as some are there nothing is read from a socket.
+/// Calls back on its event loop, but only after the loop has looked at its sockets: by way of a pipe, whose end is one
+/// of the descriptors that it looks at. Tasks and times that are due have their turn before that, and as long as some
+/// are there nothing is read from a socket.
 ///
 /// Everything is called on the event loop.
 final class SliceBell {

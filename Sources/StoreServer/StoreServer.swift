@@ -230,7 +230,8 @@ package final class StoreServer: Sendable {
     return isUp
   }
 
-  /// Stops the loops, ends the connections that have routes into them, waits for the threads under them, and closes the storage.
+  /// Stops the loops, ends the connections that have routes into them, waits for the threads under them, and closes the
+  /// storage.
   private func takeDown() async {
     let hosts = serving.replace(nil)?.hosts ?? []
     let channels = registry.channels

@@ -5,8 +5,8 @@ internal import Synchronization
 package enum TLSApplicationProtocol: Sendable {
   /// HTTP/2, "h2". A handshake without it fails.
   case h2
-  /// Of a server: HTTP/2 where the client offers it. A client that offers HTTP/1, or nothing, gets its handshake, so that it
-  /// can be told; any other offer fails.
+  /// Of a server: HTTP/2 where the client offers it. A client that offers HTTP/1, or nothing, gets its handshake, so
+  /// that it can be told; any other offer fails.
   case h2OrHTTP1
   /// None is offered or asked for.
   case none

@@ -4,7 +4,8 @@ package import LocalStack
 internal import Operations
 package import TLSSession
 
-/// Posts tickets as a notification extension does: it knows where a gateway is and what came with the push, and has no credential.
+/// Posts tickets as a notification extension does: it knows where a gateway is and what came with the push, and has no
+/// credential.
 package struct TicketPost: Sendable {
   /// Tickets of one request, at most.
   package static let batchCountMax = 1_000
@@ -26,8 +27,10 @@ package struct TicketPost: Sendable {
 
   /// Posts tickets, in as many requests as they take, one after the other. To be posted twice harms no ticket.
   ///
-  /// - Parameter take: given the answers of each request when they are there, in order. What cannot be a ticket is answered here, and not sent.
-  /// - Throws: ``StackError`` where a request was not answered with 200: the tickets of it, and those behind, have not been answered.
+  /// - Parameter take: given the answers of each request when they are there, in order. What cannot be a ticket is
+  ///   answered here, and not sent.
+  /// - Throws: ``StackError`` where a request was not answered with 200: the tickets of it, and those behind, have not
+  ///   been answered.
   package func post(_ tickets: [String], _ take: ([TicketAnswer]) -> Void) async throws {
     var rest = tickets[...]
     while !rest.isEmpty {

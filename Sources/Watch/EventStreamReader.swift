@@ -44,7 +44,8 @@ package struct EventStreamReader: Sendable {
     id = lastEventID
   }
 
-  /// Takes the next bytes of the stream and gives each event that they complete to `take`, which returns whether it wants more.
+  /// Takes the next bytes of the stream and gives each event that they complete to `take`, which returns whether it
+  /// wants more.
   ///
   /// - Returns: false once `take` has wanted no more.
   /// - Throws: ``Failure``. The reader is done for then.

@@ -15,7 +15,8 @@ package struct EventWatch: Sendable {
   package var countMax: Int?
   /// Without a byte for so long a connection counts as lost: a comment comes every 15 s.
   package var silenceMax = Duration.seconds(45)
-  /// Called each time that a connection's stream has begun: what happens from now on will come. On the connection's event loop.
+  /// Called each time that a connection's stream has begun: what happens from now on will come. On the connection's
+  /// event loop.
   package var opened: @Sendable () -> Void = {}
 
   /// - Parameters:
@@ -33,8 +34,8 @@ package struct EventWatch: Sendable {
     self.token = token
   }
 
-  /// Gives each event to `take`, and to `note` what a person should know, until as many have come as are wanted. `take` is called on the connection's event loop and may
-  /// block: what is not read waits at the gateway.
+  /// Gives each event to `take`, and to `note` what a person should know, until as many have come as are wanted. `take`
+  /// is called on the connection's event loop and may block: what is not read waits at the gateway.
   ///
   /// - Parameter since: the id of an event to go on from; empty: from now on.
   /// - Throws: ``WatchError`` where the gateway will not have it; what stops the task.

@@ -109,11 +109,12 @@ struct TidemarkStore: AsyncParsableCommand {
     "memory", "event-interval-members", "event-interval",
     "erasure-ledger",
   ]
-  /// Flags of the public page whose time has not come. They are refused by name rather than ignored: each of them promises something.
+  /// Flags of the public page whose time has not come. They are refused by name rather than ignored: each of them
+  /// promises something.
   private static let keysNotBuilt: Set<String> = ["tls-cert", "tls-key", "tls-ca"]
 
-  /// Half of the memory that this process may use: the machine's, or less where a control group says so (Linux cgroup v2 `memory.max`, v1
-  /// `memory.limit_in_bytes`), as containers do.
+  /// Half of the memory that this process may use: the machine's, or less where a control group says so (Linux cgroup
+  /// v2 `memory.max`, v1 `memory.limit_in_bytes`), as containers do.
   private static var memoryDefault: Int {
     let files = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
     let limits = files.compactMap { path in

@@ -3,7 +3,8 @@ import Foundation
 import LoadGenerator
 import LocalStack
 
-/// Where the programs of a bench are, where its data goes and how it is told: the same for every bench that starts its own services.
+/// Where the programs of a bench are, where its data goes and how it is told: the same for every bench that starts its
+/// own services.
 struct BenchPlace: ParsableArguments {
   @Option(help: ArgumentHelp("Where the data of the run goes.", valueName: "dir"))
   var directory = ".tidemark"
@@ -21,7 +22,8 @@ struct BenchPlace: ParsableArguments {
     return parent + "/\(name)-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
   }
 
-  /// Runs a bench on services of its own, in a new directory and with progress, and prints what it found: one JSON document, or a table and the machine under it.
+  /// Runs a bench on services of its own, in a new directory and with progress, and prints what it found: one JSON
+  /// document, or a table and the machine under it.
   func measure<Report: Encodable & Sendable>(
     _ name: String,
     asJSON: Bool,

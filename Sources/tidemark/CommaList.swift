@@ -1,7 +1,7 @@
 import ArgumentParser
 
-/// One value of an option that takes a list: elements with commas between them. Every such option takes several values, and may
-/// be given again; all of it means the same.
+/// One value of an option that takes a list: elements with commas between them. Every such option takes several values,
+/// and may be given again; all of it means the same.
 struct CommaList<Element: ExpressibleByArgument & Sendable>: ExpressibleByArgument, Sendable {
   let elements: [Element]
 

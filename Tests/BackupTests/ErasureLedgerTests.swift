@@ -3,7 +3,8 @@ import Testing
 
 @testable import ErasureLedger
 
-/// The ledger of erasures: what is written is read back, what was torn or damaged is told apart, and nobody's id is in it.
+/// The ledger of erasures: what is written is read back, what was torn or damaged is told apart, and nobody's id is in
+/// it.
 @Suite struct ErasureLedgerTests {
   private func inDirectory(_ body: (String) throws -> Void) throws {
     let directory = NSTemporaryDirectory() + "tidemark-ledger-\(UUID().uuidString)"

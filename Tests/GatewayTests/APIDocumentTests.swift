@@ -37,7 +37,8 @@ import Yams
     self.operations = operations
   }
 
-  /// The name of the route that a described path leads to, with parts of the right form in it, or the code of the refusal.
+  /// The name of the route that a described path leads to, with parts of the right form in it, or the code of the
+  /// refusal.
   private static func route(_ method: HTTP2Method, _ path: String) -> String {
     var concrete = path
     for (part, value) in [

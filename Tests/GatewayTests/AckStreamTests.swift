@@ -158,7 +158,8 @@ import Testing
     }
   }
 
-  /// No reply of the store wakes a stream of lines that ask nothing of it, and the body has ended: it goes on by itself.
+  /// No reply of the store wakes a stream of lines that ask nothing of it, and the body has ended: it goes on by
+  /// itself.
   @Test func linesThatTheGatewayAnswersFillTheRoom() async throws {
     var limits = GatewayLimits()
     limits.acks = AckOrder.Limits(entries: 64, bytes: 1_024)

@@ -4,7 +4,8 @@ import Testing
 
 @testable import Gateway
 
-/// ``EventHub`` without a store and without streams: each line of a story is what happens, and what has to be done for it.
+/// ``EventHub`` without a store and without streams: each line of a story is what happens, and what has to be done for
+/// it.
 @Suite struct EventHubTests {
   /// Cids by shard, and the users whose home is shard 0 (of four).
   static let shardCount = 4
@@ -113,7 +114,8 @@ import Testing
     }
   }
 
-  /// Opens a stream of a user who is subscribed to and has these channels, all of one shard, and answers what it asks for.
+  /// Opens a stream of a user who is subscribed to and has these channels, all of one shard, and answers what it asks
+  /// for.
   @discardableResult
   func open(_ user: String, _ cids: [String], _ hub: inout EventHub, through: Int64 = 100) throws
     -> EventHub.Ref

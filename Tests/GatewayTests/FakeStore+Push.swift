@@ -2,7 +2,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Tickets and acknowledgements, as much of them as the gateway's tests need: message n was sent n seconds after ``sentBase``.
+/// Tickets and acknowledgements, as much of them as the gateway's tests need: message n was sent n seconds after
+/// ``sentBase``.
 extension FakeModel {
   static let sentBase: Int64 = 1_000_000_000_000
 

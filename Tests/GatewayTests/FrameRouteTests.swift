@@ -527,7 +527,8 @@ import Testing
     }
   }
 
-  /// No reply of the store wakes a stream of frames that ask nothing of it, and the body has ended: it goes on by itself.
+  /// No reply of the store wakes a stream of frames that ask nothing of it, and the body has ended: it goes on by
+  /// itself.
   @Test func framesThatTheGatewayAnswersFillTheRoom() async throws {
     var limits = GatewayLimits()
     limits.streamAnswerBytes = 1_024
@@ -663,7 +664,8 @@ import Testing
     }
   }
 
-  /// A body that is read as it comes has not come when its request does: a route that takes no such body must not take it for an empty one.
+  /// A body that is read as it comes has not come when its request does: a route that takes no such body must not take
+  /// it for an empty one.
   @Test(arguments: ["application/x-ndjson", "application/vnd.tidemark.frames"])
   func otherRoutesTakeNoStreams(type: String) async throws {
     try await TestGateway.run { gateway in

@@ -15,9 +15,11 @@ import Testing
 @Suite struct GatewayServerTests {
   private let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
 
-  /// Connections to a port of this machine that have a keepalive timer running at the server's end (proc(5), `/proc/net/tcp`: 02 in the column of timers).
+  /// Connections to a port of this machine that have a keepalive timer running at the server's end (proc(5),
+  /// `/proc/net/tcp`: 02 in the column of timers).
   private static func keptAlive(port: Int) throws -> Int {
-    // Read to its end: Foundation takes a file whose size is said to be 0, as here, for read after a first piece of 4 KiB, which is full of other connections' ends.
+    // Read to its end: Foundation takes a file whose size is said to be 0, as here, for read after a first piece of 4
+    // KiB, which is full of other connections' ends.
     let file = try FileHandle(forReadingFrom: URL(fileURLWithPath: "/proc/net/tcp"))
     let table = String(decoding: try file.readToEnd() ?? Data(), as: UTF8.self)
     let local = "0100007F:" + String(format: "%04X", port)

@@ -60,7 +60,8 @@ import Testing
     }
   }
 
-  /// Without these fields everything is meant, the newest, or another view: a value that the caller did not have must not do that.
+  /// Without these fields everything is meant, the newest, or another view: a value that the caller did not have must
+  /// not do that.
   @Test func aNullIsNotEverything() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])

@@ -3,7 +3,8 @@ import ReceiptWire
 
 @testable import IndexRebuild
 
-/// Shards as Proto/frames.md has them answer rebuild_index: each is through a phase after some questions. A restart forgets what was under way, not the epoch.
+/// Shards as Proto/frames.md has them answer rebuild_index: each is through a phase after some questions. A restart
+/// forgets what was under way, not the epoch.
 struct FakeShards {
   struct Shard {
     var epoch: UInt64

@@ -63,7 +63,8 @@ struct RebuildMachineTests {
       machine.progress.description
         == "phase 1 of 2, epoch 4: memberships are sent again, 0 of 2 shards done, 7 of 7 channels, 70 memberships"
     )
-    // The second phase begins when the last shard is through the first, whichever that is. What is told after the end is less than what was told before.
+    // The second phase begins when the last shard is through the first, whichever that is. What is told after the end
+    // is less than what was told before.
     #expect(machine.replied(ShardID(1), reply(.none, 4), now: .seconds(3)) == .send([]))
     #expect(machine.progress.shardsDone == 1)
     #expect(machine.tick(now: .seconds(4)) == .send([request(.ask, 0)]))
@@ -227,8 +228,8 @@ struct RebuildMachineTests {
     #expect(machine.replied(ShardID(1), reply(.none, 0), now: .zero) == .fail(.epochsUsedUp))
   }
 
-  /// Shards that answer late, in any order, with connections lost and stores started again in between: in the end every shard has sent everything with the
-  /// new epoch and then swept to it, and none was told to sweep before all had sent.
+  /// Shards that answer late, in any order, with connections lost and stores started again in between: in the end every
+  /// shard has sent everything with the new epoch and then swept to it, and none was told to sweep before all had sent.
   @Test(arguments: 0..<200)
   func anyOrder(_ seed: UInt64) {
     var generator = SeededGenerator(seed: seed)

@@ -5,8 +5,8 @@ import Testing
 
 extension RealProcesses {
   @Suite struct AckProgram {
-    /// Tickets are all that `tidemark ack` has: over TLS as arguments, over h2c as lines; what is refused has its line and the exit code, and what is wrong with the
-    /// command another.
+    /// Tickets are all that `tidemark ack` has: over TLS as arguments, over h2c as lines; what is refused has its line
+    /// and the exit code, and what is wrong with the command another.
     @Test func ticketsAreAllItHas() async throws {
       try await Pair.with { pair in
         let channel = "/v1/channels/messaging:ack"

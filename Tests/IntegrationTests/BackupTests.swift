@@ -59,7 +59,8 @@ extension RealProcesses {
       }
     }
 
-    /// One at a time; whoever ends in the middle, client or store, leaves nothing that is taken for a whole copy, and nothing in the way of the next.
+    /// One at a time; whoever ends in the middle, client or store, leaves nothing that is taken for a whole copy, and
+    /// nothing in the way of the next.
     @Test func whatIsTornIsNoBackup() async throws {
       try await Pair.with { pair in
         let specification = try await pair.prepareLoad(

@@ -5,7 +5,8 @@ import TestPrograms
 
 /// A headless Chromium with a page that runs a script of the docs, and what the page reports.
 final class Browser {
-  /// What a page reports: what its EventSource goes through, the types of events with their data, and the functions that the script calls.
+  /// What a page reports: what its EventSource goes through, the types of events with their data, and the functions
+  /// that the script calls.
   private struct Report: Decodable, CustomStringConvertible {
     /// Of the page's origin; nil where the server itself reports.
     var port: Int?

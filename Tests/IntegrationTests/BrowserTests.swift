@@ -8,8 +8,9 @@ extension RealProcesses {
   @Suite struct Browsers {
     private static let channel = "/v1/channels/messaging:web"
 
-    /// Events come by their types; after the gateway was killed the browser goes on by itself from the last id, and after its token was revoked the script does, with a new
-    /// token. Neither misses anything, and no token is in a log.
+    /// Events come by their types; after the gateway was killed the browser goes on by itself from the last id, and
+    /// after its token was revoked the script does, with a new token. Neither misses anything, and no token is in a
+    /// log.
     @Test func anEventSourceFollowsAndComesBack() async throws {
       let place = try Browser.Place()
       try await Pair.with(gatewayFlags: [

@@ -6,8 +6,9 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// The real store over data with wrong or missing bytes: it serves what was acknowledged, or stops in one line that names the place, or answers 503 for what it
-  /// cannot read. It never ends by a signal, and never serves less without a word.
+  /// The real store over data with wrong or missing bytes: it serves what was acknowledged, or stops in one line that
+  /// names the place, or answers 503 for what it cannot read. It never ends by a signal, and never serves less without
+  /// a word.
   @Suite struct DamagedStores {
     private static let channels = (0..<3).map { "messaging:damage-\($0)" }
     /// Marks of one user, one after the other, going round the channels.
@@ -110,7 +111,8 @@ extension RealProcesses {
       }
     }
 
-    /// RocksDB takes no more writes once it has come upon damage while it merges tables; the store goes on without merging, and serves what is not damaged.
+    /// RocksDB takes no more writes once it has come upon damage while it merges tables; the store goes on without
+    /// merging, and serves what is not damaged.
     @Test func damageMetWhileTablesAreMerged() async throws {
       try await Pair.with { pair in
         let source = try await Self.killedStore(pair)
@@ -185,12 +187,14 @@ extension RealProcesses {
       channels.indices.map { channel in (0..<count).filter { $0 % channels.count == channel }.count }
     }
 
-    /// Makes channels and marks, kills the store, and returns a copy of its data: pages and an old log in tables, a new log on top of them.
+    /// Makes channels and marks, kills the store, and returns a copy of its data: pages and an old log in tables, a new
+    /// log on top of them.
     private static func killedStore(_ pair: Pair) async throws -> String {
       try await pair.makeChannels(channels, messages: 2_000, users: 1)
       let token = try await pair.token("user-0")
       for mark in 0..<marks {
-        // At a start, what the log holds is made pages at once; at the next one, what RocksDB's own log holds is written to tables.
+        // At a start, what the log holds is made pages at once; at the next one, what RocksDB's own log holds is
+        // written to tables.
         if mark == marks / 3 || mark == marks / 2 {
           await pair.stack.killStore()
           try await pair.stack.startStore()

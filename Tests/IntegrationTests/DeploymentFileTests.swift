@@ -5,8 +5,8 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// The files under Deploy and the compose file, held against the programs that they start. `make deploy-check` carries
-  /// them out; these find what has drifted apart in seconds.
+  /// The files under Deploy and the compose file, held against the programs that they start. `make deploy-check`
+  /// carries them out; these find what has drifted apart in seconds.
   @Suite struct DeploymentFiles {
     /// One command line of a container file or of the compose file.
     private struct Line: Decodable {
@@ -41,7 +41,8 @@ extension RealProcesses {
       #expect(!(output.out + output.error).contains("WARNING"), "\(output)")
     }
 
-    /// Every flag of every command line is one that the program's own help lists, and every secret is handed to its service.
+    /// Every flag of every command line is one that the program's own help lists, and every secret is handed to its
+    /// service.
     @Test func commandLinesAreWhatTheProgramsTake() async throws {
       let lines = try await Self.lines()
       let programs = Set(lines.map(\.program))
@@ -75,7 +76,8 @@ extension RealProcesses {
       }
     }
 
-    /// A service's compose command differs from its image's own in nothing: what `docker run` starts is what is checked.
+    /// A service's compose command differs from its image's own in nothing: what `docker run` starts is what is
+    /// checked.
     @Test func composeAndImagesAgree() async throws {
       let lines = try await Self.lines()
       func words(_ place: String, _ program: String) throws -> [String] {
@@ -138,7 +140,8 @@ extension RealProcesses {
       #expect(mode == 0o700)
     }
 
-    /// docker-compose reads the compose file without an engine; what it makes of it and of the container file is described.
+    /// docker-compose reads the compose file without an engine; what it makes of it and of the container file is
+    /// described.
     private static func lines() async throws -> [Line] {
       let compose = Pair.packageRoot + "/docker-compose.yml"
       let output = try await Command.run(

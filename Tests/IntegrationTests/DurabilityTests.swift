@@ -6,8 +6,8 @@ import Testing
 extension RealProcesses {
   /// An acknowledged command is durable.
   @Suite struct Durability {
-    /// The store is killed under load, twenty times in a row; a foreign client keeps its own record of what was acknowledged, and after each time
-    /// reads everything back.
+    /// The store is killed under load, twenty times in a row; a foreign client keeps its own record of what was
+    /// acknowledged, and after each time reads everything back.
     @Test func acknowledgedMarksSurviveKills() async throws {
       try await Pair.with { pair in
         let channels = (0..<5).map { "messaging:kill-\($0)" }
@@ -16,8 +16,8 @@ extension RealProcesses {
       }
     }
 
-    /// A killed process leaves its page cache behind, so this shows the sync itself: seen from the kernel, between the arrival of each mark and the departure of
-    /// its reply a sync has begun and returned.
+    /// A killed process leaves its page cache behind, so this shows the sync itself: seen from the kernel, between the
+    /// arrival of each mark and the departure of its reply a sync has begun and returned.
     @Test func noReplyLeavesBeforeItsSync() async throws {
       try await Pair.with { pair in
         try await pair.makeChannels(["messaging:sync"], messages: 60, users: 1)
@@ -56,17 +56,19 @@ enum SyncTrace {
     case syncReturned
   }
 
-  /// A gateway that has nothing to say pings, and is answered at once: a header and 8 bytes each way (Proto/frames.md). Nothing else that this
-  /// test sends is as short.
+  /// A gateway that has nothing to say pings, and is answered at once: a header and 8 bytes each way (Proto/frames.md).
+  /// Nothing else that this test sends is as short.
   private static let pingByteCount = 20
-  /// Every few seconds a gateway asks each of a new store's 16 shards what is not settled: a header each, and two empty lists behind it in each reply. Nothing is
-  /// written for that.
+  /// Every few seconds a gateway asks each of a new store's 16 shards what is not settled: a header each, and two empty
+  /// lists behind it in each reply. Nothing is written for that.
   private static let settlingByteCounts = (asked: 16 * 12, answered: 16 * 14)
 
-  /// The events of a trace in the order in which they happened; a gateway's socket is one whose own end is the store's `port`.
+  /// The events of a trace in the order in which they happened; a gateway's socket is one whose own end is the store's
+  /// `port`.
   static func events(_ trace: String, port: Int) -> [Event] {
     var events: [Event] = []
-    // A call that another thread interrupted stands on two lines; what counts of a sync is where it returned, of a write where it began.
+    // A call that another thread interrupted stands on two lines; what counts of a sync is where it returned, of a
+    // write where it began.
     var pendingReads: Set<Substring> = []
     for line in trace.split(separator: "\n") {
       guard let space = line.firstIndex(of: " ") else { continue }

@@ -11,8 +11,8 @@ import Testing
 extension RealProcesses {
   /// Data directories of earlier builds open with this one, and everything in them is intact.
   ///
-  /// `Fixtures/data_directory.py make` wrote the directory and its answers with the earlier build. A value in the answers may change only with the rule that it
-  /// follows, in the commit that changes the rule.
+  /// `Fixtures/data_directory.py make` wrote the directory and its answers with the earlier build. A value in the
+  /// answers may change only with the rule that it follows, in the commit that changes the rule.
   @Suite struct EarlierData {
     private static let fixtures = Pair.packageRoot + "/Tests/IntegrationTests/Fixtures/"
 
@@ -56,8 +56,8 @@ extension RealProcesses {
         "missing: \(inTheTail.subtracting(found.logged).sorted())"
       )
       let missing = StoredKinds.all.subtracting(found.logged).subtracting(found.paged)
-      // Erasing leaves its effects in no log, and pages say otherwise which steps are kept. The other two need a channel of more than 4,096 members, or an index
-      // without channels.
+      // Erasing leaves its effects in no log, and pages say otherwise which steps are kept. The other two need a
+      // channel of more than 4,096 members, or an index without channels.
       #expect(
         missing == ["rowErased", "senderErased", "stepsTrimmed", "deletionBegun", "membershipRemoved"],
         "\(missing.sorted())"

@@ -4,7 +4,8 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// An erased user is found in no file that the store has written, RocksDB's tables aside, nor by anybody who asks (R16).
+  /// An erased user is found in no file that the store has written, RocksDB's tables aside, nor by anybody who asks
+  /// (R16).
   @Suite struct Erasure {
     @Test func nothingIsLeftInFiles() async throws {
       let name = "erika.mustermann@example.org"
@@ -98,7 +99,8 @@ extension RealProcesses {
       }
     }
 
-    /// Purges of one another's, and of deleted channels, hold nobody's up: each asker waits for a round with a number (Proto/frames.md, 0x2B).
+    /// Purges of one another's, and of deleted channels, hold nobody's up: each asker waits for a round with a number
+    /// (Proto/frames.md, 0x2B).
     @Test func manyAtOnceBesideDeletions() async throws {
       try await Pair.with { pair in
         let output = try await Command.run(

@@ -7,8 +7,8 @@ import Testing
 extension RealProcesses {
   /// Clients that speak HTTP/1.1: told by a gateway what to do, served behind the load balancer.
   @Suite struct HTTP1 {
-    /// Python's own client, which speaks nothing newer: over TLS without ALPN and with `http/1.1`, and in the clear; with a
-    /// body, slowly, and with a request line that never ends.
+    /// Python's own client, which speaks nothing newer: over TLS without ALPN and with `http/1.1`, and in the clear;
+    /// with a body, slowly, and with a request line that never ends.
     private static let client = """
       import http.client, json, socket, ssl, sys
       tls_port, clear_port, certificate = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]

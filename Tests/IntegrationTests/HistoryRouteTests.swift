@@ -3,7 +3,8 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// R6 on every route and in events: two channels that differ only before a newcomer joined under hidden history are alike to the newcomer.
+  /// R6 on every route and in events: two channels that differ only before a newcomer joined under hidden history are
+  /// alike to the newcomer.
   @Suite struct HistoryRoutes {
     @Test func nothingFromBeforeTheJoinIsTold() async throws {
       try await Pair.with { pair in

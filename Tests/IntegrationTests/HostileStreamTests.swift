@@ -6,7 +6,8 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Streams whose clients are hostile or unlucky (`Clients/hostile_streams.py`); what concerns single frames is in `Proto/scripts/http2/events.probe`.
+  /// Streams whose clients are hostile or unlucky (`Clients/hostile_streams.py`); what concerns single frames is in
+  /// `Proto/scripts/http2/events.probe`.
   @Suite struct HostileStreams {
     /// The gateway holds what it has to for streams that nobody reads, and no more; who reads is told everything.
     @Test func whoNeverReadsCostsNoMoreThanTheBound() async throws {

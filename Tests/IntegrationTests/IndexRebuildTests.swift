@@ -9,7 +9,8 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// An index of a user's channels that does not say what the channels say is made anew while the store serves (R13, R14).
+  /// An index of a user's channels that does not say what the channels say is made anew while the store serves (R13,
+  /// R14).
   @Suite struct IndexRebuild {
     @Test func aBrokenIndexIsMended() async throws {
       try await Pair.with { pair in
@@ -33,7 +34,8 @@ extension RealProcesses {
         try await Self.waitUntilWritten(pair)
         await pair.stack.stopStore()
 
-        // By hand: one channel is not in bob's index any more, and carol's has one that there never was, and one that she has left.
+        // By hand: one channel is not in bob's index any more, and carol's has one that there never was, and one that
+        // she has left.
         try Self.alter("bob", in: pair) { entries in entries.removeAll { $0.cid == cids[2] } }
         try Self.alter("carol", in: pair) { entries in
           for place in entries.indices where entries[place].cid == cids[5] { entries[place].isMember = true }

@@ -65,7 +65,8 @@ extension RealProcesses {
       }
     }
 
-    /// A gateway that dies, or drains, under load costs no request: what it refused or did not answer goes to the other.
+    /// A gateway that dies, or drains, under load costs no request: what it refused or did not answer goes to the
+    /// other.
     @Test(arguments: [SIGKILL, SIGTERM])
     func aGatewayGoes(signal: Int32) async throws {
       try await Balanced.with { balanced in
@@ -143,7 +144,8 @@ extension RealProcesses {
       defer { try? FileManager.default.removeItem(atPath: directory) }
       let files = StackFiles(directory: directory)
       try files.prepare()
-      // A file to find under /ready, for HAProxy's check; Python's server speaks HTTP/1.1 as the operations listener does.
+      // A file to find under /ready, for HAProxy's check; Python's server speaks HTTP/1.1 as the operations listener
+      // does.
       try files.write("ready", to: directory + "/ready")
       let ports = try LoopbackPorts.free(6)
       guard let nghttpd = Executables.find("nghttpd") else { throw Unexpected("nghttpd is not installed") }

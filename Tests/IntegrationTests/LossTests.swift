@@ -6,8 +6,9 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Events leave nothing out, whatever happens to clients, gateways and the store: pictures that are made of events alone are what the queries answer in the end. The clients
-  /// are foreign (`Clients/loss.py`), and so is what they make of events (`Clients/event_picture.py`). `TIDEMARK_SEED` has them decide the same again,
+  /// Events leave nothing out, whatever happens to clients, gateways and the store: pictures that are made of events
+  /// alone are what the queries answer in the end. The clients are foreign (`Clients/loss.py`), and so is what they
+  /// make of events (`Clients/event_picture.py`). `TIDEMARK_SEED` has them decide the same again,
   /// `TIDEMARK_LOSS_SECONDS` is how long they go on; `make loss-test` has them do so for five minutes.
   @Suite struct Losses {
     static let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(20, long: 300)

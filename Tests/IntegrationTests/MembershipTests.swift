@@ -8,7 +8,8 @@ import Testing
 extension RealProcesses {
   /// A resend after a lost connection is applied exactly once, whoever else acts in between.
   @Suite struct ExactlyOnce {
-    /// A member is added, removed and added again through two gateways whose connections to the store are cut at random, in the middle of frames.
+    /// A member is added, removed and added again through two gateways whose connections to the store are cut at
+    /// random, in the middle of frames.
     @Test func membershipEndsAsAcknowledged() async throws {
       try await Self.overCutConnections("membership over cut connections") { pair, ports, seed in
         try await pair.expect(
@@ -28,7 +29,8 @@ extension RealProcesses {
       }
     }
 
-    /// Many users join, leave, change what they hide and are erased beside each other (R7, R13, R16); the index of each one's channels too ends as acknowledged.
+    /// Many users join, leave, change what they hide and are erased beside each other (R7, R13, R16); the index of each
+    /// one's channels too ends as acknowledged.
     @Test func usersEndAsAcknowledged() async throws {
       try await Self.overCutConnections("users over cut connections") { pair, ports, seed in
         try await Command.run(
@@ -41,7 +43,8 @@ extension RealProcesses {
       }
     }
 
-    /// Runs a client against two gateways whose connections to the store are cut at random; it has to succeed, and connections have to have been cut.
+    /// Runs a client against two gateways whose connections to the store are cut at random; it has to succeed, and
+    /// connections have to have been cut.
     ///
     /// - Parameter client: is given the pair, the gateways' ports and the seed.
     private static func overCutConnections(

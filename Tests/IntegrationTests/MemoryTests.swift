@@ -15,8 +15,8 @@ extension RealProcesses {
       var checked: Int
     }
 
-    /// `tidemark bench memory`, which makes the figures of docs/reliability.md, over a small store: several times the budget, used by Zipf's law; nothing that was
-    /// acknowledged is missing afterwards.
+    /// `tidemark bench memory`, which makes the figures of docs/reliability.md, over a small store: several times the
+    /// budget, used by Zipf's law; nothing that was acknowledged is missing afterwards.
     @Test func severalTimesTheBudget() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-memory-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -32,7 +32,8 @@ extension RealProcesses {
       #expect(one.memoryBytes == 1 << 20)
       #expect(one.dataSetBytes > 5 * one.memoryBytes)
       #expect(one.requests > 0 && one.loads > 0 && one.evicted > 0 && one.checked == 2_000)
-      // A quarter above the budget no channel is read in any more; requests that were on their way are, and what was just made may be larger than expected.
+      // A quarter above the budget no channel is read in any more; requests that were on their way are, and what was
+      // just made may be larger than expected.
       #expect(one.residentBytesMax < 2 * one.memoryBytes)
     }
   }

@@ -13,9 +13,11 @@ enum PythonTools {
 }
 
 extension RealProcesses {
-  /// Proto/openapi.yaml, and the real programs held against it by schemathesis, which makes requests out of the file, good ones and bad ones, and looks at every answer.
+  /// Proto/openapi.yaml, and the real programs held against it by schemathesis, which makes requests out of the file,
+  /// good ones and bad ones, and looks at every answer.
   ///
-  /// It speaks HTTP/1.1 only, so nghttpx stands before the gateway. Both come with `make test`; where PyPI could not be reached these tests are skipped.
+  /// It speaks HTTP/1.1 only, so nghttpx stands before the gateway. Both come with `make test`; where PyPI could not be
+  /// reached these tests are skipped.
   @Suite(
     .needs(
       PythonTools.areInstalled,
@@ -66,9 +68,11 @@ extension RealProcesses {
             ]
           )
           guard ready.status == 0 else { throw Unexpected("nghttpx does not serve: \(ready.error)") }
-          // A user first: what they may not do takes nothing away from the server's run, whose settings and removals would.
+          // A user first: what they may not do takes nothing away from the server's run, whose settings and removals
+          // would.
           let bob = try await pair.token("bob")
-          // An answer of events has no end: each would be waited for until the time-out. Its refusals and its events have tests of their own.
+          // An answer of events has no end: each would be waited for until the time-out. Its refusals and its events
+          // have tests of their own.
           let finite = ["--exclude-operation-id", "events"]
           let kept = finite + Self.removals.flatMap { ["--exclude-operation-id", $0] }
           let removed = Self.removals.flatMap { ["--include-operation-id", $0] }

@@ -7,11 +7,12 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// More than the store can take, and a store that is away: callers are told in time, memory stays bounded, nothing acknowledged is lost, and all returns by
-  /// itself.
+  /// More than the store can take, and a store that is away: callers are told in time, memory stays bounded, nothing
+  /// acknowledged is lost, and all returns by itself.
   @Suite struct Overload {
-    /// What a gateway may grow by while 45,000 positions wait: 64 MiB of requests that may be sent again (`StoreClientLimits.retainedBytesMax`), the bodies of two
-    /// connections (4 MiB each, twice as large in their buffers), and streams.
+    /// What a gateway may grow by while 45,000 positions wait: 64 MiB of requests that may be sent again
+    /// (`StoreClientLimits.retainedBytesMax`), the bodies of two connections (4 MiB each, twice as large in their
+    /// buffers), and streams.
     static let gatewayGrowthMax = 128 << 20
     /// What a store may grow by: it takes no more than a window of 32,768 requests from each connection.
     static let storeGrowthMax = 128 << 20
@@ -44,8 +45,8 @@ extension RealProcesses {
       }
     }
 
-    /// Runs `hinder` between the start of the load and the flood, `relieve` after the answers under overload and is given what the first returned; checks what callers were told, memory, and that all
-    /// is well afterwards.
+    /// Runs `hinder` between the start of the load and the flood, `relieve` after the answers under overload and is
+    /// given what the first returned; checks what callers were told, memory, and that all is well afterwards.
     ///
     /// - Returns: what the flood was answered.
     @discardableResult
@@ -160,8 +161,8 @@ extension RealProcesses {
       }
     }
 
-    /// 64 batches of 1,000 messages side by side on one connection are slowed down by HTTP/2's windows and by the room among
-    /// the requests to the store: no stream is reset, and no message is refused for want of room.
+    /// 64 batches of 1,000 messages side by side on one connection are slowed down by HTTP/2's windows and by the room
+    /// among the requests to the store: no stream is reset, and no message is refused for want of room.
     @Test func parallelBatches() async throws {
       struct Said: Decodable {
         var answers: [String: Int]
@@ -229,7 +230,8 @@ extension RealProcesses {
       }
     }
 
-    /// A store that is stopped or killed, and back before a command's deadline of 5 s: callers wait, and are told of nothing.
+    /// A store that is stopped or killed, and back before a command's deadline of 5 s: callers wait, and are told of
+    /// nothing.
     @Test(arguments: ["stop", "kill"])
     func shortRestart(_ way: String) async throws {
       try await Pair.with { pair in

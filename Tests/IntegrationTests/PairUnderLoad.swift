@@ -43,8 +43,8 @@ extension Pair {
     return path
   }
 
-  /// Kills the store under load so many times in a row; a foreign client keeps its own record of what was acknowledged, and after each time reads everything
-  /// back.
+  /// Kills the store under load so many times in a row; a foreign client keeps its own record of what was acknowledged,
+  /// and after each time reads everything back.
   ///
   /// - Returns: how many marks were acknowledged.
   func expectKillsLoseNothing(_ rounds: Int, channels: [String], messages: Int, users: Int) async throws

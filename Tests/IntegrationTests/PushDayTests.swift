@@ -6,10 +6,12 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// A push worker's day over two gateways and one store. The clients are foreign (`Clients/push_day.py`), and so is what they make of the acks that were answered ok
-  /// (`Clients/push_model.py`). `TIDEMARK_SEED` has the backend decide the same again.
+  /// A push worker's day over two gateways and one store. The clients are foreign (`Clients/push_day.py`), and so is
+  /// what they make of the acks that were answered ok (`Clients/push_model.py`). `TIDEMARK_SEED` has the backend decide
+  /// the same again.
   @Suite struct PushDays {
-    /// 10,000 messages to 1,000 users, half of them offline. In the end the control: the model forgets one ack that was answered ok, and the comparison finds it.
+    /// 10,000 messages to 1,000 users, half of them offline. In the end the control: the model forgets one ack that was
+    /// answered ok, and the comparison finds it.
     @Test func positionsAreWhatTheAcksSay() async throws {
       let tally = try await Self.run(users: 1_000, channels: 300, messages: 10_000)
       // It is no day of few pushes, and everything that disturbs has happened.

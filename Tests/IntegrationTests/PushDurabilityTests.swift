@@ -6,8 +6,9 @@ import Testing
 extension RealProcesses {
   /// Acknowledged pushes are durable.
   @Suite struct PushDurability {
-    /// Acknowledgements flow through one stream, by ticket and by name, while the store is killed and started again five times; the stream stays, every acknowledgement is
-    /// answered, and what a foreign client was answered ok is there.
+    /// Acknowledgements flow through one stream, by ticket and by name, while the store is killed and started again
+    /// five times; the stream stays, every acknowledgement is answered, and what a foreign client was answered ok is
+    /// there.
     @Test(arguments: ["ndjson", "frames"])
     func whatWasAnsweredIsThereAfterKills(form: String) async throws {
       try await Pair.with { pair in

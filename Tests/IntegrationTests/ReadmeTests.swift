@@ -37,7 +37,8 @@ extension RealProcesses {
       }
     }
 
-    /// The lines of the README's `sh` block: those without an answer prepare, the others have it under them, behind `#>`.
+    /// The lines of the README's `sh` block: those without an answer prepare, the others have it under them, behind
+    /// `#>`.
     private static func tour() throws -> (preparation: String, commands: [(String, answer: String)]) {
       let text = try String(contentsOfFile: Pair.packageRoot + "/README.md", encoding: .utf8)
       guard let start = text.range(of: "```sh\n"),

@@ -3,7 +3,8 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// `tidemark bench recovery`, which makes the figures of docs/reliability.md, over a small store: killed three times, it has what it had acknowledged.
+  /// `tidemark bench recovery`, which makes the figures of docs/reliability.md, over a small store: killed three times,
+  /// it has what it had acknowledged.
   @Suite struct Recovery {
     private struct Measurement: Decodable {
       var killed: String

@@ -134,8 +134,9 @@ extension RealProcesses {
       }
     }
 
-    /// The standby of docs/availability.md: the store is lost, another process at another address takes its data directory
-    /// over, and gateways that name both addresses go on with it. A mark that was sent in between is answered.
+    /// The standby of docs/availability.md: the store is lost, another process at another address takes its data
+    /// directory over, and gateways that name both addresses go on with it. A mark that was sent in between is
+    /// answered.
     @Test func aStandbyTakesTheDiskOver() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)

@@ -9,7 +9,8 @@ import Testing
 extension RealProcesses {
   /// A store that comes back from a backup, under gateways that knew it before.
   @Suite struct Restores {
-    /// Nothing of before goes on as if the store were the same: open streams, resumed streams, tickets, and commands that had no answer.
+    /// Nothing of before goes on as if the store were the same: open streams, resumed streams, tickets, and commands
+    /// that had no answer.
     @Test func theRestoredStoreIsAnother() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:a", message: "m1")
@@ -77,7 +78,8 @@ extension RealProcesses {
       }
     }
 
-    /// Gateways under load go over to the restored store by themselves, and their sessions do not: every mark that it acknowledges from then on is there.
+    /// Gateways under load go over to the restored store by themselves, and their sessions do not: every mark that it
+    /// acknowledges from then on is there.
     @Test func gatewaysUnderLoadGoOver() async throws {
       try await Pair.with { pair in
         let specification = try await pair.prepareLoad(

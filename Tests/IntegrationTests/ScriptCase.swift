@@ -4,7 +4,8 @@ import TestPrograms
 import Testing
 
 extension Companion {
-  /// Plays a case of a script of `Clients`: its last line has to begin with `ok`, and no gateway may have ended by itself.
+  /// Plays a case of a script of `Clients`: its last line has to begin with `ok`, and no gateway may have ended by
+  /// itself.
   ///
   /// - Parameters:
   ///   - specification: what the script reads as JSON.

@@ -5,7 +5,8 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// A change of a user's settings or of a channel type reaches every shard, though the gateway that makes it is killed half-way (R7, R8).
+  /// A change of a user's settings or of a channel type reaches every shard, though the gateway that makes it is killed
+  /// half-way (R7, R8).
   @Suite struct Settling {
     @Test func resumesAfterTheGatewayWasKilled() async throws {
       let seed = TestRun.seed

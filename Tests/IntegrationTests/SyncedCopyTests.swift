@@ -7,10 +7,12 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// What a power cut leaves: a killed process leaves its page cache behind, so here everything is cut off that was written after the last sync.
+  /// What a power cut leaves: a killed process leaves its page cache behind, so here everything is cut off that was
+  /// written after the last sync.
   @Suite struct SyncedCopies {
-    /// The store is stopped at random moments under load; a copy of its data, each file cut to what the kernel had been made to sync, has every mark that had been
-    /// acknowledged by then. To show that this can fail: cut one sync earlier, marks are missing.
+    /// The store is stopped at random moments under load; a copy of its data, each file cut to what the kernel had been
+    /// made to sync, has every mark that had been acknowledged by then. To show that this can fail: cut one sync
+    /// earlier, marks are missing.
     @Test func theSyncedPartHasEveryAcknowledgedMark() async throws {
       try await Pair.with { pair in
         let specification = try await pair.prepareLoad(
@@ -71,7 +73,8 @@ extension RealProcesses {
       }
     }
 
-    /// Starts a pair over a copy in which each file has lost its last `unsynced` bytes, and has the client compare it with what was acknowledged to it.
+    /// Starts a pair over a copy in which each file has lost its last `unsynced` bytes, and has the client compare it
+    /// with what was acknowledged to it.
     private func check(
       _ pair: Pair,
       _ client: Companion,
@@ -117,7 +120,8 @@ extension RealProcesses {
   }
 }
 
-/// From strace's report of a process's writes and syncs: how much of each file was written after the beginning of its last sync that came to an end.
+/// From strace's report of a process's writes and syncs: how much of each file was written after the beginning of its
+/// last sync that came to an end.
 struct SyncedLengths {
   private struct File {
     var written = 0
@@ -126,7 +130,8 @@ struct SyncedLengths {
   }
 
   private var files: [String: File] = [:]
-  /// The process stands still: what the kernel still does for it is too late for a power cut at this moment, and no reply can follow it.
+  /// The process stands still: what the kernel still does for it is too late for a power cut at this moment, and no
+  /// reply can follow it.
   private var isStopped = false
   private var late: [(file: String, synced: Int)] = []
 

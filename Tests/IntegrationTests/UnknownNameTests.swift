@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension RealProcesses {
-  /// A misspelt name does not widen a request: what would mean *everything* or *the newest* without the field is refused,
-  /// and nothing has changed.
+  /// A misspelt name does not widen a request: what would mean *everything* or *the newest* without the field is
+  /// refused, and nothing has changed.
   @Suite struct UnknownNames {
     private struct Case {
       var method = "POST"

@@ -270,7 +270,8 @@ extension RealProcesses {
       try await Pair.with { pair in
         try await Self.prepare(pair)
         let store = pair.stack.plan.store.port
-        // Whatever comes back is HTTP/2 frames; a GOAWAY frame (type 7) is among them, or nothing at all came before the close.
+        // Whatever comes back is HTTP/2 frames; a GOAWAY frame (type 7) is among them, or nothing at all came before
+        // the close.
         let frames = try await Self.exchange(
           String(repeating: "\u{1}garbage", count: 500),
           port: pair.h2cPort
@@ -292,7 +293,8 @@ extension RealProcesses {
             raw: bytes,
             port: store
           )
-          // An error frame: kind 0x0F behind the length, its code the first byte of the payload; then the close that ended the reading.
+          // An error frame: kind 0x0F behind the length, its code the first byte of the payload; then the close that
+          // ended the reading.
           #expect(
             answer.count > 12 && answer[4] == 0x0F && answer[12] == code,
             "\(name): \(Array(answer.prefix(40)))"

@@ -41,7 +41,8 @@ struct HistoryShape: Sendable {
   var removals: Int
   var shards = 1
 
-  /// Small and hot, wide with segments, many rows with an index, several shards, a direct channel, coming and going, busy threads.
+  /// Small and hot, wide with segments, many rows with an index, several shards, a direct channel, coming and going,
+  /// busy threads.
   static let all = [
     HistoryShape(channels: 2, users: 6, posts: 15, memberChanges: 6, replies: 8, removals: 12),
     HistoryShape(channels: 1, users: 12, posts: 30, memberChanges: 4, replies: 0, removals: 0),
@@ -53,7 +54,8 @@ struct HistoryShape: Sendable {
   ]
 }
 
-/// Random commands. They depend on the seed, and on what the naive model says there is, so a history replays from its seed.
+/// Random commands. They depend on the seed, and on what the naive model says there is, so a history replays from its
+/// seed.
 struct CommandGenerator: Sendable {
   var random: SplitMix64
   /// For acknowledgements of pushes alone, so that all else of a seed is as it was before there were any.
@@ -87,7 +89,8 @@ struct CommandGenerator: Sendable {
     }
   }
 
-  /// Mostly a little forward, sometimes not at all, sometimes back (R20), sometimes over the expiry of receipts, or into another day.
+  /// Mostly a little forward, sometimes not at all, sometimes back (R20), sometimes over the expiry of receipts, or
+  /// into another day.
   mutating func tick() -> Int {
     switch random.below(1000) {
     case 0..<20: clock -= random.below(2000)
@@ -202,7 +205,8 @@ struct CommandGenerator: Sendable {
 
   // MARK: Pushes
 
-  /// In place of a mark as often as not: by names, or by a ticket, mostly a new one, sometimes the first of all. Acknowledged now, a moment ago, long ago, or in the future.
+  /// In place of a mark as often as not: by names, or by a ticket, mostly a new one, sometimes the first of all.
+  /// Acknowledged now, a moment ago, long ago, or in the future.
   private mutating func pushed(
     _ cid: String,
     _ user: String,
@@ -386,8 +390,8 @@ struct CommandGenerator: Sendable {
     }
   }
 
-  /// - Parameter isNew: for a channel that is to be created. Only there `kept_steps` is drawn: what was kept under a higher number may be gone
-  ///   or not when it is raised again, which is no rule but a matter of storage.
+  /// - Parameter isNew: for a channel that is to be created. Only there `kept_steps` is drawn: what was kept under a
+  ///   higher number may be gone or not when it is raised again, which is no rule but a matter of storage.
   private mutating func settings(isNew: Bool) -> Settings {
     var settings: Settings = [:]
     func draw(_ name: String, _ random: inout SplitMix64, _ values: [String]) {

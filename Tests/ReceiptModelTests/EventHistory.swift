@@ -1,7 +1,7 @@
 @testable import ReceiptModel
 
-/// One history that is watched: random commands, and after each group of them the picture that events have made of every channel is held against what the
-/// queries answer.
+/// One history that is watched: random commands, and after each group of them the picture that events have made of
+/// every channel is held against what the queries answer.
 struct EventHistory {
   /// How watchers are told.
   enum Way {

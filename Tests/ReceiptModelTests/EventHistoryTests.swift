@@ -3,7 +3,8 @@ import Testing
 
 @testable import ReceiptModel
 
-/// What events tell is complete: a picture that is made of nothing else agrees with every query. `TIDEMARK_SEED` and the others as in ``RandomHistoryTests``.
+/// What events tell is complete: a picture that is made of nothing else agrees with every query. `TIDEMARK_SEED` and
+/// the others as in ``RandomHistoryTests``.
 @Suite("Random histories that are watched", .computing)
 struct EventHistoryTests {
   static let seeds = TestRun.seeds(28, long: 140)

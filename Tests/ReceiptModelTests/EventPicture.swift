@@ -1,6 +1,7 @@
 @testable import ReceiptModel
 
-/// What somebody knows of a channel who was told nothing but its events: held against what the queries answer, it says whether any is missing.
+/// What somebody knows of a channel who was told nothing but its events: held against what the queries answer, it says
+/// whether any is missing.
 struct EventPicture {
   /// The channel itself, under 0, and its threads, under their parents.
   struct Room {

@@ -16,8 +16,10 @@ import Testing
 /// | `since 2000 within 10 looking 5` | the same where at most so many statuses may have changed, and so many rows, messages, receipts and threads are looked at |
 /// | `told times`, `since 2000 times` | the same with times: `bob: read@2000` |
 ///
-/// A row is told as `bob:` and what of it: `read`, `unread` to the own devices; `+read`, `+delivered`, `+row` to others. A thread's events begin with its parent, `m1/`.
-/// `new m1 moving both shown read` is a message that stands for its sender's positions, for the own devices both, for others the one. Statuses are `alice:m1…m3=read`, receipts `receipt:m1=done by bob`.
+/// A row is told as `bob:` and what of it: `read`, `unread` to the own devices; `+read`, `+delivered`, `+row` to
+/// others. A thread's events begin with its parent, `m1/`. `new m1 moving both shown read` is a message that stands for
+/// its sender's positions, for the own devices both, for others the one. Statuses are `alice:m1…m3=read`, receipts
+/// `receipt:m1=done by bob`.
 struct EventStory {
   private var story = ThreadStory()
   private var clock = 1000

@@ -1,10 +1,11 @@
 import TestSupport
 import Testing
 
-/// R6, held against everything that can be asked: two histories that differ only before a newcomer joined under hidden history answer alike to the newcomer, and to a
-/// server that asks on their behalf.
+/// R6, held against everything that can be asked: two histories that differ only before a newcomer joined under hidden
+/// history answer alike to the newcomer, and to a server that asks on their behalf.
 ///
-/// `TIDEMARK_SEED=n` runs the one pair of that seed, `TIDEMARK_SEEDS=n` those from 1 to n, `TIDEMARK_STEPS=n` sets how many commands each history has.
+/// `TIDEMARK_SEED=n` runs the one pair of that seed, `TIDEMARK_SEEDS=n` those from 1 to n, `TIDEMARK_STEPS=n` sets how
+/// many commands each history has.
 @Suite("Leaks of hidden history", .computing)
 struct HistoryLeakTests {
   static let seeds = TestRun.seeds(50, long: 250)
@@ -41,7 +42,8 @@ struct HistoryLeakTests {
   }
 }
 
-/// Two shards with as many messages and replies, under other names, by other senders and with other marks; then somebody joins, and both are told the same, of the old messages too.
+/// Two shards with as many messages and replies, under other names, by other senders and with other marks; then
+/// somebody joins, and both are told the same, of the old messages too.
 struct HistoryLeakPair {
   static let kinds = [
     "read state", "status", "statuses", "readers", "delivered", "unread", "members", "commands",

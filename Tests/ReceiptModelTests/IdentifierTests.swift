@@ -240,7 +240,8 @@ struct IdentifierTests {
 
 private func * (text: String, count: Int) -> String { String(repeating: text, count: count) }
 
-/// XXH64 against constants from elsewhere: those of xxHash's own self-test, and what `xxhsum -H1` (0.8.1) says of other input.
+/// XXH64 against constants from elsewhere: those of xxHash's own self-test, and what `xxhsum -H1` (0.8.1) says of other
+/// input.
 @Suite("Stable hash")
 struct StableHashTests {
   private static let prime32: UInt64 = 2_654_435_761

@@ -1,10 +1,11 @@
 import TestSupport
 import Testing
 
-/// R7, held against everything that can be asked: two histories that differ only in what one member did while hidden answer alike to
-/// everybody else.
+/// R7, held against everything that can be asked: two histories that differ only in what one member did while hidden
+/// answer alike to everybody else.
 ///
-/// `TIDEMARK_SEED=n` runs the one pair of that seed, `TIDEMARK_SEEDS=n` those from 1 to n, `TIDEMARK_STEPS=n` sets how many commands each history has.
+/// `TIDEMARK_SEED=n` runs the one pair of that seed, `TIDEMARK_SEEDS=n` those from 1 to n, `TIDEMARK_STEPS=n` sets how
+/// many commands each history has.
 @Suite("Leaks of what is hidden", .computing)
 struct LeakTests {
   static let seeds = TestRun.seeds(50, long: 250)
@@ -42,8 +43,8 @@ struct LeakTests {
   }
 }
 
-/// Two shards that are told the same, but for what one member does after they went into hiding: one shard is told that, of the other only the
-/// clock goes on.
+/// Two shards that are told the same, but for what one member does after they went into hiding: one shard is told that,
+/// of the other only the clock goes on.
 struct LeakPair {
   /// What the member hides; what they do of the other kind is told to both.
   enum Hiding: CaseIterable {

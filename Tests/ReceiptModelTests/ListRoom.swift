@@ -130,8 +130,8 @@ final class ListRoom {
 
   // MARK: What is answered
 
-  /// A page in words: its members, each with `@time` where there is one, `~` before a time that is not exact, the note behind it; then `| cursor` where there
-  /// is a next page. Or the refusal.
+  /// A page in words: its members, each with `@time` where there is one, `~` before a time that is not exact, the note
+  /// behind it; then `| cursor` where there is a next page. Or the refusal.
   ///
   /// - Parameter slice: rows looked at before the scan is left and gone on with.
   func page(

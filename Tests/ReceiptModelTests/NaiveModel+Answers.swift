@@ -115,7 +115,8 @@ extension NaiveModel {
       hasRead(member, n) || shownDelivered(member) >= n || shownWatermark(member) >= n
     }
 
-    /// When others are told that a member who has read it did so: the earlier of what its steps and its acknowledgement say.
+    /// When others are told that a member who has read it did so: the earlier of what its steps and its acknowledgement
+    /// say.
     private func readTime(_ member: Member, _ n: Int) -> Moment {
       let since = member.settings.readShownSince
       var byStep: Moment?
@@ -309,7 +310,8 @@ extension NaiveModel {
       }
     }
 
-    /// The room and the position of a message that is there: the channel's, or a thread's. Who may ask, their membership of the channel says.
+    /// The room and the position of a message that is there: the channel's, or a thread's. Who may ask, their
+    /// membership of the channel says.
     private func find(_ id: String, _ viewer: Viewer) -> Result<(Answers, Int), NamedRefusal> {
       if let user = viewer.user, member(user) == nil {
         return .failure(NamedRefusal(name: "not_a_member"))

@@ -134,7 +134,8 @@ extension NaiveModel {
     }
   }
 
-  /// The thread of a parent message; the first reply begins it, with the parent's sender, who has read nothing of it (R15).
+  /// The thread of a parent message; the first reply begins it, with the parent's sender, who has read nothing of it
+  /// (R15).
   private mutating func openThread(_ cid: String, _ parent: Int) -> Spot {
     if let thread = thread(cid, of: parent) { return thread }
     channels[cid]!.threads.append(Room(parent: parent))
@@ -236,7 +237,8 @@ extension NaiveModel {
     return .marked(cids)
   }
 
-  /// The times of the moves so far of some of a thread's rows are gone, by a limit of storage that is no rule: it comes from the real shard.
+  /// The times of the moves so far of some of a thread's rows are gone, by a limit of storage that is no rule: it comes
+  /// from the real shard.
   mutating func forgetTimes(_ cid: String, thread parent: Int, rows: Range<Int>) {
     guard let spot = thread(cid, of: parent - 1) else { return }
     for row in rows.clamped(to: self[spot].memberships.indices) {
@@ -273,7 +275,8 @@ extension NaiveModel {
     channels[cid]!.main.messages[place].acknowledgements.append(
       Acknowledgement(membership: row, at: now, isHidden: isHidden, note: most == 0 ? "" : note)
     )
-    // Hidden ones do not count, do not displace, and do not give way: nobody can see from the others that somebody hidden acknowledged.
+    // Hidden ones do not count, do not displace, and do not give way: nobody can see from the others that somebody
+    // hidden acknowledged.
     guard let most, !isHidden else { return "ok" }
     while true {
       let kept = channels[cid]!.main.messages[place].acknowledgements.indices.filter {

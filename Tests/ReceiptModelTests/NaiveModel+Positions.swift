@@ -93,7 +93,8 @@ extension NaiveModel {
 
   /// When a watermark first reached message `n`, of which only the last `kept` moves keep their time (R17).
   ///
-  /// - Parameter shownSince: what others are shown for a hidden move; nil for the member's own eyes, which see everything.
+  /// - Parameter shownSince: what others are shown for a hidden move; nil for the member's own eyes, which see
+  ///   everything.
   static func reached(_ n: Int, _ steps: [Step], kept: Int, shownSince: Int?) -> Moment {
     func shown(_ step: Step, isExact: Bool) -> Moment {
       if step.isHidden, let shownSince { return Moment(at: shownSince, isExact: false) }

@@ -53,7 +53,8 @@ extension NaiveModel {
     let before = positions(self[spot].memberships[row])
     var shown = now
     if acked != 0 {
-      // R20: not before the message was registered, nor before what the row shows already, nor after now; R7: what came while they hid has no time.
+      // R20: not before the message was registered, nor before what the row shows already, nor after now; R7: what came
+      // while they hid has no time.
       let shownSince = settings(of: user).deliveredShownSince
       shown = min([acked, sentAt, before.deliveredSteps.last?.at ?? 0, shownSince].max()!, now)
     }

@@ -80,7 +80,8 @@ extension NaiveModel {
     users[record.user] = record
   }
 
-  /// What is kept of an erased user goes after a day, as soon as somebody else needs a place: the oldest's first, and of several the first one's.
+  /// What is kept of an erased user goes after a day, as soon as somebody else needs a place: the oldest's first, and
+  /// of several the first one's.
   private mutating func takePlace(_ user: String) {
     guard places[user] == nil else { return }
     let oldest = erased.min { ($0.value.at, places[$0.key]!) < ($1.value.at, places[$1.key]!) }

@@ -1,11 +1,14 @@
-/// An independent oracle (STYLE.md, habit 12): written from the rules of DESIGN.md, apart from the code that it checks. It keeps
-/// whole histories in arrays and dictionaries, and answers by going through them: no column, prefix, index or marker trick.
+/// An independent oracle (STYLE.md, habit 12): written from the rules of DESIGN.md, apart from the code that it checks.
+/// It keeps whole histories in arrays and dictionaries, and answers by going through them: no column, prefix, index or
+/// marker trick.
 ///
-/// Here is what there is, and the commands on channels, types and users; messages and marks are in `NaiveModel+Messages.swift`, removal in
-/// `NaiveModel+Removal.swift`, what positions follow from a history in `NaiveModel+Positions.swift`, what is answered in
-/// `NaiveModel+Answers.swift` and, for a user over all channels, in `NaiveModel+Users.swift`.
+/// Here is what there is, and the commands on channels, types and users; messages and marks are in
+/// `NaiveModel+Messages.swift`, removal in `NaiveModel+Removal.swift`, what positions follow from a history in
+/// `NaiveModel+Positions.swift`, what is answered in `NaiveModel+Answers.swift` and, for a user over all channels, in
+/// `NaiveModel+Users.swift`.
 struct NaiveModel: Sendable {
-  /// Something that a member did, and whether they hid it then; positions are worked out from the first to the last of these.
+  /// Something that a member did, and whether they hid it then; positions are worked out from the first to the last of
+  /// these.
   enum Act: Sendable {
     case read(to: Int, epoch: Int?, at: Int, isHidden: Bool)
     /// `at`: as it is shown, which may be before it was done (R20).
@@ -305,8 +308,9 @@ struct NaiveModel: Sendable {
   func hidesRead(_ user: String) -> Bool { users[user]?.hidesRead ?? false }
   func hidesDelivered(_ user: String) -> Bool { users[user]?.hidesDelivered ?? false }
 
-  /// What a user was given; of one who never was, or who is erased, the defaults. Of an erased one the version stays, so that what is
-  /// still on its way is ignored, and the second in which they were erased: from before it no token is good.
+  /// What a user was given; of one who never was, or who is erased, the defaults. Of an erased one the version stays,
+  /// so that what is still on its way is ignored, and the second in which they were erased: from before it no token is
+  /// good.
   func settings(of user: String) -> UserView {
     if let record = users[user] { return record }
     guard let (version, at) = erased[user] else { return UserView(user: user) }

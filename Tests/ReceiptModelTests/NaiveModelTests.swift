@@ -1,6 +1,7 @@
 import Testing
 
-/// The oracle by itself: what DESIGN.md's rules say of small cases, worked out by hand. What it says of large ones is worth no more than this.
+/// The oracle by itself: what DESIGN.md's rules say of small cases, worked out by hand. What it says of large ones is
+/// worth no more than this.
 @Suite("The naive model")
 struct NaiveModelTests {
   @Test("R7: hidden is unmoved, to everybody but oneself; showing again counts from then")

@@ -1,7 +1,7 @@
 import Testing
 
-/// The oracle by itself: threads, removal, and users over all their channels, worked out by hand. Each command comes 100 ms after the one
-/// before, the first at 1100.
+/// The oracle by itself: threads, removal, and users over all their channels, worked out by hand. Each command comes
+/// 100 ms after the one before, the first at 1100.
 @Suite("The naive model: threads, removal, users")
 struct NaiveRoomTests {
   // MARK: Threads

@@ -9,8 +9,9 @@ struct HistoryFault: Error, CustomStringConvertible {
   }
 }
 
-/// One history: random commands to the real shard and to the naive model, which have to agree on every result, and on every query at
-/// random moments. Meanwhile pages are written, channels are let go and loaded, and the shard crashes and recovers.
+/// One history: random commands to the real shard and to the naive model, which have to agree on every result, and on
+/// every query at random moments. Meanwhile pages are written, channels are let go and loaded, and the shard crashes
+/// and recovers.
 struct RandomHistory<Shards: Subject> {
   let seed: UInt64
   let shard: Shards
@@ -220,8 +221,8 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// Every user over all channels: once everything is delivered, their index is what the channels know of them, and their totals are as if
-  /// every channel were asked.
+  /// Every user over all channels: once everything is delivered, their index is what the channels know of them, and
+  /// their totals are as if every channel were asked.
   private mutating func compareUsers() throws(HistoryFault) {
     shard.settle()
     for user in generator.users + ["robot", "nobody"] {

@@ -4,11 +4,13 @@ import Testing
 
 /// Random histories against the naive model (STYLE.md, habits 12 and 13).
 ///
-/// `TIDEMARK_SEED=n` runs the one history of that seed, `TIDEMARK_SEEDS=n` those from 1 to n; `TIDEMARK_STEPS=n` sets how many commands a
-/// history has: with 500 seeds they are a million. A failure says both: what went wrong at a step goes wrong again at it.
+/// `TIDEMARK_SEED=n` runs the one history of that seed, `TIDEMARK_SEEDS=n` those from 1 to n; `TIDEMARK_STEPS=n` sets
+/// how many commands a history has: with 500 seeds they are a million. A failure says both: what went wrong at a step
+/// goes wrong again at it.
 @Suite("Random histories", .computing)
 struct RandomHistoryTests {
-  /// 100 histories of 2,000 commands: 200,000 in all. They are short, so that the oracle can go through them again and again.
+  /// 100 histories of 2,000 commands: 200,000 in all. They are short, so that the oracle can go through them again and
+  /// again.
   static let seeds = TestRun.seeds(100, long: 500)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 2000
 

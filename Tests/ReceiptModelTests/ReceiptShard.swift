@@ -2,7 +2,8 @@ import Testing
 
 @testable import ReceiptModel
 
-/// One channel with receipts, driven row by row: commands are decided and assigned as a store does it, and everything is checked after each.
+/// One channel with receipts, driven row by row: commands are decided and assigned as a store does it, and everything
+/// is checked after each.
 ///
 /// | row | answers |
 /// | --- | --- |

@@ -2,7 +2,8 @@ import Testing
 
 @testable import ReceiptModel
 
-/// One channel of a real shard, asked in words: for what a viewer sees of others. It starts at 1000 ms, and every command is a tenth of a second after the one before.
+/// One channel of a real shard, asked in words: for what a viewer sees of others. It starts at 1000 ms, and every
+/// command is a tenth of a second after the one before.
 final class Room {
   /// A kind of receipts that users hide.
   enum Kind { case read, delivered }

@@ -70,7 +70,8 @@ extension TestShard {
   }
 }
 
-/// Pages of rosters and messages end early behind long runs of what is not listed, and go on where they ended. That they list what there is, random histories show.
+/// Pages of rosters and messages end early behind long runs of what is not listed, and go on where they ended. That
+/// they list what there is, random histories show.
 @Suite("Rosters")
 struct RosterTests {
   @Test("runs of former members and deleted messages cost a bounded look each")

@@ -1,7 +1,7 @@
 @testable import ReceiptModel
 
-/// The real shards, as many as a store has: a command goes to the shard of its channel, or first to the home shard of its user or type and
-/// from there to the others, as a gateway brings it.
+/// The real shards, as many as a store has: a command goes to the shard of its channel, or first to the home shard of
+/// its user or type and from there to the others, as a gateway brings it.
 final class ShardWorld: Subject {
   let shards: [TestShard]
   private(set) var lastEffectCount = 0
@@ -129,7 +129,8 @@ final class ShardWorld: Subject {
     return done
   }
 
-  /// Writes some pages, not all: each has an index of its own. Says how often segments of steps were written anew as fewer.
+  /// Writes some pages, not all: each has an index of its own. Says how often segments of steps were written anew as
+  /// fewer.
   private func checkpoint(_ shard: TestShard, _ random: inout SplitMix64) -> Int {
     var trims = 0
     shard.seal()

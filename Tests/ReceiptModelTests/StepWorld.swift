@@ -1,6 +1,7 @@
 @testable import ReceiptModel
 
-/// One channel's steps as a store keeps them, with storage for segments, beside a plain list of every move that was made.
+/// One channel's steps as a store keeps them, with storage for segments, beside a plain list of every move that was
+/// made.
 final class StepWorld {
   private(set) var state = ShardState(id: ShardID(0))
   private(set) var slot: ChannelSlot

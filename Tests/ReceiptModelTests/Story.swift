@@ -2,8 +2,9 @@ import Testing
 
 @testable import ReceiptModel
 
-/// Tests that people can read (STYLE.md, habit 11): a table of rows, each a command or a query, then `->` and what is expected of it.
-/// Every row is performed by the real shard and by the naive model, and the two have to agree, whatever the row expects.
+/// Tests that people can read (STYLE.md, habit 11): a table of rows, each a command or a query, then `->` and what is
+/// expected of it. Every row is performed by the real shard and by the naive model, and the two have to agree, whatever
+/// the row expects.
 ///
 /// A row's answer is a word, then facts: pairs of a name and a value. The row names those that matter to it.
 ///
@@ -29,8 +30,9 @@ import Testing
 /// | `totals bob` | `messages`, `channels`, `threads` over all channels; `muted` and `flagged` of this one |
 /// | `recover`, `evict` | goes on from pages and log, as after a crash; loads the channel anew |
 ///
-/// An own row's facts: `seq` and `last` (number and id of the last read message), `at`, `delivered` and `dat` (last delivered and when),
-/// `unread`, `first` (first unread message's id or `-`), `epoch`, `marker` (its number or `-`). `m1…m300` is a run of names.
+/// An own row's facts: `seq` and `last` (number and id of the last read message), `at`, `delivered` and `dat` (last
+/// delivered and when), `unread`, `first` (first unread message's id or `-`), `epoch`, `marker` (its number or `-`).
+/// `m1…m300` is a run of names.
 struct Story {
   private let shard = TestShard()
   private var model = NaiveModel()

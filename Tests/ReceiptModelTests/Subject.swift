@@ -1,5 +1,5 @@
-/// What a random history is held against the naive model: one or several shards that together hold everything. The real ones are
-/// ``ShardWorld``; ``NaiveSubject`` is the model itself, to try the history on.
+/// What a random history is held against the naive model: one or several shards that together hold everything. The real
+/// ones are ``ShardWorld``; ``NaiveSubject`` is the model itself, to try the history on.
 protocol Subject: AnyObject {
   init(shards: Int)
 

@@ -170,7 +170,8 @@ extension TestShard {
     )
   }
 
-  /// When a member's watermark reached a message that it reached by a move; segments of steps are read as they are asked for.
+  /// When a member's watermark reached a message that it reached by a move; segments of steps are read as they are
+  /// asked for.
   ///
   /// - Parameter seesHidden: for the member's own eyes.
   func stepTime(_ cid: String, _ user: String, _ kind: StepKind, _ n: Int, seesHidden: Bool)

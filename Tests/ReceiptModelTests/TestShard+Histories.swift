@@ -128,7 +128,8 @@ extension TestShard {
     return slot(cid).map { state.thread(withReply: message.span.bytes, in: $0) != nil } ?? false
   }
 
-  /// In a thread, a segment's worth of steps is dropped at once: which moves have no times any more, only the shard knows.
+  /// In a thread, a segment's worth of steps is dropped at once: which moves have no times any more, only the shard
+  /// knows.
   func noteForgotten(_ effect: Effect) {
     guard case .inThread(let parent, .stepsTrimmed(let number, let rowPage, _)) = effect else { return }
     let first = Int(rowPage * PageID.rowsPerPage)
@@ -168,7 +169,8 @@ extension TestShard {
 
   // MARK: Changes of memberships
 
-  /// Takes changes from another shard as a store does: those that it has not taken, one after the other, and how far that is in the same batch.
+  /// Takes changes from another shard as a store does: those that it has not taken, one after the other, and how far
+  /// that is in the same batch.
   func take(_ changes: [Outbox.QueuedChange], from source: ShardID) {
     let new = changes.drop { $0.number <= state.outbox.taken(from: source) }
     guard let last = new.last else { return }

@@ -1,7 +1,7 @@
 @testable import ReceiptModel
 
-/// A real ``ShardState`` driven by plain ``Command``s as a store drives it: decide, assign each effect, keep a log of batches, take
-/// pages, and rebuild from pages and log.
+/// A real ``ShardState`` driven by plain ``Command``s as a store drives it: decide, assign each effect, keep a log of
+/// batches, take pages, and rebuild from pages and log.
 final class TestShard {
   /// What one durable append would hold.
   struct Batch: Sendable {
@@ -42,7 +42,8 @@ final class TestShard {
   /// Whether everything is checked after each command, or only what the command touched.
   var checksEverything = false
 
-  /// The channel's place in memory; it is up to date with what its members hide, as it has to be before anything is asked of it.
+  /// The channel's place in memory; it is up to date with what its members hide, as it has to be before anything is
+  /// asked of it.
   func slot(_ cid: String) -> ChannelSlot? {
     let cid = Array(cid.utf8)
     guard let slot = state.slot(of: cid.span.bytes) else { return nil }
@@ -438,8 +439,8 @@ final class TestShard {
 
   /// A fresh shard from the stored pages, each with its own index, and the log's later effects for each page.
   ///
-  /// A page gets its own tail before the next page comes. All pages first and then the tail in log order would not do: a segment
-  /// whose page is older than the next one's still lacks messages, and messages are assigned without gaps.
+  /// A page gets its own tail before the next page comes. All pages first and then the tail in log order would not do:
+  /// a segment whose page is older than the next one's still lacks messages, and messages are assigned without gaps.
   ///
   /// - Parameter shuffle: puts the row pages in any order; segments have to rise.
   func recovered(shuffle: ([PageID]) -> [PageID] = { $0 }) -> Copy {

@@ -3,8 +3,8 @@ import Testing
 
 @testable import ReceiptModel
 
-/// Random histories of threads: whatever was done, the log and the pages make the same shard again, and everything that is told of a thread is told of a
-/// channel of its own that went through the same.
+/// Random histories of threads: whatever was done, the log and the pages make the same shard again, and everything that
+/// is told of a thread is told of a channel of its own that went through the same.
 @Suite("Random histories of threads", .computing)
 struct ThreadHistoryTests {
   private static let cid = "team:room"

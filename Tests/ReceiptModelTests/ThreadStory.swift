@@ -2,7 +2,8 @@ import Testing
 
 @testable import ReceiptModel
 
-/// Stories of threads (R15): the rows of ``Story``, as far as they are about a channel, and those about its threads. They are performed by the real shard only.
+/// Stories of threads (R15): the rows of ``Story``, as far as they are about a channel, and those about its threads.
+/// They are performed by the real shard only.
 ///
 /// | row | answers |
 /// | --- | --- |

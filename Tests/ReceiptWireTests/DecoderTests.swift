@@ -59,7 +59,8 @@ struct DecoderTests {
     }
   }
 
-  /// `issued` and `thread` are a request's alone, with `resend` and without. Which requests mean a thread is for those to say who read them.
+  /// `issued` and `thread` are a request's alone, with `resend` and without. Which requests mean a thread is for those
+  /// to say who read them.
   @Test func whoMayHaveATokensTimeAndAThread() throws {
     for kind in FrameKind.allCases {
       let sets: [FrameHeader.Flags] = [

@@ -37,8 +37,8 @@ struct LogVectorTests {
     }
   }
 
-  /// A thread within a thread, and so on: refused at the second, however deep it goes. A reader that looked into it would call itself until
-  /// its stack is used up.
+  /// A thread within a thread, and so on: refused at the second, however deep it goes. A reader that looked into it
+  /// would call itself until its stack is used up.
   @Test(arguments: [2, 3, 100, 200_000])
   func threadsAreNotInThreads(_ depth: Int) {
     // From the innermost outwards, backwards: lengths depend on what is within.

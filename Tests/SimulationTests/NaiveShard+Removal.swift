@@ -15,7 +15,8 @@ extension NaiveShard {
     before.isEmpty ? channels[cid]!.messages.count : channels[cid]!.places[before]
   }
 
-  /// Rows and messages stay, and are nobody's. Somebody who has settings is not erased before these say so, and nothing here says so.
+  /// Rows and messages stay, and are nobody's. Somebody who has settings is not erased before these say so, and nothing
+  /// here says so.
   mutating func erase(_ cid: String, _ user: String) -> Outcome {
     guard users[user] == nil else { return Outcome(answer: .removed(false)) }
     var isKnown = channels[cid]!.erase(user)

@@ -86,7 +86,8 @@ extension NaiveShard {
       .map { Spot(cid: cid, thread: $0) }
   }
 
-  /// The thread for a reply by this sender. The first one begins it, with the parent's sender; whoever replies is in it from then on.
+  /// The thread for a reply by this sender. The first one begins it, with the parent's sender; whoever replies is in it
+  /// from then on.
   private mutating func opened(
     _ cid: String,
     _ parent: String,

@@ -1,5 +1,5 @@
-/// The oracle: what one shard should hold, in arrays and dictionaries, written from the rules of DESIGN.md apart from the code that it checks
-/// (STYLE.md, habit 12). Time comes in with each command.
+/// The oracle: what one shard should hold, in arrays and dictionaries, written from the rules of DESIGN.md apart from
+/// the code that it checks (STYLE.md, habit 12). Time comes in with each command.
 struct NaiveShard {
   struct Row {
     var user: String
@@ -197,7 +197,8 @@ struct NaiveShard {
     return Outcome(answer: registered(at, place, isNew: false))
   }
 
-  /// Whether a mark that names its message would move a watermark: of one that is covered nobody knows then what it did.
+  /// Whether a mark that names its message would move a watermark: of one that is covered nobody knows then what it
+  /// did.
   private func moves(_ cid: String, _ user: String, _ message: String, _ watermark: KeyPath<Row, Int>)
     -> Bool
   {
@@ -330,7 +331,8 @@ struct NaiveShard {
     return Outcome(answer: channel(cid, isNew: nil), hasChanged: hasChanged)
   }
 
-  /// When the newest message was registered of a channel that members are added to: whoever joins does so after it, by the times too (R6).
+  /// When the newest message was registered of a channel that members are added to: whoever joins does so after it, by
+  /// the times too (R6).
   func newestBeforeJoining(_ ask: Ask) -> Int64? {
     let seats: [Seat]
     switch ask {
@@ -695,8 +697,8 @@ struct NaiveShard {
     return view
   }
 
-  /// Others see watermarks, or own positions where `mark_unread` is public (R4), of the kinds that are shown; one that is
-  /// not stands where joining put it (R8).
+  /// Others see watermarks, or own positions where `mark_unread` is public (R4), of the kinds that are shown; one that
+  /// is not stands where joining put it (R8).
   private func shown(_ row: Row, _ options: OptionView, isInThread: Bool = false) -> (
     read: Int, delivered: Int, implied: Int
   ) {

@@ -7,7 +7,8 @@ struct CommandKey: Hashable {
   var counter: UInt64
 }
 
-/// What the simulation knows of one shard: what it holds in memory and on storage, by the naive model; what waits for channels; what was applied.
+/// What the simulation knows of one shard: what it holds in memory and on storage, by the naive model; what waits for
+/// channels; what was applied.
 struct ShardOracle {
   /// A command that changed something, and is not on storage yet.
   struct Pending {
@@ -45,7 +46,8 @@ struct ShardOracle {
   private(set) var time: Int64 = 0
   // Since the last start
   private(set) var inMemory: Set<String> = []
-  /// Channels that have been in memory, whether they still are or not: they have taken over what the log's tail had of them.
+  /// Channels that have been in memory, whether they still are or not: they have taken over what the log's tail had of
+  /// them.
   private(set) var wereInMemory: Set<String> = []
   /// What is asked for, and the read that will bring it; nil while that waits for room in memory.
   var loading: [ChannelReference: UInt32?] = [:]
@@ -57,8 +59,8 @@ struct ShardOracle {
   /// The names of the channels, by their numbers.
   var names: [ChannelNumber: String] = [:]
 
-  /// Decides a request as the shard should. Returns the answer, and the place that has to be on storage before it leaves.
-  /// The channel is in memory, if there is one of that name.
+  /// Decides a request as the shard should. Returns the answer, and the place that has to be on storage before it
+  /// leaves. The channel is in memory, if there is one of that name.
   mutating func takeIn(_ cid: String) {
     guard live.channels[cid] != nil else { return }
     inMemory.insert(cid)
@@ -137,7 +139,8 @@ struct ShardOracle {
     pending.removeFirst(count)
   }
 
-  /// The shard starts again from storage. Returns what is wrong with what it remembers of the sessions' unanswered commands.
+  /// The shard starts again from storage. Returns what is wrong with what it remembers of the sessions' unanswered
+  /// commands.
   mutating func restart(
     _ sessions: [SessionID: SessionRecord],
     time: Int64,

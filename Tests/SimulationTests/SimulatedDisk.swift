@@ -3,8 +3,8 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 
-/// What is on storage at this moment. A group is written in steps: its batches one by one, then its drops, then its pages and cuts in any order, which is all that a ``StorageEngine``
-/// has to promise; a crash may come between any two.
+/// What is on storage at this moment. A group is written in steps: its batches one by one, then its drops, then its
+/// pages and cuts in any order, which is all that a ``StorageEngine`` has to promise; a crash may come between any two.
 ///
 /// `@unchecked Sendable`: a simulation has one thread.
 final class SimulatedDisk: StorageEngine, @unchecked Sendable {

@@ -74,7 +74,8 @@ struct AskGenerator {
   private var nextMessage: [String: Int] = [:]
   private var nextReply: [String: Int] = [:]
   private let users = Self.users
-  /// Some are called like channels, some have ids of other systems: indexes and channels are kept apart by their names alone.
+  /// Some are called like channels, some have ids of other systems: indexes and channels are kept apart by their names
+  /// alone.
   private static let users = [
     "u0", "team:c1", "u2", large, "@u4:example.org", "u5", "auth0|u6", "u/7", "Zoë", "team:none",
   ]

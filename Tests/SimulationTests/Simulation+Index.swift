@@ -40,7 +40,8 @@ extension Simulation {
     }
   }
 
-  /// Whether a batch holds anything but what follows from changes of memberships, or from a deletion that goes on, which no request has asked for.
+  /// Whether a batch holds anything but what follows from changes of memberships, or from a deletion that goes on,
+  /// which no request has asked for.
   func isOfRequests(_ effect: Effect, in shard: Int) -> Bool {
     switch effect {
     case .membershipAssigned, .membershipRemoved, .membershipsSent, .membershipsTaken, .countersAssigned,

@@ -13,8 +13,8 @@ struct SimulationFault: Error, CustomStringConvertible {
 }
 
 extension Simulation {
-  /// Steps at random, then everything comes to its end: all is answered, all pages are written, the log is cut, and what a last start reads from the pages alone is
-  /// held against the model, question by question.
+  /// Steps at random, then everything comes to its end: all is answered, all pages are written, the log is cut, and
+  /// what a last start reads from the pages alone is held against the model, question by question.
   func run(steps: Int) throws(SimulationFault) {
     for number in 1...max(1, steps) {
       step()

@@ -4,9 +4,10 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 
-/// Store, storage, gateways and the network between them, in one thread and in an order that follows from the seed: reads, commits, frames and
-/// replies take random times, connections are cut, clocks jump, the store crashes between any two steps of a commit. What the store answers and keeps is held against
-/// ``NaiveShard`` at every reply (STYLE.md, habits 12 and 13).
+/// Store, storage, gateways and the network between them, in one thread and in an order that follows from the seed:
+/// reads, commits, frames and replies take random times, connections are cut, clocks jump, the store crashes between
+/// any two steps of a commit. What the store answers and keeps is held against ``NaiveShard`` at every reply (STYLE.md,
+/// habits 12 and 13).
 final class Simulation {
   static let shardCount = 4
   static let loopCount = 2
@@ -72,7 +73,8 @@ final class Simulation {
     configuration.changesLoggedMilliseconds = random.pick([0, 30, 1_000])
     configuration.residentBytesMax = random.pick([.max, 1, 4_000, 12_000])
     configuration.evictionLooksMax = random.pick([1, 16, 256])
-    // The oracle answers when a query comes: none is made in slices here, with other requests between them, and what is wide does not wait.
+    // The oracle answers when a query comes: none is made in slices here, with other requests between them, and what is
+    // wide does not wait.
     configuration.entriesPerTurn = .max
     configuration.shortRows = 1 << 30
     configuration.shortEffects = 1 << 30
@@ -289,7 +291,8 @@ final class Simulation {
     }
   }
 
-  /// Whether a request comes a little later: it would wait for its channel behind what deletes that, and how many slices that will take is not known here before.
+  /// Whether a request comes a little later: it would wait for its channel behind what deletes that, and how many
+  /// slices that will take is not known here before.
   private func isDelayed(_ request: Request) -> Bool {
     guard request.ask.isPut, let cid = request.ask.cid else { return false }
     return oracles[request.shard].waiting[cid, default: []].contains { $0.request.ask.kind == .deleteChannel }
@@ -324,7 +327,8 @@ final class Simulation {
     }
     let shard = request.shard
     let bytes = Array(cid.utf8)
-    // Which channels leave memory is the store's to choose; that nothing of them is lost shows in what they answer afterwards.
+    // Which channels leave memory is the store's to choose; that nothing of them is lost shows in what they answer
+    // afterwards.
     if oracles[shard].inMemory.contains(cid),
       !target.loop.isLoaded(ShardID(UInt16(shard)), cid: bytes.span.bytes)
     {
@@ -372,8 +376,8 @@ final class Simulation {
     )
   }
 
-  /// Whether nothing comes of a request: what waited when its connection ended is not carried out, but sent again; and what is behind a request of its connection that does not parse, in
-  /// the same queue, is lost.
+  /// Whether nothing comes of a request: what waited when its connection ended is not carried out, but sent again; and
+  /// what is behind a request of its connection that does not parse, in the same queue, is lost.
   private func isOver(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) -> Bool {
     connection.lanes[target.number].isClosed || isEnding.contains(connection.serial)
   }
@@ -573,7 +577,8 @@ final class Simulation {
 
   // MARK: Start and end of the store
 
-  /// - Parameter isCrash: the process is gone at once; else it ends after a failed commit, and what is under way on storage comes to its end.
+  /// - Parameter isCrash: the process is gone at once; else it ends after a failed commit, and what is under way on
+  ///   storage comes to its end.
   func restart(isCrash: Bool) {
     count("restarts")
     mail = []

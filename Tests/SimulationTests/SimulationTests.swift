@@ -5,8 +5,9 @@ import Testing
 
 /// The store under simulated gateways, network, clock and disk.
 ///
-/// `TIDEMARK_SEED=n` runs the one simulation of that seed, `TIDEMARK_SEEDS=n` those from 1 to n; `TIDEMARK_STEPS=n` sets how many steps a simulation has, which issue about
-/// one command in three. A failure says seed and step: what went wrong there goes wrong there again.
+/// `TIDEMARK_SEED=n` runs the one simulation of that seed, `TIDEMARK_SEEDS=n` those from 1 to n; `TIDEMARK_STEPS=n`
+/// sets how many steps a simulation has, which issue about one command in three. A failure says seed and step: what
+/// went wrong there goes wrong there again.
 @Suite("Simulation", .computing)
 struct SimulationTests {
   static let seeds = TestRun.seeds(28, long: 400)

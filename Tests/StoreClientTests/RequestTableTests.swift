@@ -5,9 +5,9 @@ import Testing
 
 @testable import StoreClient
 
-/// The table alone, as stories: an event to the left, what comes of it to the right. `c1` is command 1, `q2`
-/// query 2, `r3` command 3 that has no name, as redeem_ticket; on the wire a command is shown with its counter (`c1#1`), a thread with its parent (`c1#1/m1`), what
-/// was issued with its time (`c1#1@7`), a resend with `!`.
+/// The table alone, as stories: an event to the left, what comes of it to the right. `c1` is command 1, `q2` query 2,
+/// `r3` command 3 that has no name, as redeem_ticket; on the wire a command is shown with its counter (`c1#1`), a
+/// thread with its parent (`c1#1/m1`), what was issued with its time (`c1#1@7`), a resend with `!`.
 struct RequestTableTests {
   struct Story: CustomTestStringConvertible {
     var testDescription: String

@@ -100,8 +100,8 @@ struct DeletionTests {
     #expect(gateway.take() == ["6 channel deleted", "7 channel deleted"])
   }
 
-  /// What is done to `team:a`, a letter each: `p` put with one member more than before, `d` deleted, `m` a message, `c` everything is committed, `b` only the first
-  /// commit is, `x` crash and restart, `k` pages and cut.
+  /// What is done to `team:a`, a letter each: `p` put with one member more than before, `d` deleted, `m` a message, `c`
+  /// everything is committed, `b` only the first commit is, `x` crash and restart, `k` pages and cut.
   private static let words = [
     "", "c", "b", "x", "cx", "bx", "k", "kx", "m", "mc", "mx", "mcx", "mk", "mbx", "bmcx", "cmx", "kmx",
     "kmc", "xmc", "cxk",

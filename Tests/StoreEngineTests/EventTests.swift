@@ -4,7 +4,8 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Events leave with the commit that makes durable what they tell, to those who have subscribed (Proto/frames.md, "Events").
+/// Events leave with the commit that makes durable what they tell, to those who have subscribed (Proto/frames.md,
+/// "Events").
 @Suite("Events")
 struct EventTests {
   /// `team:a` of alice and bob, and a second gateway that watches it.

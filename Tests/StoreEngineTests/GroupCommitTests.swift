@@ -4,7 +4,8 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// One append in flight per loop, the next one gathering behind it; an answer leaves when what it tells of is durable (DESIGN.md section 3, "Write path").
+/// One append in flight per loop, the next one gathering behind it; an answer leaves when what it tells of is durable
+/// (DESIGN.md section 3, "Write path").
 @Suite("Group commit")
 struct GroupCommitTests {
   @Test("one commit in flight, the next gathers, and is larger")
@@ -190,7 +191,8 @@ struct GroupCommitTests {
     world.pass(1_000)
     gateway.post("team:a", "m1")
     world.loop.endTurn()
-    // Shard head, head and rows of batch 1, and the changes that are on their way to the members' indexes; the segment is young.
+    // Shard head, head and rows of batch 1, and the changes that are on their way to the members' indexes; the segment
+    // is young.
     #expect(world.asked.last == "batches [2] pages 4")
     try world.persist()
     world.loop.tick()
@@ -235,7 +237,8 @@ struct GroupCommitTests {
     a.post("team:a", "m1")
     b.look("team:a")
     c.look("team:a")
-    // As when the write to the first connection fails: another one is read, and its turn ends, before the write has returned.
+    // As when the write to the first connection fails: another one is read, and its turn ends, before the write has
+    // returned.
     var isFirst = true
     a.whenDelivered = {
       guard isFirst else { return }

@@ -3,8 +3,8 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 
-/// Two loops of two shards each over one storage, and the changes of memberships between them, which come when a test says so: or twice, later, or not at all. What
-/// the channels were told is kept beside them, in plain words.
+/// Two loops of two shards each over one storage, and the changes of memberships between them, which come when a test
+/// says so: or twice, later, or not at all. What the channels were told is kept beside them, in plain words.
 final class IndexWorld {
   static let shardCount = 4
   let storage = MemoryStorage()

@@ -164,11 +164,13 @@ struct PurgeTests {
     try world.purgeStorage(failing: true)
     #expect(world.reports == [.failed("bad sector")] && world.purges == 0)
     #expect(try ask(gateway, 1, shard: 0) == 0)
-    // Whoever waits has it begun anew, under its number. Nobody else does, so a storage that fails is not asked without end.
+    // Whoever waits has it begun anew, under its number. Nobody else does, so a storage that fails is not asked without
+    // end.
     try world.checkpoint()
     #expect(world.purges == 0)
     #expect(try ask(gateway, 1, shard: 1) == 1 && world.purges == 1)
-    // Somebody who was told of the one after it before it failed is covered by it too, but waits for what they were told.
+    // Somebody who was told of the one after it before it failed is covered by it too, but waits for what they were
+    // told.
     let other = world.connect(session: 2)
     #expect(try ask(other, 0, shard: 1) == 2)
     try world.purgeStorage(failing: true)

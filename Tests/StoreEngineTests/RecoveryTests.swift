@@ -16,7 +16,8 @@ struct RecoveryTests {
     PageKey(shard: shard, channel: ChannelNumber(1), page: page)
   }
 
-  /// `team:a` with 300 members and 300 messages: two row pages, two segments; five batches. Pages are written up to batch 3, the log is kept from there on.
+  /// `team:a` with 300 members and 300 messages: two row pages, two segments; five batches. Pages are written up to
+  /// batch 3, the log is kept from there on.
   private func storage() throws -> MemoryStorage {
     let world = try EngineWorld()
     let gateway = world.connect()

@@ -4,7 +4,8 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Channels with many members deleted, users with many messages erased: a slice in each turn, with other requests between, and crashes between any two commits (R16).
+/// Channels with many members deleted, users with many messages erased: a slice in each turn, with other requests
+/// between, and crashes between any two commits (R16).
 @Suite("Removal in slices")
 struct SlicedRemovalTests {
   private static let users = (0..<45).map { "user\($0)" }
@@ -15,7 +16,8 @@ struct SlicedRemovalTests {
     try world.persistAll()
   }
 
-  /// A world where `team:a` has 45 members and a sender who is none, `team:b` two of them, and 10 changes are queued in one turn.
+  /// A world where `team:a` has 45 members and a sender who is none, `team:b` two of them, and 10 changes are queued in
+  /// one turn.
   private func crowd(
     _ configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (world: EngineWorld, gateway: Gateway) {

@@ -64,7 +64,8 @@ struct StepsTests {
     )
   }
 
-  /// Asks as a query does that needs these segments; it is a `get_channel`, which is answered when it is performed again.
+  /// Asks as a query does that needs these segments; it is a `get_channel`, which is answered when it is performed
+  /// again.
   private func need(
     _ range: Range<UInt32>,
     _ world: EngineWorld,

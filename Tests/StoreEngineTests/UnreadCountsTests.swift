@@ -55,7 +55,8 @@ extension Gateway {
   var last: String { String(replies.last?.drop { $0 != " " }.dropFirst() ?? "nothing") }
 }
 
-/// A store with channels `team:0` and so on of alice and bob, each with as many messages as its number, on storage only.
+/// A store with channels `team:0` and so on of alice and bob, each with as many messages as its number, on storage
+/// only.
 func storedWorld(
   _ count: Int,
   configure: (inout StoreLoopConfiguration) -> Void = { _ in }

@@ -6,8 +6,8 @@ import Testing
 
 @testable import StoreRocksDB
 
-/// Wrong bytes in every kind of file of a data directory: the store opens with everything that was acknowledged, or says that it cannot and names the place.
-/// Nothing that was acknowledged may be missing without a word.
+/// Wrong bytes in every kind of file of a data directory: the store opens with everything that was acknowledged, or
+/// says that it cannot and names the place. Nothing that was acknowledged may be missing without a word.
 @Suite("Damage anywhere", .computing)
 struct DamageEverywhereTests {
   private static let tableGroups: UInt64 = 30
@@ -101,7 +101,8 @@ struct DamageEverywhereTests {
     #expect(refused > 0)
   }
 
-  /// The smallest table of a directory, and where its properties are: they, the metaindex and the footer are the end of it.
+  /// The smallest table of a directory, and where its properties are: they, the metaindex and the footer are the end of
+  /// it.
   private static func smallTable(
     _ source: TestDirectory
   ) throws -> (name: String, bytes: Data, properties: Range<Int>) {
@@ -113,10 +114,11 @@ struct DamageEverywhereTests {
     return (name, bytes, try #require(properties))
   }
 
-  /// RocksDB goes through a table's properties before it verifies their checksum, and a librocksdb with assertions aborts where a wrong bit tells it that the block
-  /// has a hash index. If this dies, that is how.
+  /// RocksDB goes through a table's properties before it verifies their checksum, and a librocksdb with assertions
+  /// aborts where a wrong bit tells it that the block has a hash index. If this dies, that is how.
   ///
-  /// The store's own check sees every wrong bit. RocksDB, which is slow to open, sees a sample of them, and all of them in a long run.
+  /// The store's own check sees every wrong bit. RocksDB, which is slow to open, sees a sample of them, and all of them
+  /// in a long run.
   @Test("the end of a table, bit by bit: whole, or a refusal that names the place")
   func tableEnds() throws {
     let source = try Self.killed()
@@ -128,7 +130,8 @@ struct DamageEverywhereTests {
     for place in properties.lowerBound..<bytes.count {
       // Refusals leave nothing behind but their logs.
       var directory = try source.copy()
-      // In the properties' names and values one bit is like another; from the last of them on they have meanings of their own.
+      // In the properties' names and values one bit is like another; from the last of them on they have meanings of
+      // their own.
       let isText = place < properties.upperBound - 64
       for bit in isText ? [0, 7] : Array(0..<8) {
         var damaged = bytes
@@ -205,7 +208,8 @@ struct DamageEverywhereTests {
     #expect(!FileManager.default.fileExists(atPath: strange))
   }
 
-  /// The headers are where a wrong bit could pass for the end of the log: each bit of each length and type, in the log and in the manifest.
+  /// The headers are where a wrong bit could pass for the end of the log: each bit of each length and type, in the log
+  /// and in the manifest.
   @Test("every bit of the records' lengths and types", arguments: [".log", "MANIFEST-"])
   func headers(_ kind: String) throws {
     var random = DamageRandom()
@@ -221,7 +225,8 @@ struct DamageEverywhereTests {
           #expect(fault != nil, "\(name), byte \(place), bit \(bit): not noticed")
         }
       }
-      // The same by opening, for some of them: a quarter of these were opened without a word, and with less, before they were looked for.
+      // The same by opening, for some of them: a quarter of these were opened without a word, and with less, before
+      // they were looked for.
       let places = Self.headerPlaces(bytes)
       for _ in 0..<60 {
         let (place, bit) = (places[random.below(places.count)], random.below(8))
@@ -246,8 +251,8 @@ struct DamageEverywhereTests {
     return places
   }
 
-  /// The last record cut off at each byte was never acknowledged: that is no damage. Cut off before it, what was is missing, and only the group that is
-  /// incomplete and those behind it.
+  /// The last record cut off at each byte was never acknowledged: that is no damage. Cut off before it, what was is
+  /// missing, and only the group that is incomplete and those behind it.
   @Test("the log cut short at every byte of its last records: the groups before the cut")
   func torn() throws {
     let source = try Self.killed()

@@ -19,7 +19,8 @@ struct DamageTests {
     return copy
   }
 
-  /// What is there has to be a prefix of the groups, whole: the same batches in both shards, and the pages of the last one.
+  /// What is there has to be a prefix of the groups, whole: the same batches in both shards, and the pages of the last
+  /// one.
   private func check(_ engine: RocksDBEngine, _ name: String) throws -> UInt64 {
     let indices = try engine.indices(0)
     #expect(try engine.indices(1) == indices, "\(name): half a group")

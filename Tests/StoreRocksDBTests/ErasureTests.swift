@@ -301,7 +301,8 @@ struct ErasureTests {
         try engine.commit(group)
       }
       #expect(try has(".log"))
-      // In the second round they are in tables of the log first, where a text is found as long as nothing before it is like it: they are compressed.
+      // In the second round they are in tables of the log first, where a text is found as long as nothing before it is
+      // like it: they are compressed.
       if round == 1 { try engine.purge() }
       var cut = CommitGroup()
       cut.cuts = [CommitGroup.Cut(shard: ShardID(0), through: LogIndex(round * 100 + 20))]

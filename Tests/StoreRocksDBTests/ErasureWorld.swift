@@ -6,7 +6,8 @@ import StoreEngine
 
 @testable import StoreRocksDB
 
-/// All shards of a RocksDB directory on one loop, driven by hand: whatever the loop asks for is done at the end of the turn, in order.
+/// All shards of a RocksDB directory on one loop, driven by hand: whatever the loop asks for is done at the end of the
+/// turn, in order.
 final class ErasureWorld: StoreLoopDriver {
   static let shardCount = 2
 
@@ -160,7 +161,8 @@ final class ErasureWorld: StoreLoopDriver {
 
   // MARK: What there is
 
-  /// Everything that RocksDB gives out, key by key, and the log's batches and the pages decoded: where some of these texts is.
+  /// Everything that RocksDB gives out, key by key, and the log's batches and the pages decoded: where some of these
+  /// texts is.
   ///
   /// - Parameter isExpected: pages that are not looked through.
   func traces(_ texts: [String], but isExpected: (Page) -> Bool = { _ in false }) throws -> [String] {

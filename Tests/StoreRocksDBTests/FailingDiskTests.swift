@@ -75,7 +75,8 @@ struct FailingDiskTests {
     let bytes = 1 << 20
     let acknowledged: UInt64 = 12
     for index in 1...acknowledged { try engine.commit(CommitGroup(index: index, bytes: bytes)) }
-    // The write-ahead log has 48 MiB. For the time of one commit no file of this process may grow beyond 40: its append fails.
+    // The write-ahead log has 48 MiB. For the time of one commit no file of this process may grow beyond 40: its append
+    // fails.
     signal(SIGXFSZ, SIG_IGN)
     let kind = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
     var before = rlimit()

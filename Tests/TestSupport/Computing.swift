@@ -3,8 +3,9 @@ package import Testing
 
 /// Of suites whose tests compute for seconds without a pause: each has a thread of its own.
 ///
-/// Swift's pool has as many threads as there are cores. Held by such tests, it has none for those that talk over sockets, which then come to their turn once in
-/// seconds, and to the ends of idle connections and deadlines in the middle of a sentence.
+/// Swift's pool has as many threads as there are cores. Held by such tests, it has none for those that talk over
+/// sockets, which then come to their turn once in seconds, and to the ends of idle connections and deadlines in the
+/// middle of a sentence.
 package struct Computing: TestTrait, SuiteTrait, TestScoping {
   package var isRecursive: Bool { true }
 

@@ -6,7 +6,8 @@ package let waitLimit = Duration.seconds(120)
 
 /// Waits until a condition holds.
 ///
-/// It polls every 10 ms. After ``waitLimit`` it records an issue that names what it waited for, and throws ``TimedOut``.
+/// It polls every 10 ms. After
+/// ``waitLimit`` it records an issue that names what it waited for, and throws ``TimedOut``.
 package func eventually(
   _ condition: String = "a condition",
   sourceLocation: SourceLocation = #_sourceLocation,

@@ -7,8 +7,9 @@ enum ListJSON {
   /// More than the names, times and numbers of a member take.
   private static let fixedByteMax = 192
 
-  /// Writes a reply to list_members as `{"members": […], "next"?}`: for readers `{"user", "read_at", "exact", "note"?}`,
-  /// for those who have only had it delivered `{"user", "delivered_at", "exact"}`, for those who have acknowledged it
+  /// Writes a reply to list_members as `{"members": […], "next"?}`: for readers
+  /// `{"user", "read_at", "exact", "note"?}`, for those who have only had it delivered
+  /// `{"user", "delivered_at", "exact"}`, for those who have acknowledged it
   /// `{"user", "acknowledged_at", "exact", "note"?}`, for the others `{"user"}`. The first page says the `total`.
   static func write(
     _ list: MemberList,
@@ -78,8 +79,8 @@ enum ListJSON {
     }
   }
 
-  /// Writes a reply to member_statuses as `{"members": […]}`: `{"user", "status", "read_at"?, "read_exact"?, "delivered_at"?, "delivered_exact"?}`,
-  /// or `{"user", "code"}`.
+  /// Writes a reply to member_statuses as `{"members": […]}`:
+  /// `{"user", "status", "read_at"?, "read_exact"?, "delivered_at"?, "delivered_exact"?}`, or `{"user", "code"}`.
   static func writeMemberStatuses(
     _ reader: inout FieldReader,
     into buffer: inout ByteBuffer

@@ -5,7 +5,8 @@ internal import JWTKit
 ///
 /// Identity providers publish keys for other uses beside them, and add new kinds: those are passed over.
 struct KeySet: Sendable {
-  /// A collection for each algorithm, so that a key verifies with no other than its own, whatever a token's header says.
+  /// A collection for each algorithm, so that a key verifies with no other than its own, whatever a token's header
+  /// says.
   private(set) var collections: [JWK.Algorithm.RawValue: JWTKeyCollection] = [:]
   /// Keys that no token is verified with.
   private(set) var passedOver: [PassedOverKey] = []

@@ -6,8 +6,8 @@ internal import ReceiptModel
 package struct TokenKeys: Sendable {
   /// HS256 secrets of at least 32 bytes, the current one first (RFC 7518 section 3.2).
   package var secrets: [[UInt8]]
-  /// A JSON Web Key Set (RFC 7517) with keys for RS256, PS256, ES256 or EdDSA, each with a `kid`; nil for none. Keys of other
-  /// kinds are passed over.
+  /// A JSON Web Key Set (RFC 7517) with keys for RS256, PS256, ES256 or EdDSA, each with a `kid`; nil for none. Keys of
+  /// other kinds are passed over.
   package var keySet: String?
 
   package init(secrets: [[UInt8]] = [], keySet: String? = nil) {

@@ -1,7 +1,8 @@
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// What one event is written as. A mark may be several: what others see of it, and what the user's own devices are told.
+/// What one event is written as. A mark may be several: what others see of it, and what the user's own devices are
+/// told.
 enum EventForm: UInt8, CaseIterable, Sendable {
   case read
   case delivered
@@ -62,7 +63,8 @@ enum EventViewer: Hashable, Sendable {
 }
 
 extension EventFields {
-  /// Whose event it is: the member whose row has changed, the sender whose message stands otherwise; empty: nobody's alone.
+  /// Whose event it is: the member whose row has changed, the sender whose message stands otherwise; empty: nobody's
+  /// alone.
   var subject: String {
     switch self {
     case .row(let event): event.ownRow.user

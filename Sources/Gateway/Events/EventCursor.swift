@@ -1,8 +1,8 @@
 internal import NIOCore
 internal import ReceiptModel
 
-/// The id of an event: everything up to this time was told by this store. In text `<store>-<time>`: the store's 16 bytes in hexadecimal and milliseconds
-/// since 1970. It means the same to every gateway of the store.
+/// The id of an event: everything up to this time was told by this store. In text `<store>-<time>`: the store's 16
+/// bytes in hexadecimal and milliseconds since 1970. It means the same to every gateway of the store.
 struct EventCursor: Hashable, Sendable {
   var store: SessionID
   var time: Timestamp

@@ -116,7 +116,8 @@ extension EventHub {
     }
   }
 
-  /// What of an answer about a channel is passed on. Whether something else had its name before, the index says of whoever has joined it since.
+  /// What of an answer about a channel is passed on. Whether something else had its name before, the index says of
+  /// whoever has joined it since.
   func heard(_ events: [EventFields], by told: Told) -> ArraySlice<EventFields> {
     guard case .newMembers = told, events.count > 1, case .channelDeleted? = events.first else {
       return events[...]
@@ -165,7 +166,8 @@ extension EventHub {
     }
   }
 
-  /// The user's index has said already that they are a member again: its word comes first at times. Where it has said nothing yet it will.
+  /// The user's index has said already that they are a member again: its word comes first at times. Where it has said
+  /// nothing yet it will.
   private func hasJoined(_ ref: Ref, _ channel: UInt32, since time: Timestamp) -> Bool {
     guard let attachment = self[ref]?.attached[channel] else { return false }
     return attachment.endsAt == 0 && attachment.joinedAt > time
@@ -218,7 +220,8 @@ extension EventHub {
     (frames[frame]?.channels ?? []).compactMap { channels[Int($0)]?.cid }
   }
 
-  /// Subscribes to channels of one shard. Every answer leaves them subscribed to, for all that is known: a refusal may be of a request that was carried out.
+  /// Subscribes to channels of one shard. Every answer leaves them subscribed to, for all that is known: a refusal may
+  /// be of a request that was carried out.
   mutating func ask(_ places: [UInt32], since: Timestamp?, _ purpose: Purpose) {
     for start in stride(from: 0, to: places.count, by: Self.cidsPerFrame) {
       let part = Array(places[start..<min(start + Self.cidsPerFrame, places.count)])
@@ -272,7 +275,8 @@ extension EventHub {
     sendDue()
   }
 
-  /// What happened in these channels is too much for one answer: each half is asked for by itself, and who has a single channel of that kind has to ask anew.
+  /// What happened in these channels is too much for one answer: each half is asked for by itself, and who has a single
+  /// channel of that kind has to ask anew.
   private mutating func resyncIncomplete(_ frame: Frame) {
     if frame.channels.count > 1 {
       let middle = frame.channels.count / 2
@@ -305,8 +309,8 @@ extension EventHub {
     sendDue()
   }
 
-  /// What is asked again of a frame that failed, with the next tick; nil: nothing. A live stream gains the channels that its user joins however long that takes; who
-  /// is not live yet is told of the problem.
+  /// What is asked again of a frame that failed, with the next tick; nil: nothing. A live stream gains the channels
+  /// that its user joins however long that takes; who is not live yet is told of the problem.
   private mutating func again(_ frame: Frame, _ problem: Problem) -> Frame? {
     guard case .attach(let refs) = frame.purpose else { return frame.purpose == .resync ? frame : nil }
     guard problem.status == 503 else { return nil }

@@ -373,7 +373,8 @@ extension EventHub {
     openNext()
   }
 
-  /// Has the user's channels gone over again: changes of them may have been missed. Until that is done the stream's events have no id.
+  /// Has the user's channels gone over again: changes of them may have been missed. Until that is done the stream's
+  /// events have no id.
   mutating func relist(_ ref: Ref) {
     guard let stream = self[ref], stream.user != nil else { return }
     switch (stream.phase, stream.relisting) {

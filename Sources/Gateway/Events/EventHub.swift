@@ -3,15 +3,16 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Which streams of one event loop are told of which channels, what has to be asked of the store for that, and up to when everything was told. A pure state
-/// machine: what has to be done comes out as steps, in order, of ``takeSteps()``; answers go in again, each exactly once.
+/// Which streams of one event loop are told of which channels, what has to be asked of the store for that, and up to
+/// when everything was told. A pure state machine: what has to be done comes out as steps, in order, of
+/// ``takeSteps()``; answers go in again, each exactly once.
 ///
-/// A stream is *opened* in steps: its user is subscribed to, the user's channels are listed, and each is subscribed to, a frame for every 1,024 of a shard.
-/// Only so many streams are opened at once; the others wait, and beyond a bound are turned away. A channel is subscribed to once, however many streams
-/// have it.
+/// A stream is *opened* in steps: its user is subscribed to, the user's channels are listed, and each is subscribed to,
+/// a frame for every 1,024 of a shard. Only so many streams are opened at once; the others wait, and beyond a bound are
+/// turned away. A channel is subscribed to once, however many streams have it.
 ///
-/// The *time* is the least "complete through" of all shards in which there are subscriptions (DESIGN.md, "Events"): every event up to it has been told to
-/// every stream that waits for nothing, so it is their events' id.
+/// The *time* is the least "complete through" of all shards in which there are subscriptions (DESIGN.md, "Events"):
+/// every event up to it has been told to every stream that waits for nothing, so it is their events' id.
 struct EventHub {
   /// A stream; a later one in the same place has another generation.
   struct Ref: Hashable, Sendable {
@@ -41,8 +42,9 @@ struct EventHub {
     var attachments = 5_000_000
     /// Subscriptions asked for at once, of at most 1,024 channels each.
     var frames = 64
-    /// How much earlier than its id a stream that goes on asks what its user has joined and left, in milliseconds. Who is a member of what a user's index learns
-    /// from the channels' shards a little later, and an id does not wait for that.
+    /// How much earlier than its id a stream that goes on asks what its user has joined and left, in milliseconds. Who
+    /// is a member of what a user's index learns from the channels' shards a little later, and an id does not wait for
+    /// that.
     var membershipMargin: Int64 = 60_000
 
     init() {}
@@ -81,11 +83,14 @@ struct EventHub {
     case subscribeUser(place: UInt32, name: String)
     /// The same with *on* 0; its answer is ``userUnsubscribed(_:)`` or ``userUnsubscribeFailed(_:)``.
     case unsubscribeUser(place: UInt32, name: String)
-    /// list_channels for the stream, where it goes on from a time with what was left and what was deleted since; its answer is ``listed(_:_:next:)`` or ``listFailed(_:_:)``.
+    /// list_channels for the stream, where it goes on from a time with what was left and what was deleted since; its
+    /// answer is ``listed(_:_:next:)`` or ``listFailed(_:_:)``.
     case list(Ref, user: String, issued: UInt32?, cursor: UInt64?, since: Timestamp?)
-    /// subscribe to ``cids(of:)`` in ``shard(of:)``; its answer is ``subscribed(_:through:isComplete:)`` or ``subscribeFailed(_:_:)``.
+    /// subscribe to
+    /// ``cids(of:)`` in ``shard(of:)``; its answer is ``subscribed(_:through:isComplete:)`` or ``subscribeFailed(_:_:)``.
     case subscribe(frame: Int, since: Timestamp?)
-    /// unsubscribe from ``cids(of:)`` in ``shard(of:)``; its answer is ``unsubscribed(_:)`` or ``unsubscribeFailed(_:)``.
+    /// unsubscribe from
+    /// ``cids(of:)`` in ``shard(of:)``; its answer is ``unsubscribed(_:)`` or ``unsubscribeFailed(_:)``.
     case unsubscribe(frame: Int)
     /// Answer 200: events follow.
     case begin(Ref)
@@ -232,7 +237,8 @@ struct EventHub {
     let purpose: Purpose
   }
 
-  /// What a stream is to be told where the channel's own word does not come. Of no meaning once its attachment says otherwise.
+  /// What a stream is to be told where the channel's own word does not come. Of no meaning once its attachment says
+  /// otherwise.
   struct Leaving {
     let ref: Ref
     let channel: UInt32

@@ -2,7 +2,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Events as they are written (API.md, "Events"): for each form the block of an event stream without its id and its last empty line.
+/// Events as they are written (API.md, "Events"): for each form the block of an event stream without its id and its
+/// last empty line.
 enum EventJSON {
   /// Writes one form of an event.
   ///

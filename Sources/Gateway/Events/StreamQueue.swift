@@ -1,18 +1,19 @@
 internal import NIOCore
 internal import ReceiptModel
 
-/// What waits in one stream whose client takes less than there is to tell: the latest of each state, in order, at most ``entriesMax``. Beyond, all of it is
-/// dropped, the client is told to ask anew, and what comes after that is kept again.
+/// What waits in one stream whose client takes less than there is to tell: the latest of each state, in order, at most
+/// ``entriesMax``. Beyond, all of it is dropped, the client is told to ask anew, and what comes after that is kept
+/// again.
 ///
-/// An entry's id is given with it. It says that everything up to there was written *before or with* it, so an entry that is replaced where it stands keeps
-/// its older id, and one that moves to the end takes the newer.
+/// An entry's id is given with it. It says that everything up to there was written *before or with* it, so an entry
+/// that is replaced where it stands keeps its older id, and one that moves to the end takes the newer.
 struct StreamQueue {
   /// What an entry is about: a later one with the same key says all that it said.
   struct Key: Hashable, Sendable {
     /// The kinds of entries, and what each is to others about the same channel, thread and subject.
     enum Kind: UInt8, Sendable {
-      /// Rising positions: replaced where they stand, unless something is behind them that the newer follows from: a `row`, the user's leaving and joining, messages of the
-      /// channel, and for `read` a `delivered` that is less.
+      /// Rising positions: replaced where they stand, unless something is behind them that the newer follows from: a
+      /// `row`, the user's leaving and joining, messages of the channel, and for `read` a `delivered` that is less.
       case read
       case delivered
       /// How a row stands: says all that `read` and `delivered` say.

@@ -1,8 +1,8 @@
 internal import DequeModule
 internal import ReceiptModel
 
-/// Whose `notification.totals` are counted, and when. A pure state machine: each user at most once in ``intervalMilliseconds``, at most so many at a time, in the
-/// order in which something may have changed for them.
+/// Whose `notification.totals` are counted, and when. A pure state machine: each user at most once in
+/// ``intervalMilliseconds``, at most so many at a time, in the order in which something may have changed for them.
 struct TotalsQueue {
   /// A user who has streams that ask for them.
   private struct User {

@@ -86,8 +86,8 @@ struct FrameRule {
   }
 }
 
-/// A request frame that has been read whole: what does not parse here would end the gateway's own way to the store. What is out of its range is noted,
-/// and refuses this request only.
+/// A request frame that has been read whole: what does not parse here would end the gateway's own way to the store.
+/// What is out of its range is noted, and refuses this request only.
 struct FrameRequest: ~Escapable {
   let cid: RawSpan
   /// The kind's fields behind the cid and the counter, as they stand in the payload.

@@ -4,11 +4,11 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// `POST /v1/frames` (Proto/frames.md, "Over HTTP/2"): request frames come, each is read whole and goes to the store with the gateway's own session, and
-/// reply frames go back in the order in which the store answers.
+/// `POST /v1/frames` (Proto/frames.md, "Over HTTP/2"): request frames come, each is read whole and goes to the store
+/// with the gateway's own session, and reply frames go back in the order in which the store answers.
 ///
-/// Per frame nothing is allocated here: fields are checked where HTTP/2 holds them and copied once, into the store client's buffer; a reply is
-/// copied once, behind the others of its read.
+/// Per frame nothing is allocated here: fields are checked where HTTP/2 holds them and copied once, into the store
+/// client's buffer; a reply is copied once, behind the others of its read.
 final class FrameStream: RequestStream {
   private enum State {
     case reading
@@ -231,7 +231,8 @@ final class FrameStream: RequestStream {
   }
 }
 
-/// What a failed request to the store means to a client of frames: a code that does not end the stream, for the store's quarrels are the gateway's own.
+/// What a failed request to the store means to a client of frames: a code that does not end the stream, for the store's
+/// quarrels are the gateway's own.
 struct FrameRefusal {
   var code: ErrorCode
   var retryAfterMilliseconds: UInt32 = 0

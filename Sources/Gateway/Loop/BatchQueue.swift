@@ -6,8 +6,8 @@ internal import StoreClient
 /// Batches that wait until the store's window has room for all of their entries, oldest first. A pure state machine.
 ///
 /// A client that sends many batches side by side is slowed down in this way: were they sent at once, the entries that
-/// find no room would be refused as `store_busy`, although there is room a moment later. A batch that has waited for its
-/// time is begun whatever room there is. Their bodies stay in their streams, whose number and bytes HTTP/2 bounds.
+/// find no room would be refused as `store_busy`, although there is room a moment later. A batch that has waited for
+/// its time is begun whatever room there is. Their bodies stay in their streams, whose number and bytes HTTP/2 bounds.
 struct BatchQueue {
   /// A request whose body was found to be in order, of which nothing was sent.
   struct Waiting {

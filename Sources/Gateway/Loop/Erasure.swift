@@ -1,11 +1,11 @@
 internal import ReceiptModel
 
 /// Erases one user everywhere (R16), whoever of several gateways does it, and however often: the user is marked at home
-/// as being erased, every shard is told, so that nothing new is made in their name; each channel that knows them forgets
-/// them; every shard forgets their settings, the home shard last; every shard's log is cut behind all that.
+/// as being erased, every shard is told, so that nothing new is made in their name; each channel that knows them
+/// forgets them; every shard forgets their settings, the home shard last; every shard's log is cut behind all that.
 ///
-/// It can be begun anew at any point: until the home shard has forgotten the user it holds them unsettled, and rounds of
-/// ``Settling`` find them there. A pure state machine: what has to be asked comes out as steps, whose answers go in
+/// It can be begun anew at any point: until the home shard has forgotten the user it holds them unsettled, and rounds
+/// of ``Settling`` find them there. A pure state machine: what has to be asked comes out as steps, whose answers go in
 /// again, each exactly once.
 struct Erasure {
   /// What has to be done.

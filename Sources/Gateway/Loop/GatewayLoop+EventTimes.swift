@@ -7,7 +7,8 @@ internal import StoreClient
 
 /// What happens to event streams as time passes: heartbeats, the ends of tokens, totals; and their end.
 extension GatewayLoop {
-  /// One timer looks after all streams. A heartbeat goes to a part of them with each tick, so that 50,000 are not written to at once.
+  /// One timer looks after all streams. A heartbeat goes to a part of them with each tick, so that 50,000 are not
+  /// written to at once.
   func startEvents() {
     let tick = min(limits.heartbeat, .seconds(1))
     let bound = NIOLoopBound(self, eventLoop: eventLoop)

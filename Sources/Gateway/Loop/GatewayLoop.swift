@@ -279,8 +279,8 @@ extension GatewayLoop: HTTP2ServerDelegate {
     }
   }
 
-  /// Has what the read has queued sent to the store: with the turn, or now where it is enough to keep the store at work while this loop reads its
-  /// other connections.
+  /// Has what the read has queued sent to the store: with the turn, or now where it is enough to keep the store at work
+  /// while this loop reads its other connections.
   package func http2ReadComplete(on connection: HTTP2ServerConnection<GatewayLoop>) {
     if store.queuedBytes >= Self.flushBytes {
       hasSample = false

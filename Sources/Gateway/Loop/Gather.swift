@@ -25,7 +25,8 @@ final class Gather {
   enum Stage {
     /// Becomes `assigning` when the home shard has made the change.
     case gathering
-    /// The other shards are told. When all of them have it, becomes `announcing`, or `settling` where nobody sees a difference.
+    /// The other shards are told. When all of them have it, becomes `announcing`, or `settling` where nobody sees a
+    /// difference.
     case assigning(SharedValue)
     /// Whoever watches the user's channels is told how their rows are seen now (R7). Becomes `settling`.
     case announcing(SharedValue)

@@ -70,7 +70,8 @@ enum ReplyShape: UInt8 {
   case unsettled
   case assignment
   case settlement
-  // What the ``EventHub`` asks for: `gather` is the user's place, the stream's with its generation in `entry`; `entry` is the frame's number.
+  // What the ``EventHub`` asks for: `gather` is the user's place, the stream's with its generation in `entry`; `entry`
+  // is the frame's number.
   case eventUser
   case eventList
   case eventFrame

@@ -23,7 +23,8 @@ struct Settling {
     case ask(ShardID)
     /// This value to every shard but its home; each answer is ``assigned(_:isDone:)``.
     case assign(Int, SharedValue, shardCount: Int)
-    /// announce_row of all channels of the user, whose rows others see otherwise now (R7); its end is ``announced(_:isDone:)``.
+    /// announce_row of all channels of the user, whose rows others see otherwise now (R7); its end is
+    /// ``announced(_:isDone:)``.
     case announce(Int, SharedValue, shardCount: Int)
     /// settle at the value's home; its answer is ``settled(_:isDone:)``.
     case settle(Int, SharedValue, shardCount: Int)

@@ -5,8 +5,8 @@ internal import ReceiptWire
 /// its cursors. Part of ``UserWalk``: while that counts, this keeps the first channels from the page's start on; then
 /// it has each of them looked up.
 ///
-/// The walk begins at the page's start, and what stands before it comes last: places are known of pages only, so this is
-/// how a channel is known to stand before or behind the start.
+/// The walk begins at the page's start, and what stands before it comes last: places are known of pages only, so this
+/// is how a channel is known to stand before or behind the start.
 struct UnreadPage {
   /// The place from which channels are shown; nil: all.
   let start: UInt64?
@@ -124,8 +124,8 @@ struct UnreadPage {
 
   func channel(_ index: Int) -> [UInt8] { channels[index].cid }
 
-  /// A list that ends with the last channel that is shown. Where it does not, as memberships have changed meanwhile, the
-  /// next page starts at the list frame: what is shown twice is not missed.
+  /// A list that ends with the last channel that is shown. Where it does not, as memberships have changed meanwhile,
+  /// the next page starts at the list frame: what is shown twice is not missed.
   mutating func located(_ reader: inout FieldReader) throws(WireError) {
     var isLast = false
     for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {

@@ -68,8 +68,8 @@ struct UserWalk {
     fileprivate(set) var problem: Problem?
   }
 
-  /// Channels of one shard: for each a varint of the user's place, one of its place on the page plus 1 (0: it is not for
-  /// the page), string cid, varint row.
+  /// Channels of one shard: for each a varint of the user's place, one of its place on the page plus 1 (0: it is not
+  /// for the page), string cid, varint row.
   private struct Frame {
     var shard: Int
     var count = 0

@@ -1,13 +1,15 @@
 package import NIOCore
 
-/// Puts answers that come in any order into the order of what was asked: those whose turn it is gather in ``inTurn``, others wait. What waits is bounded, and
-/// so is what may be asked meanwhile. A pure state machine; one for each batch or stream of acknowledgements.
+/// Puts answers that come in any order into the order of what was asked: those whose turn it is gather in ``inTurn``,
+/// others wait. What waits is bounded, and so is what may be asked meanwhile. A pure state machine; one for each batch
+/// or stream of acknowledgements.
 package struct AckOrder {
   /// What may be under way.
   package struct Limits: Sendable {
     /// Entries without an answer, and those behind them; at least 1.
     package var entries: Int
-    /// Bytes of answers that wait for others, or to be taken, from which on nothing more is begun. One answer more for each entry under way can come.
+    /// Bytes of answers that wait for others, or to be taken, from which on nothing more is begun. One answer more for
+    /// each entry under way can come.
     package var bytes: Int
 
     package init(entries: Int = 4_096, bytes: Int = 256 << 10) {
@@ -50,7 +52,8 @@ package struct AckOrder {
   /// Bytes of answers held.
   package var heldBytes: Int { aheadBytes + inTurn.readableBytes }
 
-  /// Whether another entry may be begun. Where not, not before half of what is under way is done: what has come of a body is looked at in few pieces then.
+  /// Whether another entry may be begun. Where not, not before half of what is under way is done: what has come of a
+  /// body is looked at in few pieces then.
   package mutating func hasRoom() -> Bool {
     if isHeld {
       isHeld = waiting > limits.entries / 2 || heldBytes > limits.bytes / 2

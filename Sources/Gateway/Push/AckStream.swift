@@ -3,10 +3,11 @@ internal import NIOCore
 internal import ReceiptWire
 internal import StoreClient
 
-/// `POST /v1/push/acks` as lines (API.md, "Push"): each is an acknowledgement, and gets its answer in its turn while others still come.
+/// `POST /v1/push/acks` as lines (API.md, "Push"): each is an acknowledgement, and gets its answer in its turn while
+/// others still come.
 ///
-/// What is under way is bounded by its ``AckOrder``: where that has no room, or the client takes no answers, no more of the body is read, and HTTP/2's window
-/// stops the client.
+/// What is under way is bounded by its ``AckOrder``: where that has no room, or the client takes no answers, no more of
+/// the body is read, and HTTP/2's window stops the client.
 final class AckStream: RequestStream {
   private enum State {
     case reading

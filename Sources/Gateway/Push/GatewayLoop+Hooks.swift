@@ -53,7 +53,8 @@ struct HookTable {
 extension GatewayLoop {
   /// Takes up a webhook: what it says is looked at once its signature is found good and the store does not know it.
   ///
-  /// - Throws: `hook_not_found`, `webhook_signature_invalid`, `webhook_too_old`, `store_unavailable`, `store_busy`, and what its body is not.
+  /// - Throws: `hook_not_found`, `webhook_signature_invalid`, `webhook_too_old`, `store_unavailable`, `store_busy`, and
+  ///   what its body is not.
   func receiveHook(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,

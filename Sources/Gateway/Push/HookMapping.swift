@@ -1,6 +1,7 @@
 internal import ReceiptModel
 
-/// Where in a sender's webhooks the deliveries are: names with dots between them lead from the body, or from an event, to a value.
+/// Where in a sender's webhooks the deliveries are: names with dots between them lead from the body, or from an event,
+/// to a value.
 package struct HookMapping: Sendable, Equatable {
   /// Names that lead to a value; empty: the value itself.
   package typealias Path = [[UInt8]]
@@ -76,7 +77,8 @@ package struct HookMapping: Sendable, Equatable {
     return _overrideLifetime(string, copying: event)
   }
 
-  /// A time as in `2026-01-31T12:00:00Z`, or a whole number of seconds or, from 100,000,000,000 on, milliseconds since 1970.
+  /// A time as in `2026-01-31T12:00:00Z`, or a whole number of seconds or, from 100,000,000,000 on, milliseconds since
+  /// 1970.
   private func time(_ event: JSONValue) throws(ProblemCode) -> Timestamp {
     guard let path = ackedAt, let value = event.value(at: path), !value.isNull else { return .none }
     if let text = value.string, let milliseconds = CivilTime.milliseconds(parsing: text) {

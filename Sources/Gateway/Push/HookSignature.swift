@@ -1,8 +1,8 @@
 internal import Crypto
 internal import Foundation
 
-/// Whether a webhook is its sender's, and of now: Standard Webhooks, <https://www.standardwebhooks.com>, by a shared secret. What is signed is the id, a
-/// dot, the time in seconds, a dot, and the body as it stands.
+/// Whether a webhook is its sender's, and of now: Standard Webhooks, <https://www.standardwebhooks.com>, by a shared
+/// secret. What is signed is the id, a dot, the time in seconds, a dot, and the body as it stands.
 package struct HookSignature: Sendable {
   /// How far a webhook's time may be from ours, either way, in seconds.
   package static let toleranceSeconds: Int64 = 300

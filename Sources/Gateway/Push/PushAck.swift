@@ -1,6 +1,7 @@
 package import ReceiptModel
 
-/// One acknowledgement of a push as its caller has given it (API.md, "Push"): by a ticket, or by names. Valid as long as the bytes that it was read from.
+/// One acknowledgement of a push as its caller has given it (API.md, "Push"): by a ticket, or by names. Valid as long
+/// as the bytes that it was read from.
 package struct PushAck: ~Escapable {
   /// Empty: it is by names.
   package let ticket: RawSpan
@@ -62,8 +63,8 @@ package struct PushAck: ~Escapable {
     self.ackedAt = ackedAt
   }
 
-  /// An entry of `acks`, or a line, whose names have been checked: `{"ticket"}` or `{"cid","message_id","user_id"}`, each with `provider`, `provider_message_id`, `device` and `acked_at`
-  /// where they are known.
+  /// An entry of `acks`, or a line, whose names have been checked: `{"ticket"}` or `{"cid","message_id","user_id"}`,
+  /// each with `provider`, `provider_message_id`, `device` and `acked_at` where they are known.
   ///
   /// - Throws: `invalid_field`, and what the others throw.
   @_lifetime(copy value)

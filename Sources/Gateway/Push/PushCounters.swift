@@ -7,7 +7,8 @@ package enum AckSource: UInt8, CaseIterable, Sendable {
   case ticket, worker, hook
 }
 
-/// What is counted of an acknowledgement beside what came of it: the source, and the numbers of the others' names in ``PushCounters``.
+/// What is counted of an acknowledgement beside what came of it: the source, and the numbers of the others' names in
+/// ``PushCounters``.
 package struct AckLabels: Sendable, Equatable {
   package var source = AckSource.ticket
   package var provider = LabelNames.none
@@ -110,7 +111,8 @@ struct PushCounters {
     counts[(name + Int(labels.device)) * Outcome.allCases.count + outcome.rawValue] &+= 1
   }
 
-  /// Notes how long a message took that was delivered by this; of one that is said to have arrived before it was sent nobody knows.
+  /// Notes how long a message took that was delivered by this; of one that is said to have arrived before it was sent
+  /// nobody knows.
   mutating func delivered(_ labels: AckLabels, sent: Timestamp, delivered: Timestamp) {
     guard delivered >= sent else { return }
     let provider = Int(labels.provider)
@@ -147,7 +149,8 @@ struct PushCounters {
 }
 
 extension ProblemCode {
-  /// The same may go better with the store at hand, or once this gateway has a secret for tickets: whoever sent it is to send it again.
+  /// The same may go better with the store at hand, or once this gateway has a secret for tickets: whoever sent it is
+  /// to send it again.
   var isOfTheService: Bool {
     switch self {
     case .storeUnavailable, .storeBusy, .outcomeUnknown, .internalError, .notImplemented: true

@@ -31,8 +31,8 @@ package struct Ticket: ~Escapable {
   }
 }
 
-/// Writes and reads tickets (Proto/tickets.md). Reading one allocates nothing but what the hash does: it is decoded into room that is kept. One per event
-/// loop.
+/// Writes and reads tickets (Proto/tickets.md). Reading one allocates nothing but what the hash does: it is decoded
+/// into room that is kept. One per event loop.
 package final class TicketCodec {
   /// The version that this code writes: of one store.
   static let version: UInt8 = 2
@@ -169,7 +169,8 @@ package final class TicketCodec {
     _ = try reader.raw(8)
   }
 
-  /// base64url without padding (RFC 4648 section 5), of which each text has one form only. 0 where it is none, or too long.
+  /// base64url without padding (RFC 4648 section 5), of which each text has one form only. 0 where it is none, or too
+  /// long.
   private func decode(_ text: RawSpan) -> Int {
     let count = text.byteCount
     guard count <= Self.characterCountMax, count % 4 != 1 else { return 0 }

@@ -55,7 +55,8 @@ package struct TicketKeys: Sendable {
     return Self.code(code, of: bytes, take)
   }
 
-  /// Whether a code is that of these bytes, by one of the secrets of that id. Takes the same time wherever the bytes differ.
+  /// Whether a code is that of these bytes, by one of the secrets of that id. Takes the same time wherever the bytes
+  /// differ.
   ///
   /// - Parameter isBound: for the store that they are bound to; else for any, as in version 1.
   func isValid(_ code: RawSpan, of bytes: RawSpan, id: UInt8, isBound: Bool) -> Bool {

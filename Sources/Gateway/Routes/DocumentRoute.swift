@@ -4,7 +4,8 @@ internal import NIOCore
 internal import ReceiptModel
 
 extension GatewayLoop {
-  /// `GET /v1/openapi.yaml`: what this gateway answers, in OpenAPI 3.1; to whoever asks, as it says nothing of anybody's data.
+  /// `GET /v1/openapi.yaml`: what this gateway answers, in OpenAPI 3.1; to whoever asks, as it says nothing of
+  /// anybody's data.
   func apiDocument(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,

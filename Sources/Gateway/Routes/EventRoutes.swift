@@ -52,7 +52,8 @@ extension GatewayLoop {
     performEvents()
   }
 
-  /// The token of a request that can have no header: `access_token` (RFC 6750 section 2.3), as a browser's EventSource sends it.
+  /// The token of a request that can have no header: `access_token` (RFC 6750 section 2.3), as a browser's EventSource
+  /// sends it.
   @_lifetime(copy query)
   func queryToken(_ query: RawSpan) throws(Problem) -> RawSpan {
     var reader = QueryReader(query, scratch)

@@ -162,7 +162,8 @@ extension GatewayLoop {
     endAcks(batch)
   }
 
-  /// For what only servers may ask for on a route that is open to anyone: who has shown no token at all is told that one is missing.
+  /// For what only servers may ask for on a route that is open to anyone: who has shown no token at all is told that
+  /// one is missing.
   private func requireServer(_ context: RequestContext) throws(Problem) {
     guard !context.caller.isServer else { return }
     throw Problem(context.caller.userID.isEmpty ? .tokenMissing : .serverTokenRequired)

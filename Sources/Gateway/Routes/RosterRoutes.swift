@@ -3,7 +3,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Who is in a channel, and what is registered in it: what a backend reconciles with, and an app shows beside the conversation.
+/// Who is in a channel, and what is registered in it: what a backend reconciles with, and an app shows beside the
+/// conversation.
 extension GatewayLoop {
   /// `GET /v1/channels/{cid}/members?limit=&cursor=`.
   func listRoster(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {

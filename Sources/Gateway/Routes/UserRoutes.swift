@@ -70,7 +70,8 @@ extension GatewayLoop {
     finishSending(gather)
   }
 
-  /// Has the user's channels tell how others see the user's rows now, as every shard has the change (R7). False: there is nothing to tell.
+  /// Has the user's channels tell how others see the user's rows now, as every shard has the change (R7). False: there
+  /// is nothing to tell.
   func announce(_ value: SharedValue, _ gather: Gather, _ index: UInt32) -> Bool {
     guard gather.changesPrivacy, value.isUser, value.version > 0 else { return false }
     gather.waiting += 1

@@ -1,8 +1,8 @@
 internal import HTTP2Session
 package import Operations
 
-/// Which pages may call: the origins of `--cors-origin` (the Fetch standard, "HTTP CORS protocol"). Tokens come in headers or the query, so no page gets
-/// more than it holds a token for.
+/// Which pages may call: the origins of `--cors-origin` (the Fetch standard, "HTTP CORS protocol"). Tokens come in
+/// headers or the query, so no page gets more than it holds a token for.
 package struct CrossOrigins: Sendable, Equatable {
   /// As browsers send them: scheme, host and a port that is not the scheme's own.
   private var origins: [[UInt8]] = []

@@ -10,7 +10,8 @@ internal import ReceiptModel
 /// is, and until the same ``PathScratch`` serves the next path.
 package struct RouteMatch: ~Escapable {
   package let route: Route
-  /// The cid, the channel type, the user or the hook that the path names; empty if it names none. A hook's name is as it was sent.
+  /// The cid, the channel type, the user or the hook that the path names; empty if it names none. A hook's name is as
+  /// it was sent.
   package let subject: RawSpan
   /// The message id that the path names; empty if it names none.
   package let message: RawSpan

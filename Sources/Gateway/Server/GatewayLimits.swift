@@ -12,8 +12,8 @@ package struct GatewayLimits: Sendable {
   package var membersPerRequest = 1_000
   /// Messages in one registration (API.md, "Set-up").
   package var messagesPerRequest = 1_000
-  /// How long a batch may wait for room among the requests to the store: as long as each of its entries may wait for its
-  /// answer.
+  /// How long a batch may wait for room among the requests to the store: as long as each of its entries may wait for
+  /// its answer.
   package var batchWait = TimeAmount.seconds(5)
   /// Tickets, or acknowledgements of pushes, in one body (API.md, "Push"); as lines there is no limit.
   package var pushesPerRequest = 1_000
@@ -30,8 +30,9 @@ package struct GatewayLimits: Sendable {
   package var channelsPerRequest = 1_000
   /// Rows of a page at most, and where no limit is given (API.md, "Queries").
   package var rowsPerPage = 100
-  /// Requests of each event loop that go over all channels of a user (``UserWalk``); one more is answered 503. One takes some
-  /// 30 bytes for each of the channels that it knows of and has no answer for yet, of which there are at most 21,000.
+  /// Requests of each event loop that go over all channels of a user (``UserWalk``); one more is answered 503. One
+  /// takes some 30 bytes for each of the channels that it knows of and has no answer for yet, of which there are at
+  /// most 21,000.
   package var userJobs = 256
   /// Those of them that count what `notification.totals` say; other users wait their turn. The rest is for requests.
   package var totalsJobs = 64
@@ -50,30 +51,33 @@ package struct GatewayLimits: Sendable {
   var events = EventHub.Limits()
   /// How often a stream that has nothing to tell says so (API.md, "Events").
   package var heartbeat = TimeAmount.seconds(15)
-  /// Bytes that may wait in HTTP/2 for a client of events; what is beyond waits in the stream's own queue, where later events replace older ones.
+  /// Bytes that may wait in HTTP/2 for a client of events; what is beyond waits in the stream's own queue, where later
+  /// events replace older ones.
   package var eventStreamBytes = 8 * 1_024
-  /// Tickets of devices under way on each event loop, a quarter of what its connection to the store takes at most: whoever has one ticket can send it without end, and others are to find
-  /// room. What is beyond is answered 503.
+  /// Tickets of devices under way on each event loop, a quarter of what its connection to the store takes at most:
+  /// whoever has one ticket can send it without end, and others are to find room. What is beyond is answered 503.
   var deviceAcks = 8_192
   /// Streamed requests (`POST /v1/frames`, acknowledgements as NDJSON) on each event loop; one more is answered 503.
   package var requestStreams = 256
-  /// Requests that the streamed ones of a loop may have at the store together: half of what its connection takes at most, so that others find room.
+  /// Requests that the streamed ones of a loop may have at the store together: half of what its connection takes at
+  /// most, so that others find room.
   package var streamedInFlight = 16_384
-  /// Bytes of the answers of a stream of frames that are under way or that its client has not taken, beside those that HTTP/2 holds; its body is not read on while there are as many.
+  /// Bytes of the answers of a stream of frames that are under way or that its client has not taken, beside those that
+  /// HTTP/2 holds; its body is not read on while there are as many.
   package var streamAnswerBytes = 512 << 10
   /// Requests of a stream of frames that are under way, likewise.
   package var framesInFlight = 8_192
   /// The largest frame there, in the length field's count.
   package var frameLength: UInt32 = 64 << 10
-  /// How long a streamed request may stand still because its client takes no answers, or does not go on with a frame or line that it has begun; then it
-  /// is reset. One that has nothing to say may stay.
+  /// How long a streamed request may stand still because its client takes no answers, or does not go on with a frame or
+  /// line that it has begun; then it is reset. One that has nothing to say may stay.
   package var streamIdleTimeout = TimeAmount.seconds(60)
   /// How often that, and the end of its token, are looked at.
   static let streamTick = TimeAmount.milliseconds(500)
   /// Bytes of an acknowledgement's note (R9).
   package var noteBytes = 1_024
-  /// How long a client may take to show which protocol it speaks, and an HTTP/1 client for the head of its request, from its
-  /// first byte on.
+  /// How long a client may take to show which protocol it speaks, and an HTTP/1 client for the head of its request,
+  /// from its first byte on.
   package var firstBytesTimeout = TimeAmount.seconds(5)
   /// Between the GOAWAY that warns and the one that binds.
   package var shutdownGrace = TimeAmount.milliseconds(500)

@@ -1,5 +1,5 @@
-/// Which protocol a client speaks, decided from its first bytes. Pure: bytes and an elapsed timer go in, what to do comes
-/// out.
+/// Which protocol a client speaks, decided from its first bytes. Pure: bytes and an elapsed timer go in, what to do
+/// comes out.
 ///
 /// An HTTP/2 client begins with a preface that no HTTP/1 request is like (RFC 9113 section 3.4). Anything else that
 /// begins as an HTTP/1 request does is refused once its head has come, is too long, or is too late. What is neither is
@@ -100,8 +100,8 @@ package struct ProtocolGate: Equatable, Sendable {
     return .wait
   }
 
-  /// Whether a request line can have this byte behind so many of the preface's: of a method's (RFC 9110 section 5.6.2) at
-  /// first, any that is visible later.
+  /// Whether a request line can have this byte behind so many of the preface's: of a method's (RFC 9110 section 5.6.2)
+  /// at first, any that is visible later.
   private static func canContinueRequest(_ byte: UInt8, after matched: Int) -> Bool {
     switch byte {
     case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),

@@ -2,8 +2,8 @@ internal import HTTP2Session
 internal import NIOCore
 internal import TLSSession
 
-/// Stands before the HTTP/2 session until it is known what a client speaks (``ProtocolGate``): hands an HTTP/2 client's bytes
-/// on and leaves the pipeline, or answers an HTTP/1 client with 505 and closes.
+/// Stands before the HTTP/2 session until it is known what a client speaks (``ProtocolGate``): hands an HTTP/2 client's
+/// bytes on and leaves the pipeline, or answers an HTTP/1 client with 505 and closes.
 ///
 /// What the session sends meanwhile, its SETTINGS, is held back: an HTTP/1 client could not read it.
 final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
@@ -74,8 +74,8 @@ final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
     case .refuse(let isHead):
       input = ByteBuffer()
       output = .ended
-      // The answer, then the end of the output; the input is read and dropped for a while, since closing with unread input
-      // would make the kernel drop the answer.
+      // The answer, then the end of the output; the input is read and dropped for a while, since closing with unread
+      // input would make the kernel drop the answer.
       startTimer(context, loop.resources.limits.lingerTimeout)
       context.writeAndFlush(wrapOutboundOut(loop.http1Refusal(isHead: isHead)), promise: nil)
       context.close(mode: .output, promise: nil)
@@ -125,7 +125,8 @@ final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
     if case .open = output { context.flush() }
   }
 
-  /// The session gives up, as where a client says nothing: it is told why in HTTP/2, unless it is known to speak HTTP/1.
+  /// The session gives up, as where a client says nothing: it is told why in HTTP/2, unless it is known to speak
+  /// HTTP/1.
   func close(context: ChannelHandlerContext, mode: CloseMode, promise: EventLoopPromise<Void>?) {
     release(context)
     if case .ended = output {

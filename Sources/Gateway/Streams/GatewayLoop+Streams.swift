@@ -79,7 +79,8 @@ extension GatewayLoop {
     connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
   }
 
-  /// Writes a piece of the answer. False: HTTP/2 takes no more for now; ``RequestStream/advance(on:)`` is called when it does.
+  /// Writes a piece of the answer. False: HTTP/2 takes no more for now; ``RequestStream/advance(on:)`` is called when
+  /// it does.
   func write(_ stream: RequestStream, _ bytes: ByteBuffer) -> Bool {
     guard let connection = connections.connection(stream.connection) else { return true }
     switch connection.write(stream.handle, bytes) {
@@ -103,8 +104,8 @@ extension GatewayLoop {
 
   // MARK: To the store
 
-  /// Whether the loop's streams may have one more request at the store: the rest of its window is for other requests. Where not, the stream is called again when
-  /// they may.
+  /// Whether the loop's streams may have one more request at the store: the rest of its window is for other requests.
+  /// Where not, the stream is called again when they may.
   func mayAsk(_ stream: RequestStream) -> Bool {
     if requestStreams.inFlight < limits.streamedInFlight, store.hasRoom { return true }
     requestStreams.hold(stream)
@@ -166,7 +167,8 @@ extension GatewayLoop {
 
   // MARK: Turns and time
 
-  /// Lets streams go on that have something to do: first those that were held, else what others' answers make free would be taken by those others again.
+  /// Lets streams go on that have something to do: first those that were held, else what others' answers make free
+  /// would be taken by those others again.
   func advanceStreams() {
     if requestStreams.inFlight < limits.streamedInFlight {
       for stream in requestStreams.takeHeld() { stream.advance(on: self) }

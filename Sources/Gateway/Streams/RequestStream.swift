@@ -3,11 +3,12 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// A request whose body is read as it comes, and answered as it is read: both directions flow at once. What its bytes mean is its subclass's affair;
-/// ``GatewayLoop`` tells it when there may be something to do, and carries bytes and requests for it.
+/// A request whose body is read as it comes, and answered as it is read: both directions flow at once. What its bytes
+/// mean is its subclass's affair; ``GatewayLoop`` tells it when there may be something to do, and carries bytes and
+/// requests for it.
 ///
-/// Nothing of it grows without a bound: a stream that has too much under way, or whose client does not take its answers, reads no more of the body, and
-/// HTTP/2's window then stops the client.
+/// Nothing of it grows without a bound: a stream that has too much under way, or whose client does not take its
+/// answers, reads no more of the body, and HTTP/2's window then stops the client.
 class RequestStream {
   let handle: HTTP2StreamHandle
   /// The connection's place in the ``ConnectionTable``.
@@ -45,7 +46,8 @@ class RequestStream {
   /// It can only go on when its client does, beside taking what HTTP/2 holds.
   final var waitsForClient: Bool { hasPart || isFull }
 
-  /// Reads, sends and writes what it can. Called at most once a turn, when the body, the answer or the requests under way have moved.
+  /// Reads, sends and writes what it can. Called at most once a turn, when the body, the answer or the requests under
+  /// way have moved.
   final func advance(on loop: GatewayLoop) {
     write(loop)
     if isReading, !isFull {
@@ -84,7 +86,8 @@ class RequestStream {
     preconditionFailure("a subclass's")
   }
 
-  /// It is to take no more of the body, to answer what it has taken, and to end with the reason. ``advance(on:)`` follows.
+  /// It is to take no more of the body, to answer what it has taken, and to end with the reason. ``advance(on:)``
+  /// follows.
   func end(_ reason: StreamEnd) { preconditionFailure("a subclass's") }
 }
 

@@ -2,7 +2,8 @@ package import NIOCore
 
 /// What one scrape found, and its text form (Prometheus text exposition format 0.0.4).
 ///
-/// Values of the same name and labels are summed, so every event loop adds its own plain counters; of ``highest(_:help:_:)`` the highest counts.
+/// Values of the same name and labels are summed, so every event loop adds its own plain counters; of
+/// ``highest(_:help:_:)`` the highest counts.
 package struct MetricSamples: Sendable {
   enum Kind: String, Sendable {
     case counter, gauge, histogram

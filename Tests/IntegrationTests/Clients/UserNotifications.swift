@@ -1,7 +1,8 @@
 @_exported import Foundation
 @_exported import FoundationNetworking
 
-// What the extension of docs/push.md needs of Apple's module of this name, so that it can be type-checked where that is not.
+// What the extension of docs/push.md needs of Apple's module of this name, so that it can be type-checked where that is
+// not.
 
 open class UNNotificationContent: NSObject, @unchecked Sendable {
   open var userInfo: [AnyHashable: Any] { [:] }
