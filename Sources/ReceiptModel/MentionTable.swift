@@ -9,16 +9,15 @@ package enum MessageMentions: Hashable, Sendable {
 }
 
 /// Which messages mention which rows: the messages of one channel, or of one thread, that count as unread. Silent and
-/// deleted
-/// ones are not among them.
+/// deleted messages are not among them.
 struct MentionTable: ~Copyable, Sendable {
-  /// By row: sequence numbers, rising.
+  /// By row number: the sequence numbers of the messages that mention it, in rising order.
   private var byRow: [UInt32: [UInt32]] = [:]
-  /// Those that mention all, rising.
+  /// The sequence numbers of the messages that mention all, in rising order.
   private var toAll: [UInt32] = []
-  /// By sequence number: the rows.
+  /// By sequence number: the rows that the message mentions, in rising order.
   private var rowsOf: [UInt32: [UInt32]] = [:]
-  /// Places in ``byRow`` and ``rowsOf`` together.
+  /// Elements of the arrays in ``byRow`` and ``rowsOf`` together.
   private var entryCount = 0
 
   /// Whether no message mentions anybody.
@@ -33,24 +32,24 @@ struct MentionTable: ~Copyable, Sendable {
   /// Whom a message mentions; nobody where it was deleted, or counts for nobody.
   func mentions(_ sequence: SequenceNumber) -> MessageMentions {
     if let rows = rowsOf[sequence.rawValue] { return .rows(rows) }
-    let place = toAll.place(after: sequence.rawValue - 1)
+    let place = toAll.countThrough(sequence.rawValue - 1)
     return place < toAll.count && toAll[place] == sequence.rawValue ? .all : .nobody
   }
 
-  /// Messages after one that mention a row by itself.
+  /// Messages with a number above `floor` that mention a row by itself.
   func count(of row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
     guard let sequences = byRow[row.rawValue] else { return 0 }
-    return UInt32(sequences.count - sequences.place(after: floor.rawValue))
+    return UInt32(sequences.count - sequences.countThrough(floor.rawValue))
   }
 
-  /// Messages after one that mention all.
+  /// Messages with a number above `floor` that mention all.
   func countToAll(after floor: SequenceNumber) -> UInt32 {
-    UInt32(toAll.count - toAll.place(after: floor.rawValue))
+    UInt32(toAll.count - toAll.countThrough(floor.rawValue))
   }
 
   /// The same of those that pass a test.
   func countToAll(after floor: SequenceNumber, where passes: (SequenceNumber) -> Bool) -> UInt32 {
-    UInt32(toAll[toAll.place(after: floor.rawValue)...].count { passes(SequenceNumber($0)) })
+    UInt32(toAll[toAll.countThrough(floor.rawValue)...].count { passes(SequenceNumber($0)) })
   }
 
   // MARK: Assignment
@@ -60,11 +59,11 @@ struct MentionTable: ~Copyable, Sendable {
     guard self.mentions(sequence) == .nobody else { return }
     switch mentions {
     case .nobody: break
-    case .all: toAll.insert(sequence.rawValue, at: toAll.place(after: sequence.rawValue))
+    case .all: toAll.insert(sequence.rawValue, at: toAll.countThrough(sequence.rawValue))
     case .rows(let rows):
       rowsOf[sequence.rawValue] = rows
       for row in rows {
-        let place = byRow[row]?.place(after: sequence.rawValue) ?? 0
+        let place = byRow[row]?.countThrough(sequence.rawValue) ?? 0
         byRow[row, default: []].insert(sequence.rawValue, at: place)
       }
       entryCount += 2 * rows.count
@@ -75,11 +74,11 @@ struct MentionTable: ~Copyable, Sendable {
   mutating func remove(_ sequence: SequenceNumber) {
     switch mentions(sequence) {
     case .nobody: break
-    case .all: toAll.remove(at: toAll.place(after: sequence.rawValue) - 1)
+    case .all: toAll.remove(at: toAll.countThrough(sequence.rawValue) - 1)
     case .rows(let rows):
       rowsOf[sequence.rawValue] = nil
       for row in rows {
-        guard let place = byRow[row]?.place(after: sequence.rawValue) else { continue }
+        guard let place = byRow[row]?.countThrough(sequence.rawValue) else { continue }
         byRow[row]?.remove(at: place - 1)
         if byRow[row]?.isEmpty == true { byRow[row] = nil }
       }
@@ -90,7 +89,7 @@ struct MentionTable: ~Copyable, Sendable {
   /// The messages up to here are gone.
   mutating func remove(through sequence: SequenceNumber) {
     guard !isEmpty else { return }
-    toAll.removeFirst(toAll.place(after: sequence.rawValue))
+    toAll.removeFirst(toAll.countThrough(sequence.rawValue))
     let gone = rowsOf.keys.filter { $0 <= sequence.rawValue }
     for number in gone { remove(SequenceNumber(number)) }
   }
@@ -98,7 +97,7 @@ struct MentionTable: ~Copyable, Sendable {
 
 extension [UInt32] {
   /// In a rising array: how many are at or below a number.
-  fileprivate func place(after number: UInt32) -> Int {
+  fileprivate func countThrough(_ number: UInt32) -> Int {
     var low = 0
     var high = count
     while low < high {

@@ -32,10 +32,11 @@ package struct ReadVector: ~Copyable, Sendable {
   private(set) var readSteps: [UInt32] = []
   private(set) var deliveredSteps: [UInt32] = []
   private(set) var acknowledgedThrough: [UInt32] = []
-  /// In a thread: replies up to here are never counted for the member, who joined the channel after them (R6). Empty in
-  /// a channel.
+  /// In a thread: an exclusive lower bound. Replies with a number at or below it are never counted for the member, who
+  /// joined the channel after them (R6). Empty in a channel.
   private(set) var countedAfter: [UInt32] = []
-  /// In a thread: replies up to here are not unread for the member, unless they marked them so. Empty in a channel.
+  /// In a thread: an exclusive lower bound. Replies with a number at or below it are not unread for the member, unless
+  /// they marked them so. Empty in a channel.
   private(set) var unreadAfter: [UInt32] = []
   /// In a thread a message from before somebody took part counts for them once they have read it (R15), in a channel
   /// never (R6).

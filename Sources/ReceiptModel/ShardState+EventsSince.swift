@@ -41,13 +41,13 @@ extension ShardState {
   private struct ChangedSince {
     let time: Timestamp
     let limit: Int
-    /// So many more may be looked at.
+    /// How many more messages may be looked at for their statuses.
     var statusesMax: Int
     /// Rows, messages, receipts and threads that were looked at.
     var looked = 0
-    /// Of the room that is looked at.
+    /// What has changed in the channel, or the thread, that is looked at.
     var here: [(at: Timestamp, event: ChannelEvent)] = []
-    /// The time of the newest of that which not only the own devices of its member are told.
+    /// The time of the newest event that is visible to somebody other than its member.
     var newestShown = Timestamp.none
     /// Messages whose statuses may have changed.
     var spans: [StatusSpan] = []

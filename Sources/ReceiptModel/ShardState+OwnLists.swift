@@ -39,7 +39,7 @@ extension ShardState {
     package let firstUnread: SequenceNumber
   }
 
-  /// So many messages with receipts are looked at for one page.
+  /// Scan limit of one page, in messages with receipts; a page that reaches it may have fewer entries than asked for.
   package static let receiptsLookedAtMax = 4_096
 
   /// The messages of a channel that ask a member for a receipt, newest first.

@@ -13,8 +13,8 @@ package struct MessageListCursor: Hashable, Sendable {
 
 /// Who is in a channel and what is registered in it, for backends to reconcile with.
 extension ShardState {
-  /// Rows and messages that are looked at for one page. Where most are of former members, or deleted, the page ends
-  /// early.
+  /// Scan limit of one page, in rows or messages. A page that reaches it, since most are of former members or deleted,
+  /// has fewer entries than asked for, and a next page.
   package static let rosterLooksMax = 8_192
 
   /// A page of a channel's members in join order. Rosters are no history (R6).

@@ -4,7 +4,7 @@ struct RowEnds: Hashable, Sendable {
   var read: UInt32
   /// Includes ``read`` (R1).
   var received: UInt32
-  /// In a thread: messages from before they took part count for them up to here (R15).
+  /// In a thread: an inclusive upper bound. Replies from before they took part count for them up to here (R15).
   var counted: UInt32 = 0
 
   static let none = RowEnds(read: 0, received: 0)

@@ -55,9 +55,10 @@ package struct Peeked: Hashable, Sendable {
   package var outcome: Outcome
 }
 
-/// One user in one channel: the head page says how many messages of each segment count, the user's row where they
-/// stand, and of the messages only the segment is read in which they stand. What they sent themselves has to be told
-/// apart in all segments behind an unread marker, and in those with messages that left their sender's position alone.
+/// Counts what one user has not read in one channel, from pages on storage. Reads the head page (how many messages of
+/// each segment count), the page of the user's row (their position), and the segment of that position; also every
+/// segment behind an unread marker, since the user's own messages do not count, and segments with mentions or with
+/// messages that left their sender's position alone.
 private struct ChannelPeek {
   /// Segments that are read for one user. With more the channel is read whole: then it counts once for all who ask.
   static let segmentsMax: UInt32 = 17

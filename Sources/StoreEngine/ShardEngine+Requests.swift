@@ -137,6 +137,7 @@ extension ShardEngine {
 
   // MARK: Positions
 
+  /// Mark-read, mark-unread and mark-delivered, in a channel or in one of its threads.
   private func mark(
     _ header: FrameHeader,
     _ reader: inout FieldReader,
@@ -612,6 +613,7 @@ extension ShardEngine {
     return counter
   }
 
+  /// Looks a command's counter up in its session: a duplicate is covered, and must not be applied again.
   func takeUp(_ counter: UInt64, _ lane: ReplyLane) -> CommandPlace {
     if !effects.isEmpty { effects.removeAll(keepingCapacity: true) }
     outgoing.before = state.outbox.last
@@ -632,8 +634,8 @@ extension ShardEngine {
     return carryOut(slot, session: command.session)
   }
 
-  /// A command counts as applied and would do something now: it was applied to what is not there any more, or it was
-  /// not, and its session keeps so few refusals that it is not among them. Nobody knows which.
+  /// Answers `outcome_unknown` to a duplicate that would change something now: either it was applied to something that
+  /// is gone, or it was refused and the session no longer remembers that.
   func refuseApplied(_ header: FrameHeader, _ lane: ReplyLane) {
     refuse(header, .outcomeUnknown, "the command's counter was taken up before", lane)
   }

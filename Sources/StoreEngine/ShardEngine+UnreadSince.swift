@@ -48,6 +48,6 @@ extension ShardEngine {
     }
   }
 
-  /// Messages whose times are compared in as long as a channel of a user's takes to be counted.
+  /// Messages whose times are compared per unit of the loop's budget, which is one channel's unread count.
   private static let messagesPerEntry = 1_024
 }

@@ -27,8 +27,7 @@ final class UserListJob {
   }
 }
 
-/// Performs what ``UserListWalk`` says. A client that has gone away ends it: that is seen with the next answer of the
-/// store.
+/// Runs the steps of a ``UserListWalk``. After the client has disconnected it stops with the store's next reply.
 extension GatewayLoop {
   // MARK: Routes
 

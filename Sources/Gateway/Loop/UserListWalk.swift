@@ -46,11 +46,11 @@ struct UserListWalk {
 
   /// Where a page goes on.
   struct Cursor: Equatable {
-    /// The pass over the channels, from 0.
+    /// The pass over the channels: 0 or 1.
     var pass = 0
     /// The place of a channel in the list; nil: the first.
     var place: UInt64?
-    /// In that channel, where it is still the one with this hash: below this number.
+    /// Resume below this sequence number in that channel, if its hash still matches.
     var below: UInt32?
     var channelHash: UInt32 = 0
   }
@@ -279,7 +279,7 @@ extension UserListWalk.Cursor {
   /// it is.
   var text: String { "w\(pass)-\(place ?? 0)-\(below ?? 0)-\(channelHash)" }
 
-  /// Nil: no page has given it out.
+  /// Nil: it is not well-formed.
   init?(_ text: RawSpan) {
     guard text.byteCount > 1, text.unsafeLoad(fromByteOffset: 0, as: UInt8.self) == UInt8(ascii: "w") else {
       return nil

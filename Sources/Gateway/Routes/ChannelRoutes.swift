@@ -3,7 +3,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Channels and their members; servers only.
+/// Channels and their members: for servers, except that a user may mute a channel for themselves.
 extension GatewayLoop {
   /// `PUT /v1/channels/{cid}`.
   func putChannel(
