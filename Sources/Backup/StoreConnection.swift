@@ -125,12 +125,7 @@ private final class StoreConnectionFrames: ChannelInboundHandler {
     var incoming = unwrapInboundIn(data)
     bytes.writeBuffer(&incoming)
     do {
-      let decoder = FrameDecoder()
-      while case .frame(let header, let count) = try decoder.next(bytes.readableBytesSpan, at: 0) {
-        bytes.moveReaderIndex(forwardBy: FrameHeader.byteCount)
-        guard let payload = bytes.readSlice(length: count) else { break }
-        try receive(header, payload, context)
-      }
+      while let (header, payload) = try takeFrame() { try receive(header, payload, context) }
       bytes.discardReadBytes()
     } catch let failure as BackupFailure {
       fail(failure)
@@ -141,6 +136,16 @@ private final class StoreConnectionFrames: ChannelInboundHandler {
         )
       )
     }
+  }
+
+  /// The next whole frame of what has come; nil: there is none yet.
+  private func takeFrame() throws -> (header: FrameHeader, payload: ByteBuffer)? {
+    // A span of a class's property would outlive the access to it.
+    let held = bytes
+    let next = try FrameDecoder().next(held.readableBytesSpan, at: 0)
+    guard case .frame(let header, let count) = next else { return nil }
+    bytes.moveReaderIndex(forwardBy: FrameHeader.byteCount)
+    return bytes.readSlice(length: count).map { (header, $0) }
   }
 
   private func receive(_ header: FrameHeader, _ payload: ByteBuffer, _ context: ChannelHandlerContext) throws

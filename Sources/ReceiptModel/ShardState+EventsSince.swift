@@ -221,8 +221,9 @@ extension ShardState {
     guard sequence > self[place].messages.truncatedThrough, self[place].isSender(row, of: sequence),
       !self[place].messages.flags(sequence).contains(.deleted),
       self[place].messages.registeredAt(sequence) >= since,
-      // Behind it they would be told to join.
-      self[place].rows.joinedAt[Int(row.rawValue)] < self[place].messages.registeredAt(sequence).milliseconds
+      // Behind it they would be told to join; a thread does not tell that.
+      place.isThread
+        || self[place].rows.joinedAt[Int(row.rawValue)] < self[place].messages.registeredAt(sequence).milliseconds
     else { return ChannelEvent.SenderMoves() }
     return sent(row, sequence, in: place)
   }

@@ -29,8 +29,8 @@ extension ShardEngine {
         state.withUser(slot, row) { buffer.writeField($0) }
         buffer.writeField(state.role(slot, row))
         buffer.writeTime(state.joinedAt(slot, row))
-        // Nobody else learns of it (R14).
-        let showsMuted = fields.viewerFlags == 1 || row == viewer.row
+        // Nobody else learns of it (R14), also where a server looks as a user (R6).
+        let showsMuted = fields.viewerFlags == 1 && fields.viewer.isEmpty || row == viewer.row
         buffer.writeInteger(UInt8(showsMuted && state[slot].rows.isMuted(row) ? 1 : 0))
       }
       buffer.writeOptional(page.next.map(UInt64.init))

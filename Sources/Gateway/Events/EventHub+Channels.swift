@@ -119,10 +119,20 @@ extension EventHub {
   /// What of an answer about a channel is passed on. Whether something else had its name before, the index says of
   /// whoever has joined it since.
   func heard(_ events: [EventFields], by told: Told) -> ArraySlice<EventFields> {
-    guard case .newMembers = told, events.count > 1, case .channelDeleted? = events.first else {
-      return events[...]
+    guard events.count > 1, case .channelDeleted? = events.first else { return events[...] }
+    switch told {
+    case .newMembers: return events.dropFirst()
+    case .formerMember(let ref) where hasLeft(ref, events): return events.dropFirst()
+    default: return events[...]
     }
-    return events.dropFirst()
+  }
+
+  /// Whether it is this channel that a stream's user has left, and not one that had its name before.
+  private func hasLeft(_ ref: Ref, _ events: [EventFields]) -> Bool {
+    guard let user = self[ref]?.request.user else { return false }
+    return events.contains { event in
+      if case .memberRemoved(let removed, _, _) = event { removed.isExactly(user) } else { false }
+    }
   }
 
   /// Whether a stream is told of an event. Whoever is leaving, or has left, hears of that alone.

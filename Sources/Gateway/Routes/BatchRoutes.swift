@@ -66,6 +66,9 @@ extension GatewayLoop {
           "the body has to have \"read_by_channel\", or \"all\": true for every channel"
         )
       }
+      guard try body.optionalObject("unread_epochs") == nil else {
+        throw Problem(.invalidField, "field \"unread_epochs\" goes with \"read_by_channel\"")
+      }
       return try markAllRead(match, context, user: user, threads: threads)
     }
     guard !threads else { throw Problem(.invalidField, "field \"threads\" goes with \"all\"") }
