@@ -223,7 +223,8 @@ extension ShardState {
       self[place].messages.registeredAt(sequence) >= since,
       // Behind it they would be told to join; a thread does not tell that.
       place.isThread
-        || self[place].rows.joinedAt[Int(row.rawValue)] < self[place].messages.registeredAt(sequence).milliseconds
+        || self[place].rows.joinedAt[Int(row.rawValue)]
+          < self[place].messages.registeredAt(sequence).milliseconds
     else { return ChannelEvent.SenderMoves() }
     return sent(row, sequence, in: place)
   }

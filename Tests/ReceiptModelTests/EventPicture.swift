@@ -263,8 +263,11 @@ struct EventPicture {
       guard state[place].rows.isActive(row) else { continue }
       let user = Self.user(row, state, place)
       var shown = state.view(place, state.shownRow(place, row, withOwnDetails: false))
-      // A thread's rows are known by their positions alone.
-      if place.isThread { shown.joined = room.shown[user]?.joined ?? 0 }
+      // A thread's rows are known by their positions alone: no event says since when somebody is in it.
+      if place.isThread {
+        shown.joined = room.shown[user]?.joined ?? 0
+        if shown.lastRead == 0 { shown.lastReadAt = room.shown[user]?.lastReadAt ?? 0 }
+      }
       let own = Self.own(row, state, place)
       // Whether somebody whom nobody sees in a thread had been seen there before a gap, nobody can say.
       if state[place].rows.isUnseen(row), resumes { continue }

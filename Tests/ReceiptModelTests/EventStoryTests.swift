@@ -249,6 +249,21 @@ struct EventStoryTests {
     )
   }
 
+  @Test("R5, R15: after a gap a reply stands for its sender's positions too, also for who took part with it")
+  func repliesSince() {
+    eventStory(
+      """
+      clock 2000
+      join alice bob carol
+      post m1 by alice
+      clock 3000
+      reply r1 to m1 by bob
+      recover
+      since 3000           -> m1/new r1 moving both, m1/alice: +row, m1/bob: read, m1/bob:r1=sent
+      """
+    )
+  }
+
   @Test("R7: nothing hidden is told by the time or the place of anything else, as it happens")
   func hiddenTimes() {
     eventStory(

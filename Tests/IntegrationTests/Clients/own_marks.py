@@ -232,6 +232,9 @@ def a_muted_channel_is_in_no_total():
     equal(call("PUT", room.path + "/members/fay", None, {"role": "admin"})["member"]["muted"], True, "a role leaves it")
     joined = call("PUT", room.path + "/members/hal", None, {"muted": True, "role": "guest"}, 201)["member"]
     equal((joined["role"], joined["muted"]), ("guest", True), "a server adds")
+    for viewer, shown in (("", True), ("?user_id=fay", True), ("?user_id=gus", False)):
+        members = call("GET", room.path + "/members" + viewer, None)["members"]
+        equal([entry.get("muted") for entry in members if entry["user"]["id"] == "fay"], [True if shown else None], viewer)
     room.read("fay")
     room.mute("fay", False)
     room.write("m2", "gus")
@@ -339,6 +342,7 @@ def a_read_of_many_knows_epochs():
     call("POST", "/v1/channels/read", "pia", current)
     equal(rooms[0].own("pia")["unread_messages"], 0, "the epoch in force")
     call("POST", "/v1/channels/read", "pia", stale | {"unread_epochs": {rooms[0].cid: -1}}, 400)
+    call("POST", "/v1/channels/read", "pia", {"all": True, "unread_epochs": {rooms[0].cid: 0}}, 400)
 
 
 POINTS = [
