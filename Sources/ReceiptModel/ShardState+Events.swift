@@ -100,7 +100,7 @@ extension ShardState {
         let user = self[place].users.text(self[place].rows.user(row))
         notes.add(.memberRemoved(user: user, at: time), at: time)
         notes.leave {
-          Set(self[place].receiptsAcknowledged.filter { self[place].receiptProgress($0).isDone })
+          Set(self[place].receiptsAcknowledged(settings).filter { self[place].receiptProgress($0).isDone })
         }
       }
       let start = self[place].rows.firstCounted(row)
@@ -390,7 +390,7 @@ extension ShardState {
     to events: inout [ChannelEvent]
   ) {
     guard notes.areReceiptsAnew || notes.doneBefore != nil else { return }
-    for sequence in self[slot].receiptsAcknowledged {
+    for sequence in self[slot].receiptsAcknowledged(settings) {
       let wasDone = notes.doneBefore?.contains(sequence) ?? false
       guard notes.areReceiptsAnew || self[slot].receiptProgress(sequence).isDone != wasDone else {
         continue
@@ -473,9 +473,19 @@ extension ChannelState {
   /// Whether others may know that the row has acknowledged a message (R7).
   func isSeenAcknowledging(_ row: MemberOrdinal) -> Bool { rows.isActive(row) && !rows.hidesRead(row) }
 
-  /// The messages with receipts that somebody has acknowledged.
-  var receiptsAcknowledged: [SequenceNumber] {
-    receipts.isEmpty ? [] : receipts.acknowledged(after: .zero, through: messages.newest)
+  /// The messages with receipts that somebody has acknowledged, as far as others may know that, or once did (R7).
+  func receiptsAcknowledged(_ settings: borrowing UserSettingsTable) -> [SequenceNumber] {
+    if receipts.isEmpty { return [] }
+    return receipts.acknowledged(after: .zero, through: messages.newest).filter { sequence in
+      var isKnown = false
+      receipts.forEachAcknowledged(sequence) { row in
+        // Made while hidden, and shown at some time since: it was known then.
+        isKnown =
+          isKnown || receipts.record(sequence, row)?.isHidden == false
+          || settings.shownSince(users.id(rows.user(row))).read != .none
+      }
+      return isKnown
+    }
   }
 
   /// A row as joining made it, as others see it.

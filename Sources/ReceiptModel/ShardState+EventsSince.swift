@@ -213,11 +213,12 @@ extension ShardState {
     return moves
   }
 
-  /// What of a row's last moves a message that is told with them says already.
-  private func sent(_ row: MemberOrdinal, in place: ChannelSlot, since: Timestamp)
+  /// What of a row's last moves the message says already that moved one of its watermarks, and is told with them.
+  ///
+  /// - Parameter sequence: where the watermark is.
+  private func sent(_ row: MemberOrdinal, at sequence: SequenceNumber, in place: ChannelSlot, since: Timestamp)
     -> ChannelEvent.SenderMoves
   {
-    let sequence = SequenceNumber(self[place].rows.read[Int(row.rawValue)])
     guard sequence > self[place].messages.truncatedThrough, self[place].isSender(row, of: sequence),
       !self[place].messages.flags(sequence).contains(.deleted),
       self[place].messages.registeredAt(sequence) >= since,
@@ -310,7 +311,13 @@ extension ShardState {
     // A row that is new in a thread brings an epoch that the own devices may not know.
     let isNewRow = place.isThread && !events.isPast(joinedAt)
     guard isRead || isMarked || isFlagged || isDelivered || isShownAnew || isNewRow else { return }
-    let sent = isRead ? sent(row, in: place, since: events.time) : ChannelEvent.SenderMoves()
+    /// Each watermark by itself: what a hidden read has moved on must not change what is told of deliveries (R7).
+    func said(of watermark: UInt32, _ isMoved: Bool) -> ChannelEvent.SenderMoves {
+      isMoved
+        ? sent(row, at: SequenceNumber(watermark), in: place, since: events.time) : ChannelEvent.SenderMoves()
+    }
+    let saidOfRead = said(of: self[place].rows.read[position], isRead)
+    let saidOfDelivered = said(of: self[place].rows.delivered[position], isDelivered)
     if !events.isPast(takenAt) { events.changesReceipts = true }
     let staysUnread = self[place].rows.marker(row) != nil || self[place].rows.isFlaggedUnread(row)
     let own = ChannelEvent.RowEvent(
@@ -318,7 +325,7 @@ extension ShardState {
       row: row,
       // What was done to the marker is not known any more: one that is set is told as set, one that is gone as read.
       // The flag likewise.
-      isRead: isRead && (isNewRow || !sent.contains(.read)) || (isMarked || isFlagged) && !staysUnread,
+      isRead: isRead && (isNewRow || !saidOfRead.contains(.read)) || (isMarked || isFlagged) && !staysUnread,
       isUnread: (isMarked || isFlagged) && staysUnread,
       at: max(isRead ? readAt : .none, isMarked ? markedAt : .none, isFlagged ? flaggedAt : .none)
     )
@@ -334,11 +341,11 @@ extension ShardState {
       let showsMarker = isMarked && showsRead && options.markUnread == .public
       let movedRead = isRead && showsRead
       let movedDelivered = isDelivered && options.deliveryEvents && !self[place].rows.hidesDelivered(row)
-      shown.showsRead = movedRead && !sent.contains(.readShown)
+      shown.showsRead = movedRead && !saidOfRead.contains(.readShown)
       // A read that a marker hides from others is still a delivery (R4).
       let isHeldDown = options.markUnread == .public && self[place].rows.marker(row) != nil
       shown.showsDelivered =
-        movedDelivered && !sent.contains(.deliveredShown) || shown.showsRead && isHeldDown
+        movedDelivered && !saidOfDelivered.contains(.deliveredShown) || shown.showsRead && isHeldDown
       // Who stands nowhere in a thread may have stood somewhere in it before they left, or hid.
       let isAtStart = isNewRow && !movedRead && !movedDelivered
       shown.showsRow = isShownAnew || showsMarker || isAtStart
@@ -370,7 +377,7 @@ extension ShardState {
   /// Receipts that were acknowledged since, or may be done or not since somebody left or hides, and those that have
   /// expired since.
   private func appendReceipts(_ place: ChannelSlot, to events: inout ChangedSince) {
-    for sequence in self[place].receiptsAcknowledged {
+    for sequence in self[place].receiptsAcknowledged(settings) {
       if events.isFull { return }
       events.looked += 1
       let changedAt = self[place].receipts.lastShown(sequence)
