@@ -216,7 +216,12 @@ extension ShardState {
   /// What of a row's last moves the message says already that moved one of its watermarks, and is told with them.
   ///
   /// - Parameter sequence: where the watermark is.
-  private func sent(_ row: MemberOrdinal, at sequence: SequenceNumber, in place: ChannelSlot, since: Timestamp)
+  private func sent(
+    _ row: MemberOrdinal,
+    at sequence: SequenceNumber,
+    in place: ChannelSlot,
+    since: Timestamp
+  )
     -> ChannelEvent.SenderMoves
   {
     guard sequence > self[place].messages.truncatedThrough, self[place].isSender(row, of: sequence),
