@@ -76,7 +76,7 @@ extension ChannelState {
     while position > 0 {
       position -= 1
       let row = MemberOrdinal(UInt32(position))
-      guard rows.isActive(row), row != viewer.row, !rows.isUnseen(row) else { continue }
+      guard rows.isActive(row), row != viewer.row, !rows.isUnseen(row, options) else { continue }
       if answers.count == limit { return (answers, cursor(behind: last, viewer)) }
       answers.append(othersRow(row, to: viewer, options: options, settings: settings))
       last = row

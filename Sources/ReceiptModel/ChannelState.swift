@@ -138,7 +138,7 @@ package struct ChannelState: ~Copyable, Sendable {
     settings: borrowing UserSettingsTable,
     withOwnDetails: Bool
   ) -> RowAnswer {
-    if rows.isUnseen(row) { return .unseen(row, own: withOwnDetails ? ownDetails(row) : nil) }
+    if rows.isUnseen(row, options) { return .unseen(row, own: withOwnDetails ? ownDetails(row) : nil) }
     let position = Int(row.rawValue)
     var since = UserSettingsTable.ShownSince()
     if rows.readIsHidden(row) || rows.deliveredIsHidden(row) {
@@ -548,8 +548,9 @@ package struct ChannelState: ~Copyable, Sendable {
       deliveredSteps: rows.deliveredSteps[position],
       acknowledgedThrough: SequenceNumber(rows.acknowledgedThrough[position]),
       joinedByReading: rows.joinedByReading(row),
+      // Of a row that was left too: what follows from that begins there.
       countedAfter: thread(rows.countedAfter, row),
-      unreadAfter: thread(rows.unreadAfter, row),
+      unreadAfter: rows.isActive(row) ? thread(rows.unreadAfter, row) : nil,
       isMuted: rows.isMuted(row),
       isFlaggedUnread: rows.isFlaggedUnread(row),
       flaggedAt: rows.flaggedAt(row)
@@ -558,7 +559,7 @@ package struct ChannelState: ~Copyable, Sendable {
 
   /// What a column of a thread says of a row; nil: the same as the column of joining, or there is no such column.
   private func thread(_ column: [UInt32], _ row: MemberOrdinal) -> SequenceNumber? {
-    guard isThread, rows.isActive(row) else { return nil }
+    guard isThread else { return nil }
     let position = Int(row.rawValue)
     return column[position] == rows.joined[position] ? nil : SequenceNumber(column[position])
   }

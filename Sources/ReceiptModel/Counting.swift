@@ -56,7 +56,7 @@ extension ReadVector {
   /// read it (R15). Its sender is not asked about here.
   func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
     let position = Int(row.rawValue)
-    return position < rowCount && isActive(row) && !isUnseen(row)
+    return position < rowCount && isActive(row) && !isUnseen(row, options)
       && counts(row, sequence, through: countedThrough(row, options))
   }
 

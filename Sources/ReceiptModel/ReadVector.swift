@@ -46,8 +46,6 @@ package struct ReadVector: ~Copyable, Sendable {
   private(set) var hiddenDeliveredCount = 0
   /// Members now from whom the history before their join is hidden (R6).
   package private(set) var hidingHistoryCount = 0
-  /// Members now whom others do not see (R7): they are in a thread by reading it, and hide that.
-  private(set) var unseenCount = 0
   /// Rows whose members keep the channel out of their totals (R14).
   private var mutedRows: Set<UInt32> = []
   /// Rows that were ever flagged unread as a whole (R4).
@@ -113,10 +111,10 @@ package struct ReadVector: ~Copyable, Sendable {
     flags[Int(row.rawValue)] & Self.flagJoinedByReading != 0
   }
 
-  /// Whether others do not see that the member is in this thread (R7).
-  func isUnseen(_ row: MemberOrdinal) -> Bool {
-    let both = Self.flagJoinedByReading | Self.flagHidesRead
-    return flags[Int(row.rawValue)] & both == both
+  /// Whether others do not see that the member is in this thread: they have only read in it, and who reads is not shown,
+  /// by their own choice (R7) or by the channel's (R8).
+  func isUnseen(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool {
+    joinedByReading(row) && (!options.readEvents || hidesRead(row))
   }
 
   func user(_ row: MemberOrdinal) -> UserNumber { UserNumber(users[Int(row.rawValue)]) }
@@ -140,7 +138,8 @@ package struct ReadVector: ~Copyable, Sendable {
 
   /// Whether so many members are in this thread, and all of them for all to see.
   func isComplete(_ count: Int) -> Bool {
-    activeCount == count && !flags.contains { $0 & Self.flagJoinedByReading != 0 }
+    activeCount == count
+      && !flags.contains { $0 & (Self.flagLeft | Self.flagJoinedByReading) == Self.flagJoinedByReading }
   }
 
   /// The first members now, at most `wanted`.
@@ -251,7 +250,7 @@ package struct ReadVector: ~Copyable, Sendable {
     hide(row, read: false, delivered: false)
     if hidesHistory(row) { hidingHistoryCount -= 1 }
     forget(row)
-    flags[position] = flags[position] & Self.flagHidesHistory | Self.flagLeft
+    flags[position] = flags[position] & (Self.flagHidesHistory | Self.flagJoinedByReading) | Self.flagLeft
     activeCount -= 1
     read[position] = 0
     readAt[position] = time.milliseconds
@@ -322,10 +321,7 @@ package struct ReadVector: ~Copyable, Sendable {
   /// Takes over what the member's user hides from others (R7).
   mutating func hide(_ row: MemberOrdinal, read: Bool, delivered: Bool) {
     let position = Int(row.rawValue)
-    if hidesRead(row) != read {
-      hiddenReadCount += read ? 1 : -1
-      if joinedByReading(row) { unseenCount += read ? 1 : -1 }
-    }
+    if hidesRead(row) != read { hiddenReadCount += read ? 1 : -1 }
     if hidesDelivered(row) != delivered { hiddenDeliveredCount += delivered ? 1 : -1 }
     setFlag(position, Self.flagHidesRead, read)
     setFlag(position, Self.flagHidesDelivered, delivered)

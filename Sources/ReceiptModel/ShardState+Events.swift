@@ -81,7 +81,7 @@ extension ShardState {
       if let place, Int(row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(row) { return }
       if thread == .zero { notes.add(.memberAdded(row, at: time), at: time) }
       let hides = settings.find(record.user).map { settings.hides($0).read } ?? false
-      let isUnseen = record.joinedByReading && hides
+      let isUnseen = record.joinedByReading && (hides || !(place.map { options($0).readEvents } ?? true))
       // Nobody else is told of a thread's row before it moves.
       notes.touch(
         row,
@@ -95,7 +95,7 @@ extension ShardState {
       notes.changeStatuses(inThread: thread, newest: newest, at: time) { $0.before[row] = RowEnds.none }
     case .rowLeft(_, let row, let time), .rowErased(_, let row, let time):
       // Who was in a thread unseen leaves it unseen.
-      guard let place, self[place].rows.isActive(row), !self[place].rows.isUnseen(row) else { return }
+      guard let place, self[place].rows.isActive(row), !self[place].rows.isUnseen(row, options(place)) else { return }
       if thread == .zero {
         let user = self[place].users.text(self[place].rows.user(row))
         notes.add(.memberRemoved(user: user, at: time), at: time)
@@ -274,13 +274,16 @@ extension ShardState {
     for place in self[slot].threads.places(of: user) {
       let thread = slot.thread(place)
       // Who was not seen to be in a thread, and is not now either, has not changed for anybody.
-      let wasSeen = self[thread].row(of: user).map { !self[thread].rows.isUnseen($0) } ?? false
+      let wasSeen = isSeen(user, in: thread)
       refresh(thread)
-      guard wasSeen || self[thread].row(of: user).map({ !self[thread].rows.isUnseen($0) }) ?? false else {
-        continue
-      }
+      guard wasSeen || isSeen(user, in: thread) else { continue }
       noteSettings(of: user, in: thread, thread: self[thread].parent, at: time, &notes)
     }
+  }
+
+  private func isSeen(_ user: RawSpan, in thread: ChannelSlot) -> Bool {
+    guard let row = self[thread].row(of: user) else { return false }
+    return !self[thread].rows.isUnseen(row, options(thread))
   }
 
   private func noteSettings(
@@ -368,7 +371,7 @@ extension ShardState {
       at: others.at
     )
     // Who is in a thread unseen is told of to nobody, but to take back what was seen.
-    if !note.isShownAnew, !self[place].rows.isUnseen(note.row) {
+    if !note.isShownAnew, !self[place].rows.isUnseen(note.row, options(place)) {
       let shown = shownRow(place, note.row, withOwnDetails: false)
       event.show(shown, before: note.before ?? self[place].joinedRow(note.row), isDelivered: note.isDelivered)
       // Who is new in a thread and shows no reading stands where joining put them; they have read nothing (R7, R8).
@@ -452,7 +455,7 @@ extension ReadVector {
   /// Whether others may know of a move of a row (R4, R7, R8).
   fileprivate func shows(_ move: ShardState.Move, _ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool
   {
-    if isUnseen(row) { return false }
+    if isUnseen(row, options) { return false }
     switch move {
     case .read: return options.readEvents && !hidesRead(row)
     case .delivered: return options.deliveryEvents && !hidesDelivered(row)

@@ -199,7 +199,7 @@ extension ShardState {
     var moves = ChannelEvent.SenderMoves()
     guard self[place].isSender(row, of: sequence) else { return moves }
     let options = options(place)
-    let isSeen = !self[place].rows.isUnseen(row)
+    let isSeen = !self[place].rows.isUnseen(row, options)
     if self[place].rows.read[Int(row.rawValue)] == sequence.rawValue {
       moves.insert(.read)
       let isHidden = self[place].rows.hidesRead(row) || self[place].rows.readIsHidden(row)
@@ -249,7 +249,7 @@ extension ShardState {
       let row = MemberOrdinal(UInt32(position))
       guard self[place].rows.isActive(row) else {
         let leftAt = self[place].rows.leftAt(row)
-        if events.isPast(leftAt) { continue }
+        if events.isPast(leftAt) || wasTakenOver(row, in: place) { continue }
         events.changeStatuses(after: self[place].rows.firstCounted(row))
         events.changesReceipts = true
         if place.isThread { continue }
@@ -266,6 +266,16 @@ extension ShardState {
       if events.isFull { return false }
     }
     return true
+  }
+
+  /// Whether a row was left for another, with which its member takes part in the thread for all to see: nobody saw the
+  /// one that was left (R7).
+  private func wasTakenOver(_ row: MemberOrdinal, in thread: ChannelSlot) -> Bool {
+    guard self[thread].rows.joinedByReading(row), self[thread].rows.user(row) != .nobody,
+      let taken = self[thread].rows.row(of: self[thread].rows.user(row))
+    else { return false }
+    return Timestamp(milliseconds: self[thread].rows.joinedAt[Int(taken.rawValue)])
+      == self[thread].rows.leftAt(row)
   }
 
   /// How far the rows of one page had got before the time that is asked for.
@@ -337,9 +347,12 @@ extension ShardState {
     var shown = ChannelEvent.RowEvent(thread: self[place].parent, row: row, at: .none)
     // Where the first message is that can count for them.
     let start = self[place].rows.firstCounted(row)
-    if self[place].rows.isUnseen(row) {
+    if self[place].rows.isUnseen(row, options(place)) {
       // They may have been seen here before they hid, but not where they came after that.
-      if !events.isPast(takenAt), joinedAt <= takenAt { events.changeStatuses(after: start) }
+      let neverShown = self[place].rows.readSteps[position] == 1 && self[place].rows.readIsHidden(row)
+      if !events.isPast(takenAt), joinedAt < takenAt || joinedAt == takenAt && !neverShown {
+        events.changeStatuses(after: start)
+      }
     } else {
       let options = options(place)
       let showsRead = options.readEvents && !self[place].rows.hidesRead(row)
@@ -355,7 +368,7 @@ extension ShardState {
       let isAtStart = isNewRow && !movedRead && !movedDelivered
       shown.showsRow = isShownAnew || showsMarker || isAtStart
       let times = [
-        shown.showsRead ? readAt : .none, shown.showsDelivered ? deliveredAt : .none,
+        shown.showsRead ? readAt : .none, shown.showsDelivered && movedDelivered ? deliveredAt : .none,
         showsMarker ? markedAt : .none, takenAt, optionsChangedAt, isAtStart ? joinedAt : .none,
       ]
       shown.at = times.filter { !events.isPast($0) }.max() ?? .none

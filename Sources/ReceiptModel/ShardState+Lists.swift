@@ -110,7 +110,9 @@ extension ShardState {
     guard isOwn || self[slot].showsCounts(of: sequence, to: viewer, options) else { throw .countsNotVisible }
     // Their own eyes see their reading, whatever they hide.
     let end = isOwn ? self[slot].rows.read[Int(row.rawValue)] : self[slot].rows.countedThrough(row, options)
-    guard self[slot].rows.counts(row, sequence, through: end), isOwn || !self[slot].rows.isUnseen(row) else {
+    guard self[slot].rows.counts(row, sequence, through: end),
+      isOwn || !self[slot].rows.isUnseen(row, options)
+    else {
       throw .notExpected
     }
     return self[slot].memberStatus(

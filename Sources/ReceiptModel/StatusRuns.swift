@@ -92,7 +92,7 @@ extension ChannelState {
       var tally = sum
       var tallyBefore = sum &+ differenceSum
       let senderRow = rows.row(of: sender)
-      if let senderRow, !rows.isUnseen(senderRow) {
+      if let senderRow, !rows.isUnseen(senderRow, options) {
         let ends = rows.ends(senderRow, options)
         tally &-= rows.share(senderRow, ends, of: sequence)
         tallyBefore &-= rows.share(senderRow, changes.before[senderRow] ?? ends, of: sequence)
@@ -140,7 +140,7 @@ extension ChannelState {
     if !changes.anew.isEmpty { include(min(changes.anew.after, newest), min(changes.anew.through, newest)) }
     include(min(changes.newestBefore.rawValue, newest), newest)
     // In any order: only the least and the greatest come out of it.
-    for (row, then) in changes.before where rows.isActive(row) && !rows.isUnseen(row) {
+    for (row, then) in changes.before where rows.isActive(row) && !rows.isUnseen(row, options) {
       let now = rows.ends(row, options)
       include(then.read, now.read)
       include(then.received, now.received)
@@ -193,7 +193,7 @@ extension ChannelState {
     let end = rows.isOfThread ? rows.rowCount : rows.joinedBefore(SequenceNumber(last))
     for position in 0..<end {
       let row = MemberOrdinal(UInt32(position))
-      guard rows.isActive(row), !rows.isUnseen(row) else { continue }
+      guard rows.isActive(row), !rows.isUnseen(row, options) else { continue }
       let ends = rows.ends(row, options)
       add(row, ends, to: &now)
       guard !changes.before.isEmpty, let then = changes.before[row] else { continue }

@@ -270,7 +270,7 @@ struct EventPicture {
       }
       let own = Self.own(row, state, place)
       // Whether somebody whom nobody sees in a thread had been seen there before a gap, nobody can say.
-      if state[place].rows.isUnseen(row), resumes { continue }
+      if state[place].rows.isUnseen(row, state.options(place)), resumes { continue }
       // In a thread, who stands nowhere is not told of, nor since when.
       let stoodSomewhere = room.shown[user].map { $0.lastDelivered > 0 } ?? false
       if !place.isThread || shown.lastDelivered > 0 || stoodSomewhere, room.shown[user] != shown {

@@ -1,8 +1,10 @@
 import TestSupport
 import Testing
 
-/// R7, held against everything that can be asked: two histories that differ only in what one member did while hidden
-/// answer alike to everybody else.
+@testable import ReceiptModel
+
+/// R7 and R8, held against everything that can be asked: two histories that differ only in what one member did while
+/// hidden answer alike to everybody else.
 ///
 /// `TIDEMARK_SEED=n` runs the one pair of that seed, `TIDEMARK_SEEDS=n` those from 1 to n, `TIDEMARK_STEPS=n` sets how
 /// many commands each history has.
@@ -49,10 +51,12 @@ struct LeakPair {
   /// What the member hides; what they do of the other kind is told to both.
   enum Hiding: CaseIterable {
     case both, read, delivered
+    /// The channel shows nobody's reads (R8).
+    case channel
   }
 
   static let kinds =
-    ["read state", "status", "receipt", "readers", "delivered", "unread", "members"]
+    ["read state", "status", "receipt", "readers", "delivered", "unread", "members", "a resume"]
     + ["status", "readers", "delivered", "unread", "members"].map { "\($0) of replies" }
 
   private let ghost = "ghost"
@@ -78,7 +82,7 @@ struct LeakPair {
 
   init(seed: UInt64, isHiding: Bool) {
     random = SplitMix64(seed: seed)
-    hiding = Hiding.allCases[Int(seed % 3)]
+    hiding = Hiding.allCases[Int(seed % 4)]
     self.isHiding = isHiding
     cid = "team:room"
     // Every fifth is a direct channel.
@@ -101,16 +105,7 @@ struct LeakPair {
     if random.oneIn(100) { clock += 3_000_000 }
     if !hasHidden, step > 10, step == 40 || random.oneIn(20) {
       hasHidden = true
-      if isHiding {
-        tell(
-          .patchUser(
-            ghost,
-            showsRead: hiding == .delivered ? nil : false,
-            showsDelivered: hiding == .read ? nil : false,
-            revoked: nil
-          )
-        )
-      }
+      if isHiding { tell(goingIntoHiding) }
     }
     let command = command()
     if hasHidden, isSecret(command) {
@@ -140,6 +135,19 @@ struct LeakPair {
     compare()
   }
 
+  private var goingIntoHiding: Command {
+    if hiding == .channel {
+      // What reading acknowledges is shown all the same (R9).
+      return .put(cid: cid, settings: ["read_events": "false", "read_acks_receipts": "never"], members: [])
+    }
+    return .patchUser(
+      ghost,
+      showsRead: hiding == .delivered ? nil : false,
+      showsDelivered: hiding == .read ? nil : false,
+      revoked: nil
+    )
+  }
+
   /// Both are told; what they answer to others is the same.
   private mutating func tell(_ command: Command) {
     story.append("\(clock) \(command)")
@@ -155,10 +163,14 @@ struct LeakPair {
     }
   }
 
+  private var isHiddenByChannel: Bool { hiding == .channel && hasHidden }
+
   private func isSecret(_ command: Command) -> Bool {
     switch command.inRoom {
-    case .read(_, ghost, _, _), .unread(_, ghost, _, _), .acknowledge(_, ghost, _, _): hiding != .delivered
-    case .delivered(_, ghost, _): hiding != .read
+    case .read(_, ghost, _, _), .unread(_, ghost, _, _): hiding != .delivered
+    // Acknowledgements are shown also where reads are not (R9).
+    case .acknowledge(_, ghost, _, _): hiding == .both || hiding == .read
+    case .delivered(_, ghost, _): hiding == .both || hiding == .delivered
     default: false
     }
   }
@@ -194,8 +206,8 @@ struct LeakPair {
         ["mark_unread": random.pick(["private", "public"])],
         ["status_rule": random.pick(["any", "all", "2", "50%"])],
         ["counts_visible_to": random.pick(["members", "sender"])],
-        ["read_acks_receipts": random.pick(["direct", "always", "never"])],
-        ["read_events": random.pick(["true", "true", "false"])],
+        ["read_acks_receipts": isHiddenByChannel ? "never" : random.pick(["direct", "always", "never"])],
+        ["read_events": isHiddenByChannel ? "false" : random.pick(["true", "true", "false"])],
         ["delivery_events": random.pick(["true", "true", "false"])],
       ]
       return .put(cid: cid, settings: random.pick(settings), members: [])
@@ -251,8 +263,22 @@ struct LeakPair {
         compareMessage("r\(number)", viewer, " of replies")
       }
     }
+    compareResume(since: clock - random.below(4_000))
     let (cid, other) = (cid, random.pick(others))
     compare("totals", "what \(other) has not read") { shard in shard.unread(cid, other) }
+  }
+
+  /// What others are told who come back: every event in its order, without what only the ghost's own devices see of it.
+  private mutating func compareResume(since: Int) {
+    let (cid, ghost) = (cid, ghost)
+    compare("a resume", "what has changed since \(since)") { shard -> [String]? in
+      guard let slot = shard.slot(cid) else { return nil }
+      var left = Int.max
+      let since = Timestamp(milliseconds: Int64(since))
+      let events = shard.state.events(in: slot, since: since, limit: .max, statusesMax: .max, left: &left)
+      // What happened at the same time stands in the order of rows, which is nobody's to tell from.
+      return events?.compactMap { shard.text(of: $0, in: slot, besides: ghost) }.sorted()
+    }
   }
 
   private mutating func compareRows(_ viewer: Viewer, limit: Int) {
@@ -326,4 +352,31 @@ struct LeakPair {
 extension Command {
   /// Itself, wherever it is carried out: in the channel, or in one of its threads.
   fileprivate var inRoom: Command { if case .inThread(_, let command) = self { command } else { self } }
+}
+
+extension TestShard {
+  /// An event as everybody but one user sees it; nil: they see nothing of it.
+  fileprivate func text(of event: ChannelEvent, in slot: ChannelSlot, besides user: String) -> String? {
+    func place(_ thread: SequenceNumber) -> ChannelSlot {
+      thread == .zero ? slot : state[slot].threads.place(of: thread).map { slot.thread($0) } ?? slot
+    }
+    switch event {
+    case .row(let row):
+      guard row.tellsOthers else { return nil }
+      let place = place(row.thread)
+      let shown = state.view(place, state.shownRow(place, row.row, withOwnDetails: false))
+      let kinds = "\(row.showsRead) \(row.showsDelivered) \(row.showsRow)"
+      return "row in \(row.thread): \(kinds) \(shown) at \(row.at)"
+    case .messageNew(let thread, let sequence, let moves):
+      let message = state[place(thread)].messages.text(sequence)
+      return "new \(message) in \(thread): \(moves.contains(.readShown)) \(moves.contains(.deliveredShown))"
+    case .receipt(let sequence, let row, let time):
+      let by = row.map { state[slot].users.text(state[slot].rows.user($0)) } ?? "nobody named"
+      return "receipt of \(sequence): \(state[slot].receiptStatus(sequence, at: time)) by \(by) at \(time)"
+    case .status(let thread, let run, let time):
+      let sender = run.sender == .nobody ? "nobody" : state[place(thread)].users.text(run.sender)
+      return "status in \(thread): \(run.status) of \(run.from) to \(run.to) by \(sender) at \(time)"
+    default: return "\(event)"
+    }
+  }
 }

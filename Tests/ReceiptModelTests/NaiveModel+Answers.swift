@@ -292,9 +292,9 @@ extension NaiveModel {
       member.membership.isInThread && member.at.watermark >= n && n > member.countedAfter
     }
 
-    /// R7: whoever is in a thread by reading it alone, and hides that they read.
+    /// R7, R8: whoever is in a thread by reading it alone, where nobody sees that they read.
     private func isUnseen(_ member: Member) -> Bool {
-      member.membership.isByReading && member.settings.hidesRead
+      member.membership.isByReading && !showsRead(member)
     }
 
     /// R10: whether the viewer may know what others have of message `n`.

@@ -107,15 +107,14 @@ extension NaiveModel {
   }
 
   /// R15: a member of the channel takes part in a thread for all to see, from the next reply on. Who has read it and
-  /// shows that does so already; who hides it does so
-  /// only now, and stands where they stand.
+  /// shows that does so already; whose reads are not shown (R7, R8) does so only now, and stands where they stand.
   private mutating func takePart(_ spot: Spot, _ user: String) {
     guard membership(spot.cid, user) != nil else { return }
     guard let row = self[spot].membership(user) else {
       return join(spot, user, after: self[spot].messages.count)
     }
     guard self[spot].memberships[row].isByReading else { return }
-    guard hidesRead(user) else {
+    guard hidesRead(user) || settings(spot.cid)["read_events"] == "false" else {
       self[spot].memberships[row].isByReading = false
       return
     }

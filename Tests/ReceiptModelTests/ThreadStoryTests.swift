@@ -44,6 +44,27 @@ struct ThreadStoryTests {
     )
   }
 
+  @Test("R8: where the channel shows no reads, who only reads in a thread is not seen there either")
+  func unseenByChannel() {
+    threadStory(
+      """
+      join alice bob carol
+      post m1 by alice
+      reply r1 to m1 by bob                -> created seq 1
+      options read_events=false
+      read carol in m1
+      reply r2 to m1 by bob                -> created seq 2
+      # Alice alone is expected, for all that others see.
+      status r2                            -> sent members 1
+      list unread r2                       -> alice
+      total carol                          -> threads 1
+      reply r3 to m1 by carol              -> created seq 3
+      reply r4 to m1 by bob                -> created seq 4
+      status r4                            -> sent members 2
+      """
+    )
+  }
+
   @Test(
     "R7, R11: a list's cursor in a thread does not tell of those who are not seen, and goes on where it was"
   )

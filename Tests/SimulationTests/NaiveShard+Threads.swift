@@ -118,7 +118,7 @@ extension NaiveShard {
     guard let row = self[at].seats[user], self[at].rows[row].isByReading else {
       return join(at, user, after: self[at].messages.count, time)
     }
-    guard users[user]?.hidesRead ?? false else {
+    guard users[user]?.hidesRead ?? false || !options(at.cid).readEvents else {
       self[at].rows[row].isByReading = false
       return
     }

@@ -725,7 +725,7 @@ struct NaiveShard {
     where !row.hasLeft && row.user != message.sender
       && (row.joined <= place
         || options.readEvents && !settings(row.user).hidesRead && hasReadBefore(at, row, place))
-      && !(row.isByReading && settings(row.user).hidesRead)
+      && !(row.isByReading && (settings(row.user).hidesRead || !options.readEvents))
     {
       let (read, delivered, implied) = shown(row, options, isInThread: at.thread != nil)
       let hides = settings(row.user).hidesRead
