@@ -15,7 +15,9 @@ package struct HistoryLimit: Hashable, Sendable {
     package static let position = Hidden(rawValue: 2)
     /// The delivered position.
     package static let delivered = Hidden(rawValue: 4)
-    package static let known: UInt8 = 7
+    /// That the row of another member looks otherwise: what is left of it to see does not.
+    package static let row = Hidden(rawValue: 8)
+    package static let known: UInt8 = 15
   }
 
   package var from: Timestamp
@@ -41,6 +43,9 @@ private struct EventSubject {
   var delivered: SequenceNumber?
   /// A hidden position is not left out, but shows as the join.
   var showsJoin = false
+  /// The farthest position of a row that others may have seen; if that is hidden, so is that the row looks otherwise.
+  /// Nil: it is not known.
+  var farthest: SequenceNumber?
   var at: Timestamp
 }
 
@@ -73,6 +78,7 @@ extension ShardState {
         position: shown.lastReadSequence,
         delivered: shown.lastDeliveredSequence,
         showsJoin: row.showsRow,
+        farthest: row.showsRow ? farthest(row.row, in: place) : nil,
         at: row.at
       )
     case .messageNew(let thread, let sequence, _):
@@ -99,6 +105,13 @@ extension ShardState {
     case .memberRemoved(_, let time): return EventSubject(place: slot, at: time)
     case .status, .receipt: return nil
     }
+  }
+
+  private func farthest(_ row: MemberOrdinal, in place: ChannelSlot) -> SequenceNumber? {
+    // What moved while it was hidden must not decide what is told (R7).
+    if self[place].rows.hidesRead(row) || self[place].rows.hidesDelivered(row) { return nil }
+    let position = Int(row.rawValue)
+    return SequenceNumber(max(self[place].rows.read[position], self[place].rows.delivered[position]))
   }
 
   /// Rows are in join order: those from whom anything is hidden are among the last.
@@ -139,6 +152,9 @@ extension ShardState {
   ) -> HistoryLimit.Hidden {
     var hidden: HistoryLimit.Hidden = []
     if subject.at < joinedAt { hidden.insert(.event) }
+    if let farthest = subject.farthest, isHidden(farthest, subject.place, fromRow: row, joinedAt) {
+      hidden.insert(.row)
+    }
     if let position = subject.position, isHidden(position, subject.place, fromRow: row, joinedAt) {
       hidden.insert(.position)
     }

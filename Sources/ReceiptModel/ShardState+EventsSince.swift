@@ -357,19 +357,24 @@ extension ShardState {
       let options = options(place)
       let showsRead = options.readEvents && !self[place].rows.hidesRead(row)
       let showsMarker = isMarked && showsRead && options.markUnread == .public
+      // What reading has taken away shows as that reading, whether or not it moved the watermark too.
+      let showsUnread = showsMarker && self[place].rows.marker(row) != nil
+      let showsReadOn = showsMarker && !showsUnread
       let movedRead = isRead && showsRead
       let movedDelivered = isDelivered && options.deliveryEvents && !self[place].rows.hidesDelivered(row)
-      shown.showsRead = movedRead && !saidOfRead.contains(.readShown)
+      shown.showsRead = (movedRead || showsReadOn) && !saidOfRead.contains(.readShown)
       // A read that a marker hides from others is still a delivery (R4).
       let isHeldDown = options.markUnread == .public && self[place].rows.marker(row) != nil
-      shown.showsDelivered =
-        movedDelivered && !saidOfDelivered.contains(.deliveredShown) || shown.showsRead && isHeldDown
+      // What was delivered below what was read shows as read.
+      let isBelowRead = showsRead && self[place].rows.delivered[position] < self[place].rows.read[position]
+      let tellsDelivered = movedDelivered && !isBelowRead && !saidOfDelivered.contains(.deliveredShown)
+      shown.showsDelivered = tellsDelivered || shown.showsRead && isHeldDown
       // Who stands nowhere in a thread may have stood somewhere in it before they left, or hid.
       let isAtStart = isNewRow && !movedRead && !movedDelivered
-      shown.showsRow = isShownAnew || showsMarker || isAtStart
+      shown.showsRow = isShownAnew || showsUnread || isAtStart
       let times = [
-        shown.showsRead ? readAt : .none, shown.showsDelivered && movedDelivered ? deliveredAt : .none,
-        showsMarker ? markedAt : .none, takenAt, optionsChangedAt, isAtStart ? joinedAt : .none,
+        shown.showsRead ? readAt : .none, tellsDelivered ? deliveredAt : .none,
+        showsUnread || showsReadOn && shown.showsRead ? markedAt : .none, takenAt, optionsChangedAt, isAtStart ? joinedAt : .none,
       ]
       shown.at = times.filter { !events.isPast($0) }.max() ?? .none
       if isShownAnew { events.changeStatuses(after: start) }

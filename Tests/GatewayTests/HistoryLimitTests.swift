@@ -51,6 +51,11 @@ import Testing
     #expect(shown.lastReadSequence == SequenceNumber(5) && shown.lastReadMessage.isEmpty)
     #expect(shown.lastRead == joinedAt)
     #expect(shown.lastDeliveredSequence == SequenceNumber(7) && shown.lastDeliveredMessage == "m7")
+    // Where nothing of it was ever seen, it says nothing; to its own member it does.
+    let hidden = limit([.position, .delivered, .row], joined: 9)
+    #expect(rest(row(3, 7, shown: .row), hidden) == nil)
+    let own = row(3, 7, shown: .row)
+    #expect(own.limited(by: hidden, own.forms(for: .user(isSubject: true)), joinedAt: joinedAt) != nil)
   }
 
   @Test func messagesAreLeftOut() {

@@ -1,6 +1,8 @@
 import TestSupport
 import Testing
 
+@testable import ReceiptModel
+
 /// R6, held against everything that can be asked: two histories that differ only before a newcomer joined under hidden
 /// history answer alike to the newcomer, and to a server that asks on their behalf.
 ///
@@ -46,7 +48,7 @@ struct HistoryLeakTests {
 /// somebody joins, and both are told the same, of the old messages too.
 struct HistoryLeakPair {
   static let kinds = [
-    "read state", "status", "statuses", "readers", "delivered", "unread", "members", "commands",
+    "read state", "status", "statuses", "readers", "delivered", "unread", "members", "commands", "a resume",
   ]
 
   private let newcomer = "newcomer"
@@ -257,6 +259,8 @@ struct HistoryLeakPair {
       }
     }
     let newcomer = newcomer
+    let since = clock - random.below(4_000)
+    compare("a resume", "what has changed since \(since)") { $0.resume(cid, for: newcomer, since: since) }
     compare("own row", "own row") { $0.ownRow(cid, newcomer) }
     compare("totals", "what is unread") { $0.unread(cid, newcomer) }
     for parent in ["p1", "p2", "m\(max(1, posted))"] {
@@ -275,5 +279,66 @@ struct HistoryLeakPair {
 
   private mutating func differ(_ kind: String, _ text: String) {
     if differences[kind] == nil { differences[kind] = text }
+  }
+}
+
+extension TestShard {
+  /// What a member is told who comes back, in no order; nil: too much has changed.
+  fileprivate func resume(_ cid: String, for user: String, since: Int) -> [String]? {
+    let name = Array(user.utf8)
+    guard let slot = slot(cid), let member = state[slot].row(of: name.span.bytes) else { return [] }
+    let joinedAt = state.joinedAt(slot, member)
+    var left = Int.max
+    let since = Timestamp(milliseconds: Int64(since))
+    let events = state.events(in: slot, since: since, limit: .max, statusesMax: .max, left: &left)
+    return events?.compactMap { event in
+      let limit = state.historyLimits(of: event, in: slot).first { $0.from <= joinedAt && joinedAt <= $0.through }
+      if limit?.hidden.contains(.event) == true { return nil }
+      return text(of: event, in: slot, to: user, limit, joinedAt: joinedAt)
+    }.sorted()
+  }
+
+  private func text(
+    of event: ChannelEvent,
+    in slot: ChannelSlot,
+    to user: String,
+    _ limit: HistoryLimit?,
+    joinedAt: Timestamp
+  ) -> String? {
+    func place(_ thread: SequenceNumber) -> ChannelSlot {
+      thread == .zero ? slot : state[slot].threads.place(of: thread).map { slot.thread($0) } ?? slot
+    }
+    func isOwn(_ number: UserNumber, _ place: ChannelSlot) -> Bool {
+      number != .nobody && state[place].users.text(number) == user
+    }
+    let hidesPosition = limit?.hidden.contains(.position) == true
+    switch event {
+    case .row(let row):
+      let place = place(row.thread)
+      var text = "row in \(row.thread):"
+      if isOwn(state[place].rows.user(row.row), place) { text += " own, read \(row.isRead), unread \(row.isUnread)" }
+      var shown = state.shownRow(place, row.row, withOwnDetails: false)
+      if let limit { shown = shown.seen(since: limit.joined, at: joinedAt) }
+      let view = state.view(place, shown)
+      if row.showsRead, !hidesPosition { text += " read \(view.lastRead) at \(view.lastReadAt)" }
+      if row.showsDelivered, limit?.hidden.contains(.delivered) != true {
+        text += " delivered \(view.lastDelivered) at \(view.lastDeliveredAt)"
+      }
+      if row.showsRow, limit?.hidden.contains(.row) != true { text += " row \(view)" }
+      return text.hasSuffix(":") ? nil : "\(view.user): \(text)"
+    case .messageNew(let thread, let sequence, let moves):
+      let kinds = "\(moves.contains(.readShown)) \(moves.contains(.deliveredShown))"
+      return hidesPosition ? nil : "new \(state[place(thread)].messages.text(sequence)) in \(thread): \(kinds)"
+    case .messageDeleted, .truncated: return hidesPosition ? nil : "\(event)"
+    case .updated(let time): return "updated at \(time)"
+    case .memberAdded(let row, let time): return "added \(state[slot].users.text(state[slot].rows.user(row))) at \(time)"
+    case .memberRemoved(let user, let time): return "removed \(user) at \(time)"
+    case .receipt(let sequence, let row, let time):
+      guard isOwn(state[slot].messages.sender(sequence), slot) else { return nil }
+      let by = row.map { state[slot].users.text(state[slot].rows.user($0)) } ?? "nobody named"
+      return "receipt of \(sequence): \(state[slot].receiptStatus(sequence, at: time)) by \(by) at \(time)"
+    // Told again, changed or not, as far as it is not known what has moved; what it says is compared by asking.
+    case .status: return nil
+    }
   }
 }

@@ -143,6 +143,7 @@ extension EventFields {
       var forms = forms
       if hidesPosition { forms.remove(EventForm.Forms(.read)) }
       if limit.hidden.contains(.delivered) { forms.remove(EventForm.Forms(.delivered)) }
+      if limit.hidden.contains(.row) { forms.remove(EventForm.Forms(.rowShown)) }
       row.shownRow = row.shownRow?.seen(since: limit.joined, at: time)
       return forms.isEmpty ? nil : (.row(row), forms)
     case .channelUpdated(let at, var channel):
