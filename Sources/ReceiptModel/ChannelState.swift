@@ -301,7 +301,7 @@ package struct ChannelState: ~Copyable, Sendable {
     effects.append(.unreadFlagAssigned(number, row, isSet: true, epoch: raised, at: time))
   }
 
-  /// The flag goes with a read or a send, also with one that moves nothing (R4).
+  /// The flag goes with a read or a send, in the channel or one of its threads, also with one that moves nothing (R4).
   func decideUnflag(
     _ row: MemberOrdinal,
     epoch: UInt32?,
@@ -314,7 +314,7 @@ package struct ChannelState: ~Copyable, Sendable {
   }
 
   /// A read or unread with an older epoch than the row's comes from a device that has not seen the latest choice (R4).
-  private func isStale(_ epoch: UInt32?, _ row: MemberOrdinal) -> Bool {
+  func isStale(_ epoch: UInt32?, _ row: MemberOrdinal) -> Bool {
     epoch.map { $0 < rows.epochs[Int(row.rawValue)] } ?? false
   }
 

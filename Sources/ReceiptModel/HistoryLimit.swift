@@ -78,7 +78,7 @@ extension ShardState {
         position: shown.lastReadSequence,
         delivered: shown.lastDeliveredSequence,
         showsJoin: row.showsRow,
-        farthest: row.showsRow ? farthest(row.row, in: place) : nil,
+        farthest: row.showsRow ? farthest(row, in: place) : nil,
         at: row.at
       )
     case .messageNew(let thread, let sequence, _):
@@ -107,11 +107,13 @@ extension ShardState {
     }
   }
 
-  private func farthest(_ row: MemberOrdinal, in place: ChannelSlot) -> SequenceNumber? {
+  private func farthest(_ event: ChannelEvent.RowEvent, in place: ChannelSlot) -> SequenceNumber? {
     // What moved while it was hidden must not decide what is told (R7).
-    if self[place].rows.hidesRead(row) || self[place].rows.hidesDelivered(row) { return nil }
-    let position = Int(row.rawValue)
-    return SequenceNumber(max(self[place].rows.read[position], self[place].rows.delivered[position]))
+    if self[place].rows.hidesRead(event.row) || self[place].rows.hidesDelivered(event.row) { return nil }
+    let position = Int(event.row.rawValue)
+    let read = self[place].rows.read[position]
+    // What was delivered is told for itself.
+    return SequenceNumber(event.showsDelivered ? read : max(read, self[place].rows.delivered[position]))
   }
 
   /// Rows are in join order: those from whom anything is hidden are among the last.

@@ -95,7 +95,9 @@ extension ShardState {
       notes.changeStatuses(inThread: thread, newest: newest, at: time) { $0.before[row] = RowEnds.none }
     case .rowLeft(_, let row, let time), .rowErased(_, let row, let time):
       // Who was in a thread unseen leaves it unseen.
-      guard let place, self[place].rows.isActive(row), !self[place].rows.isUnseen(row, options(place)) else { return }
+      guard let place, self[place].rows.isActive(row), !self[place].rows.isUnseen(row, options(place)) else {
+        return
+      }
       if thread == .zero {
         let user = self[place].users.text(self[place].rows.user(row))
         notes.add(.memberRemoved(user: user, at: time), at: time)

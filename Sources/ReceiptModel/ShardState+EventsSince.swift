@@ -374,7 +374,8 @@ extension ShardState {
       shown.showsRow = isShownAnew || showsUnread || isAtStart
       let times = [
         shown.showsRead ? readAt : .none, tellsDelivered ? deliveredAt : .none,
-        showsUnread || showsReadOn && shown.showsRead ? markedAt : .none, takenAt, optionsChangedAt, isAtStart ? joinedAt : .none,
+        showsUnread || showsReadOn && shown.showsRead ? markedAt : .none, takenAt, optionsChangedAt,
+        isAtStart ? joinedAt : .none,
       ]
       shown.at = times.filter { !events.isPast($0) }.max() ?? .none
       if isShownAnew { events.changeStatuses(after: start) }

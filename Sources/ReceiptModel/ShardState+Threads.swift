@@ -116,6 +116,9 @@ extension ShardState {
       _ = try decideRead(thread, user: user, message: message, epoch: epoch, at: time, into: &effects)
     }
     effects.putInThread(self[thread].parent, from: start)
+    // The channel's flag goes with a read in its threads too (R4); the epoch is the thread's.
+    if let row = self[thread].row(of: user), self[thread].isStale(epoch, row) { return }
+    self[thread.channel].decideUnflag(member, epoch: nil, at: time, into: &effects)
   }
 
   /// Mark-delivered in a thread. A member of the channel who has no row in the thread changes nothing.
@@ -282,16 +285,18 @@ extension ShardState {
     } else {
       guard self[slot].threads.hasRoom else { throw .limitReached(.threadsPerChannel) }
     }
+    let member = self[slot].row(of: sender)
     let sequence = try decideReply(
       slot,
       thread,
       to: parent,
       record,
-      sender: self[slot].row(of: sender),
+      sender: member,
       mentions: mentions,
       into: &effects
     )
     effects.putInThread(parent, from: start)
+    if let member, movesPosition { self[slot].decideUnflag(member, epoch: nil, at: time, into: &effects) }
     decideSender(sender, in: thread ?? slot, into: &effects)
     return .created(sequence)
   }

@@ -292,7 +292,9 @@ extension TestShard {
     let since = Timestamp(milliseconds: Int64(since))
     let events = state.events(in: slot, since: since, limit: .max, statusesMax: .max, left: &left)
     return events?.compactMap { event in
-      let limit = state.historyLimits(of: event, in: slot).first { $0.from <= joinedAt && joinedAt <= $0.through }
+      let limit = state.historyLimits(of: event, in: slot).first {
+        $0.from <= joinedAt && joinedAt <= $0.through
+      }
       if limit?.hidden.contains(.event) == true { return nil }
       return text(of: event, in: slot, to: user, limit, joinedAt: joinedAt)
     }.sorted()
@@ -316,7 +318,9 @@ extension TestShard {
     case .row(let row):
       let place = place(row.thread)
       var text = "row in \(row.thread):"
-      if isOwn(state[place].rows.user(row.row), place) { text += " own, read \(row.isRead), unread \(row.isUnread)" }
+      if isOwn(state[place].rows.user(row.row), place) {
+        text += " own, read \(row.isRead), unread \(row.isUnread)"
+      }
       var shown = state.shownRow(place, row.row, withOwnDetails: false)
       if let limit { shown = shown.seen(since: limit.joined, at: joinedAt) }
       let view = state.view(place, shown)
@@ -328,10 +332,12 @@ extension TestShard {
       return text.hasSuffix(":") ? nil : "\(view.user): \(text)"
     case .messageNew(let thread, let sequence, let moves):
       let kinds = "\(moves.contains(.readShown)) \(moves.contains(.deliveredShown))"
-      return hidesPosition ? nil : "new \(state[place(thread)].messages.text(sequence)) in \(thread): \(kinds)"
+      return hidesPosition
+        ? nil : "new \(state[place(thread)].messages.text(sequence)) in \(thread): \(kinds)"
     case .messageDeleted, .truncated: return hidesPosition ? nil : "\(event)"
     case .updated(let time): return "updated at \(time)"
-    case .memberAdded(let row, let time): return "added \(state[slot].users.text(state[slot].rows.user(row))) at \(time)"
+    case .memberAdded(let row, let time):
+      return "added \(state[slot].users.text(state[slot].rows.user(row))) at \(time)"
     case .memberRemoved(let user, let time): return "removed \(user) at \(time)"
     case .receipt(let sequence, let row, let time):
       guard isOwn(state[slot].messages.sender(sequence), slot) else { return nil }

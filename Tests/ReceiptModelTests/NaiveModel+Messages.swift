@@ -102,8 +102,15 @@ extension NaiveModel {
           hidesDelivered: hidesDelivered(sender)
         )
       )
+      if thread != nil { comeBy(cid, sender) }
     }
     return .message(sequence: sequence, isNew: true, refusal: message.receiptRefusal)
+  }
+
+  /// R4: the flag on the channel goes with a read or a send in its threads too.
+  private mutating func comeBy(_ cid: String, _ user: String) {
+    guard let row = membership(cid, user) else { return }
+    channels[cid]!.main.memberships[row].acts.append(.cameByInThread)
   }
 
   /// R15: a member of the channel takes part in a thread for all to see, from the next reply on. Who has read it and
@@ -217,6 +224,11 @@ extension NaiveModel {
     }
     let row = self[spot].membership(user)!
     let act = make(sequence, now)
+    if case .read(_, let epoch, _, _) = act, spot.thread != nil,
+      epoch ?? .max >= positions(self[spot].memberships[row]).epoch
+    {
+      comeBy(cid, user)
+    }
     self[spot].memberships[row].acts.append(act)
     if case .read = act, spot.thread == nil, readAcknowledges(cid) {
       // Each one as by hand; what may not be acknowledged is not.

@@ -75,6 +75,7 @@ extension NaiveModel {
         if at.isFlagged || isOlder(epoch) { continue }
         at.isFlagged = true
         at.epoch += 1
+      case .cameByInThread: at.isFlagged = false
       case .posted(let n, let time, let hidesRead, let hidesDelivered):
         at.readSteps.append(step(n, time, hidesRead))
         at.deliveredSteps.append(step(n, time, hidesDelivered))

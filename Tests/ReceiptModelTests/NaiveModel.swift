@@ -15,6 +15,8 @@ struct NaiveModel: Sendable {
     case delivered(to: Int, at: Int, isHidden: Bool)
     case unread(from: Int, epoch: Int?)
     case flagged(epoch: Int?)
+    /// A read or a send in a thread, as far as it is about the channel.
+    case cameByInThread
     case posted(Int, at: Int, hidesRead: Bool, hidesDelivered: Bool)
   }
 

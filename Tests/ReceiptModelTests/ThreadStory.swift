@@ -16,7 +16,8 @@ import Testing
 /// | `status r1 [as bob]` | as in ``Story``; several: the last one's, counted together |
 /// | `list readers r1 [as bob]`, `list unread r1` | users with times: `bob@2000`, `bob~2000` where it is not exact; `nobody` |
 /// | `member bob of r1 [as zoe]` | `sent`, `delivered` or `read`, or the refusal |
-/// | `total bob` | `messages`, `threads` |
+/// | `flag bob` | the whole channel unread, as in ``Story`` |
+/// | `total bob` | `messages`, `threads`, `flagged` |
 struct ThreadStory {
   let shard = TestShard()
   private var clock = 1000
@@ -208,11 +209,14 @@ struct ThreadStory {
       case .refused(let name): return Answer(word: name)
       case .status(let status): return Answer(word: status.word)
       }
+    case "flag": return outcome(perform(.unread(cid: cid, user: words.first!, message: "", epoch: nil)))
     case "total":
       guard let unread = shard.unread(cid, words.first!) else { return Answer(word: "not_a_member") }
       return Answer(
         word: "total",
-        facts: ["messages": "\(unread.messages)", "threads": "\(unread.threads)"]
+        facts: [
+          "messages": "\(unread.messages)", "threads": "\(unread.threads)", "flagged": "\(unread.isFlagged)",
+        ]
       )
     default: throw Fault(text: "no such verb: \(verb)")
     }

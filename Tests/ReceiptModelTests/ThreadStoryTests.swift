@@ -44,6 +44,34 @@ struct ThreadStoryTests {
     )
   }
 
+  @Test("R4: the channel's unread flag goes with a read or a reply in one of its threads")
+  func flag() {
+    threadStory(
+      """
+      join alice bob
+      post m1 by alice
+      reply r1 to m1 by alice
+      read bob in m1
+      unread bob in m1                     -> moved epoch 1
+      flag bob
+      read bob in m1 epoch 0               -> same
+      total bob                            -> flagged true
+      read bob in m1                       -> moved
+      total bob                            -> flagged false
+      flag bob
+      # Also one that moves nothing.
+      read bob in m1                       -> moved
+      total bob                            -> flagged false
+      flag bob
+      delivered bob in m1                  -> moved
+      total bob                            -> flagged true
+      recover
+      reply r2 to m1 by bob
+      total bob                            -> flagged false
+      """
+    )
+  }
+
   @Test("R8: where the channel shows no reads, who only reads in a thread is not seen there either")
   func unseenByChannel() {
     threadStory(

@@ -436,7 +436,7 @@ struct NaiveShard {
       self[at].rows[row].readIsHidden = settings(sender).hidesRead
       self[at].rows[row].deliveredIsHidden = settings(sender).hidesDelivered
       self[at].rows[row].marker = nil
-      self[at].rows[row].isFlagged = false
+      _ = unflag(at.cid, sender)
     }
     return Outcome(answer: registered(at, sequence - 1, isNew: true), hasChanged: true)
   }
@@ -462,11 +462,9 @@ struct NaiveShard {
       its.marker = max(marker, target) >= its.read ? nil : max(marker, target)
       if its.marker != marker { hasChanged = true }
     }
-    if its.isFlagged, epoch.map({ Int($0) >= its.epoch }) ?? true {
-      its.isFlagged = false
-      hasChanged = true
-    }
+    let isCurrent = epoch.map { Int($0) >= its.epoch } ?? true
     self[at].rows[row] = its
+    if isCurrent, unflag(at.cid, user) { hasChanged = true }
     // In channels of two, mark-read acknowledges (R9); nothing sets `read_acks_receipts` here.
     if at.thread == nil, self[at].seats.count == 2 {
       for place in self[at].rows[row]
@@ -481,6 +479,13 @@ struct NaiveShard {
       }
     }
     return Outcome(answer: ownRow(at, row), hasChanged: hasChanged)
+  }
+
+  /// The flag goes with a read or a send, in the channel or one of its threads (R4).
+  private mutating func unflag(_ cid: String, _ user: String) -> Bool {
+    guard let seat = channels[cid]!.seats[user], channels[cid]!.rows[seat].isFlagged else { return false }
+    channels[cid]!.rows[seat].isFlagged = false
+    return true
   }
 
   private mutating func acknowledge(_ cid: String, _ user: String, _ ids: [String]) -> Outcome {
