@@ -91,7 +91,7 @@ extension ChannelState {
     _ options: ChannelTypeOptions,
     _ eyes: Eyes
   ) -> Bool {
-    (eyes == .own || options.deliveryEvents && !rows.hidesDelivered(row))
+    (eyes == .own || rows.showsDelivered(row, options))
       && rows.delivered[Int(row.rawValue)] >= sequence.rawValue
   }
 

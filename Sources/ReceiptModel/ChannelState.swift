@@ -155,7 +155,7 @@ package struct ChannelState: ~Copyable, Sendable {
     }
     var delivered = SequenceNumber.zero
     var deliveredTime = Timestamp.none
-    if options.deliveryEvents, !rows.hidesDelivered(row) {
+    if rows.showsDelivered(row, options) {
       delivered = SequenceNumber(rows.delivered[position])
       deliveredTime =
         rows.deliveredIsHidden(row)
@@ -194,7 +194,7 @@ package struct ChannelState: ~Copyable, Sendable {
       unreadEpoch: rows.epochs[position],
       isOwn: isOwn,
       isFlaggedUnread: isOwn && rows.isFlaggedUnread(row),
-      unreadMentions: isOwn ? unreadMentions(row) : 0
+      unreadMentions: isOwn ? unreadMentions(row, after: floor) : 0
     )
   }
 
@@ -202,14 +202,21 @@ package struct ChannelState: ~Copyable, Sendable {
   func unreadMessages(_ row: MemberOrdinal) -> UInt32 { unreadMessages(row, after: unreadFloor(row)) }
 
   /// How many messages mention the member that they have not read, those of the channel's threads among them (R14).
-  func unreadMentions(_ row: MemberOrdinal) -> UInt32 {
-    let own = messages.mentions(
+  func unreadMentions(_ row: MemberOrdinal) -> UInt32 { unreadMentions(row, after: unreadFloor(row)) }
+
+  @inline(__always)
+  private func unreadMentions(_ row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
+    let own = messages.hasMentions ? mentionsInMessages(row, after: floor) : 0
+    return threads.isEmpty ? own : own + unreadMentionsInThreads(row)
+  }
+
+  private func mentionsInMessages(_ row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
+    messages.mentions(
       of: row,
       rows.user(row),
       joined: SequenceNumber(isThread ? rows.unreadAfter[Int(row.rawValue)] : rows.joined[Int(row.rawValue)]),
-      after: unreadFloor(row)
+      after: floor
     )
-    return threads.isEmpty ? own : own + unreadMentionsInThreads(row)
   }
 
   @inline(__always)

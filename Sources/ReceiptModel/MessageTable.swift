@@ -223,6 +223,8 @@ package struct MessageTable: ~Copyable, Sendable {
     countable[position >> 6] >> UInt64(position & 63) & 1 == 1
   }
 
+  var hasMentions: Bool { !mentions.isEmpty }
+
   /// Countable messages after `floor`, an unread floor, that mention a row (R14).
   ///
   /// - Parameter joined: of messages that mention all, those from before the row joined do not mean it.
@@ -232,7 +234,6 @@ package struct MessageTable: ~Copyable, Sendable {
     joined: SequenceNumber,
     after floor: SequenceNumber
   ) -> UInt32 {
-    if mentions.isEmpty { return 0 }
     let own = mentions.count(of: row, after: floor)
     let start = max(floor, joined)
     guard countable(after: start, sentBy: user) > 0 else { return own + mentions.countToAll(after: start) }

@@ -117,6 +117,14 @@ package struct ReadVector: ~Copyable, Sendable {
     joinedByReading(row) && (!options.readEvents || hidesRead(row))
   }
 
+  /// Whether others see how far the member has had messages delivered (R7, R8). In a thread that starts with the first
+  /// reply that counts for them: who has it delivered without taking part is counted nowhere, also later (R15).
+  func showsDelivered(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool {
+    let position = Int(row.rawValue)
+    return options.deliveryEvents && !hidesDelivered(row)
+      && (!isOfThread || delivered[position] > joined[position])
+  }
+
   func user(_ row: MemberOrdinal) -> UserNumber { UserNumber(users[Int(row.rawValue)]) }
 
   /// The row of a user who is a member now.

@@ -361,7 +361,7 @@ extension ShardState {
       let showsUnread = showsMarker && self[place].rows.marker(row) != nil
       let showsReadOn = showsMarker && !showsUnread
       let movedRead = isRead && showsRead
-      let movedDelivered = isDelivered && options.deliveryEvents && !self[place].rows.hidesDelivered(row)
+      let movedDelivered = isDelivered && self[place].rows.showsDelivered(row, options)
       shown.showsRead = (movedRead || showsReadOn) && !saidOfRead.contains(.readShown)
       // A read that a marker hides from others is still a delivery (R4).
       let isHeldDown = options.markUnread == .public && self[place].rows.marker(row) != nil

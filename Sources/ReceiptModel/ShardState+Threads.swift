@@ -424,9 +424,6 @@ extension ShardState {
       // Nobody has seen them in it, so they take part from here on, with the read position that they have.
       let anew = newRow(member, of: thread, in: channel, at: time)
       (record.joined, record.joinedAt, record.countedAfter) = (anew.joined, anew.joinedAt, anew.countedAfter)
-      // Deliveries to who takes no part count nowhere (R15), also later.
-      (record.delivered, record.deliveredAt, record.ackedAt) = (.zero, .none, .none)
-      (record.deliveredSteps, record.deliveredIsHidden) = (0, false)
       let unreadAfter = SequenceNumber(self[thread].rows.unreadAfter[Int(known.rawValue)])
       record.unreadAfter = unreadAfter < record.joined ? unreadAfter : nil
       effects.append(.rowLeft(number, known, at: time))

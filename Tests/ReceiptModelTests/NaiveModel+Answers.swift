@@ -88,8 +88,10 @@ extension NaiveModel {
       return settings["mark_unread"] == "public" ? member.at.own : member.at.watermark
     }
 
+    /// In a thread, what was delivered to them before they took part counts nowhere, also later (R15).
     private func shownDelivered(_ member: Member) -> Int {
-      showsDelivered(member) ? member.at.delivered : 0
+      if member.membership.isInThread, member.at.delivered <= member.membership.joinedAfter { return 0 }
+      return showsDelivered(member) ? member.at.delivered : 0
     }
 
     /// What they have had delivered by reading it stays so, whatever they mark unread (R4).

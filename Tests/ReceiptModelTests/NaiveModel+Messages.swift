@@ -126,8 +126,7 @@ extension NaiveModel {
       return
     }
     let joinedAfter = self[spot].memberships[row].joinedAfter
-    // What was delivered to them while they took no part counts nowhere.
-    let acts = self[spot].memberships[row].acts.filter { if case .delivered = $0 { false } else { true } }
+    let acts = self[spot].memberships[row].acts
     self[spot].memberships[row].hasLeft = true
     join(spot, user, after: self[spot].messages.count)
     let last = self[spot].memberships.count - 1

@@ -126,8 +126,6 @@ extension NaiveShard {
     var anew = self[at].rows[row]
     anew.unreadAfter = anew.unreadAfter ?? anew.joined
     (anew.isByReading, anew.joined, anew.joinedAt) = (false, self[at].messages.count, time)
-    // What was delivered to them while they took no part counts nowhere.
-    (anew.delivered, anew.deliveredAt, anew.deliveredIsHidden) = (0, 0, false)
     self[at].rows[row] = Row(
       user: user,
       role: "",

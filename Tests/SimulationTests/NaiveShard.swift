@@ -711,7 +711,9 @@ struct NaiveShard {
     let hides = settings(row.user)
     let showsRead = options.readEvents && !hides.hidesRead
     let read = showsRead ? (options.markUnread == 1 ? row.own : row.read) : start
-    let delivered = options.deliveryEvents && !hides.hidesDelivered ? row.delivered : 0
+    // In a thread, what was delivered to them before they took part counts nowhere, also later (R15).
+    let counts = !isInThread || row.delivered > row.joined
+    let delivered = options.deliveryEvents && !hides.hidesDelivered && counts ? row.delivered : 0
     // Marking unread takes no delivery back (R4).
     return (read, delivered, showsRead ? row.read : start)
   }

@@ -179,10 +179,14 @@ for number in range(channels):
     # Where no time of an acknowledgement is kept, its bound is the time of asking.
     moving = options["receipt_max_members"] in (0, 1, 2)
 
+    def moves(name, entry):
+        flags = {name.replace("_at", "_exact"), "exact"} | ({"read_exact"} if name == "acknowledged_at" else set())
+        return name in ("read_at", "delivered_at", "acknowledged_at") and any(entry.get(flag) is False for flag in flags)
+
     def steady(document):
         if moving and isinstance(document, dict):
-            return {k: steady(v) for k, v in document.items() if not (k in ("read_at", "delivered_at") and (document.get("exact") is False or document.get(k.replace("_at", "_exact")) is False))}
-        return [steady(v) for v in document] if isinstance(document, list) else document
+            return {name: steady(value) for name, value in document.items() if not moves(name, document)}
+        return [steady(value) for value in document] if isinstance(document, list) else document
 
     assert before.keys() == after.keys(), (cid, options, before.keys() ^ after.keys())
     for key in before:

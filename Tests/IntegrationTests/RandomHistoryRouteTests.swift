@@ -1,0 +1,37 @@
+import Foundation
+import LocalStack
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// Random histories of commands and queries over two gateways, held against a naive model that is written from the
+  /// rules alone and answers by going through all that ever happened.
+  ///
+  /// `TIDEMARK_SEED=n` runs the one history of that seed, `TIDEMARK_STEPS=n` sets how many steps it has.
+  @Suite struct RandomHistories {
+    private static let steps = TestRun.number("TIDEMARK_STEPS") ?? TestRun.count(700, long: 20_000)
+
+    @Test func everyAnswerIsAsTheRulesSay() async throws {
+      let name = "random histories over two gateways"
+      try await Self.run(name, seed: TestRun.seed, ["--steps", "\(Self.steps)"])
+    }
+
+    /// The model forgets one rule: that shows. Which one the seed says; not every history has all of them in it.
+    @Test func aRuleThatIsForgottenShows() async throws {
+      try await Self.run("random histories, control", seed: TestRun.number("TIDEMARK_SEED") ?? 2, ["--control"])
+    }
+
+    private static func run(_ name: String, seed: Int, _ options: [String]) async throws {
+      print("\(name): TIDEMARK_SEED=\(seed)")
+      try await Pair.with { pair in
+        let gateways = "\(pair.tlsURL),\(pair.h2cURL)"
+        let client = [Pair.client("random_history.py"), gateways, pair.stack.files.jwtSecret]
+        let given = ["--ca", pair.certificate, "--seed", "\(seed)"]
+        let output = try await Command.run(Pair.python, client + given + options)
+        #expect(output.status == 0, "seed \(seed): \(output)")
+        print(output.out, terminator: "")
+      }
+    }
+  }
+}
