@@ -35,6 +35,19 @@ struct TidemarkGateway: AsyncParsableCommand {
     )
   )
   var jwksFile: String?
+  @Option(
+    parsing: .upToNextOption,
+    help: ArgumentHelp("Issuers (iss) whose tokens are accepted; all by default.", valueName: "issuer")
+  )
+  var jwtIssuer: [String] = []
+  @Option(
+    parsing: .upToNextOption,
+    help: ArgumentHelp("Audiences (aud) that a token has to name one of; any by default.", valueName: "audience")
+  )
+  var jwtAudience: [String] = []
+  @Option(help: ArgumentHelp("How long after its iat a token is accepted, as in 12h or 30d.", valueName: "time"))
+  var jwtMaxAge: String?
+  @Flag(help: "Accept no token without an exp.") var jwtRequireExp = false
   @Option(help: ArgumentHelp("Secret of push tickets.", valueName: "file")) var ticketSecretFile: String?
   @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON.", valueName: "file")) var hooksFile:
     String?
@@ -64,7 +77,9 @@ struct TidemarkGateway: AsyncParsableCommand {
       "listen": listen, "tls-cert": tlsCert, "tls-key": tlsKey, "h2c": h2c ? "true" : nil,
       "store": store.isEmpty ? nil : store.joined(separator: ","),
       "secret-file": secretFile, "jwt-secret-file": jwtSecretFile, "jwks-file": jwksFile,
-      "ticket-secret-file": ticketSecretFile, "hooks-file": hooksFile, "admin": admin,
+      "jwt-issuer": jwtIssuer.isEmpty ? nil : jwtIssuer.joined(separator: ","),
+      "jwt-audience": jwtAudience.isEmpty ? nil : jwtAudience.joined(separator: ","), "jwt-max-age": jwtMaxAge,
+      "jwt-require-exp": jwtRequireExp ? "true" : nil, "ticket-secret-file": ticketSecretFile, "hooks-file": hooksFile, "admin": admin,
       "proxy-protocol": proxyProtocol ? "true" : nil,
       "cors-origin": corsOrigin.isEmpty ? nil : corsOrigin.joined(separator: ","), "loops": loops,
       "config": config, "log-level": logLevel,

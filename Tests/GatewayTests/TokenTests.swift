@@ -27,7 +27,16 @@ enum TestTokens {
     header: String = #"{"alg":"HS256","typ":"JWT"}"#,
     secret: String = TestTokens.secret
   ) -> String {
-    let signed = base64URL(header.utf8) + "." + base64URL(claims.utf8)
+    make(bytes: Array(claims.utf8), header: header, secret: secret)
+  }
+
+  /// The same with claims of any bytes.
+  static func make(
+    bytes claims: [UInt8],
+    header: String = #"{"alg":"HS256","typ":"JWT"}"#,
+    secret: String = TestTokens.secret
+  ) -> String {
+    let signed = base64URL(header.utf8) + "." + base64URL(claims)
     return signed + "." + base64URL(hmacSHA256(signed, secret))
   }
 
@@ -101,6 +110,15 @@ enum TestTokens {
       (TestTokens.make(#"{"user_id":"alice","iat":"today"}"#), "token_malformed"),
       (TestTokens.make(#"{"server":true,"iat":true}"#), "token_malformed"),
       (TestTokens.make(#"{"server":"true"}"#), "token_malformed"),
+      // Of equal names one reader takes the first and another one the last.
+      (TestTokens.make(#"{"user_id":"alice","user_id":"bob"}"#), "token_malformed"),
+      (TestTokens.make(#"{"user_id":"alice","user\u005fid":"bob"}"#), "token_malformed"),
+      (
+        TestTokens.make(#"{"server":true}"#, header: #"{"alg":"none","alg":"HS256"}"#), "token_malformed"
+      ),
+      (TestTokens.make(bytes: Array("{\"server\":true}".data(using: .utf16LittleEndian)!)), "token_malformed"),
+      (TestTokens.make(bytes: Array("{\"server\":true}".data(using: .utf32BigEndian)!)), "token_malformed"),
+      (TestTokens.make(bytes: [0xEF, 0xBB, 0xBF] + Array(#"{"server":true}"#.utf8)), "token_malformed"),
       (TestTokens.make("{}"), "token_without_user"),
       (TestTokens.make(#"{"server":false}"#), "token_without_user"),
       (TestTokens.make(#"{"user_id":"a\u007Fb"}"#), "token_user_invalid"),
@@ -116,6 +134,38 @@ enum TestTokens {
     ]
     for (token, expected) in table {
       #expect(await verdict(token, verifier) == expected, "\(token)")
+    }
+  }
+
+  @Test func asksForWhatThePolicySays() async throws {
+    var policy = TokenPolicy()
+    policy.issuers = ["https://id.example.org/", "backend"]
+    policy.audiences = ["chat"]
+    policy.secondsMax = 3_600
+    policy.requiresExpiry = true
+    let keys = TokenKeys(secrets: [Array(TestTokens.secret.utf8)], policy: policy)
+    let verifier = try await TokenVerifier(keys)
+    let table: [(String, String)] = [
+      (
+        #"{"sub":"bob","iss":"https://id.example.org/","aud":["mail","chat"],"iat":1700000000,"exp":1800000000}"#,
+        "user bob until 1700003600000"
+      ),
+      (
+        #"{"sub":"bob","iss":"backend","aud":"chat","iat":1700000000,"exp":1700000060}"#,
+        "user bob until 1700000060000"
+      ),
+      (#"{"server":true,"iss":"backend","aud":"chat","iat":1700000000,"exp":1700000060}"#, "server until 1700000060000"),
+      (#"{"sub":"bob","iss":"https://id.example.org","aud":"chat","iat":1,"exp":2}"#, "token_issuer_not_allowed"),
+      (#"{"sub":"bob","aud":"chat","iat":1,"exp":2}"#, "token_issuer_not_allowed"),
+      (#"{"sub":"bob","iss":"backend","aud":["mail"],"iat":1,"exp":2}"#, "token_audience_not_allowed"),
+      (#"{"server":true,"iss":"backend","iat":1,"exp":2}"#, "token_audience_not_allowed"),
+      (#"{"sub":"bob","iss":"backend","aud":"chat","iat":1}"#, "token_without_expiry"),
+      (#"{"sub":"bob","iss":"backend","aud":"chat","exp":2}"#, "token_without_issue_time"),
+      (#"{"sub":"bob","iss":["backend"],"aud":"chat","iat":1,"exp":2}"#, "token_malformed"),
+      (#"{"sub":"bob","iss":"backend","aud":7,"iat":1,"exp":2}"#, "token_malformed"),
+    ]
+    for (claims, expected) in table {
+      #expect(await verdict(TestTokens.make(claims), verifier) == expected, "\(claims)")
     }
   }
 

@@ -27,6 +27,10 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case tokenWithoutUser = "token_without_user"
   case tokenUserInvalid = "token_user_invalid"
   case tokenRevoked = "token_revoked"
+  case tokenIssuerNotAllowed = "token_issuer_not_allowed"
+  case tokenAudienceNotAllowed = "token_audience_not_allowed"
+  case tokenWithoutExpiry = "token_without_expiry"
+  case tokenWithoutIssueTime = "token_without_issue_time"
   case webhookSignatureInvalid = "webhook_signature_invalid"
   // 403
   case serverTokenRequired = "server_token_required"
@@ -76,6 +80,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
       400
     case .tokenMissing, .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid,
       .tokenExpired, .tokenNotYetValid, .tokenWithoutUser, .tokenUserInvalid, .tokenRevoked,
+      .tokenIssuerNotAllowed, .tokenAudienceNotAllowed, .tokenWithoutExpiry, .tokenWithoutIssueTime,
       .webhookSignatureInvalid:
       401
     case .serverTokenRequired, .userIDMismatch, .markUnreadOff, .countsNotVisible, .ownMessage: 403
@@ -119,6 +124,10 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .tokenWithoutUser: "The token names no user and is no server's"
     case .tokenUserInvalid: "The token's user id is not 1 to 255 bytes of UTF-8 without control characters"
     case .tokenRevoked: "The user's tokens of that time have been revoked"
+    case .tokenIssuerNotAllowed: "The token's issuer (iss) is not one that this gateway accepts"
+    case .tokenAudienceNotAllowed: "The token is for no audience (aud) of this gateway"
+    case .tokenWithoutExpiry: "The token has no end (exp), which this gateway asks for"
+    case .tokenWithoutIssueTime: "The token does not say when it was issued (iat), which this gateway asks for"
     case .orderNotAvailable: "A list is ordered by time only in channels of up to 1,000 members"
     case .ticketInvalid: "The ticket is none, is not by a secret of this service, or has been altered"
     case .ticketExpired: "The ticket has expired"

@@ -9,10 +9,13 @@ package struct TokenKeys: Sendable {
   /// A JSON Web Key Set (RFC 7517) with keys for RS256, PS256, ES256 or EdDSA, each with a `kid`; nil for none. Keys of
   /// other kinds are passed over.
   package var keySet: String?
+  /// What tokens have to say.
+  package var policy = TokenPolicy()
 
-  package init(secrets: [[UInt8]] = [], keySet: String? = nil) {
+  package init(secrets: [[UInt8]] = [], keySet: String? = nil, policy: TokenPolicy = TokenPolicy()) {
     self.secrets = secrets
     self.keySet = keySet
+    self.policy = policy
   }
 }
 
@@ -27,6 +30,7 @@ package struct TokenVerifier: Sendable {
   /// had failed.
   private let secrets: [JWTKeyCollection]
   private let publicKeys: KeySet?
+  private let policy: TokenPolicy
 
   /// Keys of the set that no token is verified with.
   package var passedOver: [PassedOverKey] { publicKeys?.passedOver ?? [] }
@@ -40,6 +44,7 @@ package struct TokenVerifier: Sendable {
       secrets.append(collection)
     }
     self.secrets = secrets
+    policy = keys.policy
     if let keySet = keys.keySet {
       self.publicKeys = try await KeySet(keySet)
     } else {
@@ -63,8 +68,10 @@ package struct TokenVerifier: Sendable {
     guard token.count <= Self.byteCountMax else { return .failure(TokenRefusal(.tokenTooLong)) }
     do {
       let header = try Self.header(of: token)
+      guard Self.hasUnambiguousClaims(token) else { throw TokenRefusal(.tokenMalformed) }
       let claims = try await verified(token, header)
-      return .success(try Self.caller(claims))
+      if let refusal = policy.refusal(of: claims) { return .failure(TokenRefusal(refusal)) }
+      return .success(try caller(claims))
     } catch let refusal as TokenRefusal {
       return .failure(refusal)
     } catch {
@@ -99,8 +106,9 @@ package struct TokenVerifier: Sendable {
     throw TokenRefusal(.tokenSignatureInvalid)
   }
 
-  private static func caller(_ claims: TokenClaims) throws -> Caller {
-    let times = (expiresAt: milliseconds(claims.exp) ?? .max, notBefore: milliseconds(claims.nbf) ?? .min)
+  private func caller(_ claims: TokenClaims) throws -> Caller {
+    let end = policy.end(claims)
+    let times = (expiresAt: Self.milliseconds(end) ?? .max, notBefore: Self.milliseconds(claims.nbf) ?? .min)
     if claims.server == true {
       return Caller(userID: [], isServer: true, expiresAt: times.expiresAt, notBefore: times.notBefore)
     }
@@ -112,7 +120,7 @@ package struct TokenVerifier: Sendable {
       isServer: false,
       expiresAt: times.expiresAt,
       notBefore: times.notBefore,
-      issued: issued(claims.iat)
+      issued: Self.issued(claims.iat)
     )
   }
 
@@ -135,11 +143,31 @@ package struct TokenVerifier: Sendable {
   private static func header(of token: [UInt8]) throws(TokenRefusal) -> TokenHeader {
     let parts = token.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
     guard parts.count == 3, parts.allSatisfy(isBase64URL), let data = base64URLDecoded(parts[0]),
-      let header = try? JSONDecoder().decode(TokenHeader.self, from: data)
+      isUnambiguous(data), let header = try? JSONDecoder().decode(TokenHeader.self, from: data)
     else { throw TokenRefusal(.tokenMalformed) }
     // RFC 7515 section 4.1.11: an extension that must be understood and is not refuses the token.
     guard header.crit == nil else { throw TokenRefusal(.tokenMalformed) }
     return header
+  }
+
+  private static func hasUnambiguousClaims(_ token: [UInt8]) -> Bool {
+    let parts = token.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+    return base64URLDecoded(parts[1]).map(isUnambiguous) ?? false
+  }
+
+  /// Whether these bytes are one JSON object in UTF-8 whose names are all different: every reader of it sees the same
+  /// claims then (RFC 7519 section 4, RFC 8259 sections 4 and 8.1). Foundation takes UTF-16 and UTF-32 as well, and one
+  /// of equal names.
+  private static func isUnambiguous(_ data: Data) -> Bool {
+    let bytes = [UInt8](data)
+    let tape = JSONTape(limits: JSONLimits(tokenMax: 4096, keptByteMax: 0))
+    guard let object = try? tape.parse(bytes.span.bytes), object.kind == .object else { return false }
+    var names: Set<[UInt8]> = []
+    var members = object.members
+    while let member = members.next() {
+      if !names.insert(member.name.withUnsafeBytes { Array($0) }).inserted { return false }
+    }
+    return true
   }
 
   /// Whether these are the characters of base64url without padding, and as many as bytes give.
@@ -181,7 +209,7 @@ private struct TokenHeader: Decodable {
 }
 
 /// The claims that this service reads. Times are checked by ``Caller/refusal(at:)``.
-private struct TokenClaims: JWTPayload {
+private struct TokenClaims: JWTPayload, IssuedClaims {
   // The names are the claims' own.
   // swift-format-ignore: AlwaysUseLowerCamelCase
   var user_id: String?
@@ -190,6 +218,8 @@ private struct TokenClaims: JWTPayload {
   var exp: Double?
   var nbf: Double?
   var iat: Double?
+  var iss: String?
+  var aud: AudienceClaim?
 
   func verify(using algorithm: some JWTAlgorithm) async throws {}
 }

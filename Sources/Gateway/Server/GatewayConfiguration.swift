@@ -41,7 +41,8 @@ package struct GatewayConfiguration: Sendable {
 
   /// All settings, by the key that is flag, environment variable and file key in one.
   package static let keys: Set<String> = [
-    "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file",
+    "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file", "jwt-issuer",
+    "jwt-audience", "jwt-max-age", "jwt-require-exp",
     "ticket-secret-file", "hooks-file", "admin", "proxy-protocol", "cors-origin", "loops", "config",
     "log-level",
   ]
@@ -130,6 +131,12 @@ package struct GatewayConfiguration: Sendable {
         "is missing: give the file with the secret of HS256 tokens, or --jwks-file with public keys"
       )
     }
+    keys.policy.issuers = try settings.list("jwt-issuer")
+    keys.policy.audiences = try settings.list("jwt-audience")
+    // From a second to ten years.
+    keys.policy.secondsMax = try settings.milliseconds("jwt-max-age", in: 1_000...315_360_000_000)
+      .map { Double($0) / 1_000 }
+    keys.policy.requiresExpiry = try settings.flag("jwt-require-exp")
     return keys
   }
 }
