@@ -35,7 +35,8 @@ package enum SelfSignedCertificate {
       },
       issuerPrivateKey: Certificate.PrivateKey(key)
     )
-    return (try certificate.serializeAsPEM().pemString, key.pemRepresentation)
+    // Each ends its last line, so that HAProxy takes one behind the other in a file.
+    return (try certificate.serializeAsPEM().pemString + "\n", key.pemRepresentation + "\n")
   }
 
   /// Whether a PEM text holds a certificate that is valid now and for a day more.

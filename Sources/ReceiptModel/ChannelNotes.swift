@@ -187,8 +187,16 @@ package struct ChannelNotes: Sendable {
       )
     } else if moves.contains(.deliveredShown) {
       rows[place].isDelivered = false
-      rows[place].before?.lastDelivered = time
-      rows[place].before?.lastDeliveredSequence = sequence
+      // A row that is new in a thread has read nothing.
+      let before = rows[place].before
+      rows[place].before = RowAnswer(
+        row: row,
+        lastRead: before?.lastRead ?? time,
+        lastReadSequence: before?.lastReadSequence ?? .zero,
+        lastDelivered: time,
+        lastDeliveredSequence: sequence,
+        own: nil
+      )
     }
   }
 

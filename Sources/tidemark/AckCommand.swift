@@ -11,7 +11,7 @@ struct AckCommand: AsyncParsableCommand {
       POST /v1/push/acks of a gateway. Tickets are arguments, or lines of standard input. Prints a line for each, in order: \
       ok with channel, message and user, or why not. Exits with 0 when all were taken, with 1 when one was refused or the \
       gateway could not be reached; what has no line can be posted again, and harms nothing where it was taken.
-        tidemark ack --gateway https://localhost:8443 --insecure AQd…
+        tidemark ack --gateway https://localhost:8443 --insecure Agd…
       """
   )
 

@@ -297,6 +297,26 @@ struct EventStoryTests {
     )
   }
 
+  @Test("R5, R7: the first reply of who hides reads stands for what was delivered to them, too")
+  func firstReplyHidden() {
+    eventStory(
+      """
+      join alice bob carol
+      post m1 by alice
+      hide bob reads
+      told                 -> added alice, added bob, added carol, new m1 moving both, bob: +row, alice:m1=sent
+      reply r1 to m1 by bob
+      told                 -> m1/new r1 moving both shown delivered
+      reply r2 to m1 by bob
+      told                 -> m1/new r2 moving both shown delivered
+      show bob
+      told                 -> bob: +row, m1/bob: +row, alice:m1=sent, m1/bob:r1…r2=sent
+      reply x1 to m1 by carol
+      told                 -> m1/new x1 moving both, m1/bob:r1…r2=read
+      """
+    )
+  }
+
   @Test("R4, R8, R15: nor are private markers, kinds that are switched off, and who is in a thread unseen")
   func privateTimes() {
     eventStory(
