@@ -42,10 +42,15 @@ struct TidemarkGateway: AsyncParsableCommand {
   var jwtIssuer: [String] = []
   @Option(
     parsing: .upToNextOption,
-    help: ArgumentHelp("Audiences (aud) that a token has to name one of; any by default.", valueName: "audience")
+    help: ArgumentHelp(
+      "Audiences (aud) that a token has to name one of; any by default.",
+      valueName: "audience"
+    )
   )
   var jwtAudience: [String] = []
-  @Option(help: ArgumentHelp("How long after its iat a token is accepted, as in 12h or 30d.", valueName: "time"))
+  @Option(
+    help: ArgumentHelp("How long after its iat a token is accepted, as in 12h or 30d.", valueName: "time")
+  )
   var jwtMaxAge: String?
   @Flag(help: "Accept no token without an exp.") var jwtRequireExp = false
   @Option(help: ArgumentHelp("Secret of push tickets.", valueName: "file")) var ticketSecretFile: String?
@@ -78,8 +83,10 @@ struct TidemarkGateway: AsyncParsableCommand {
       "store": store.isEmpty ? nil : store.joined(separator: ","),
       "secret-file": secretFile, "jwt-secret-file": jwtSecretFile, "jwks-file": jwksFile,
       "jwt-issuer": jwtIssuer.isEmpty ? nil : jwtIssuer.joined(separator: ","),
-      "jwt-audience": jwtAudience.isEmpty ? nil : jwtAudience.joined(separator: ","), "jwt-max-age": jwtMaxAge,
-      "jwt-require-exp": jwtRequireExp ? "true" : nil, "ticket-secret-file": ticketSecretFile, "hooks-file": hooksFile, "admin": admin,
+      "jwt-audience": jwtAudience.isEmpty ? nil : jwtAudience.joined(separator: ","),
+      "jwt-max-age": jwtMaxAge,
+      "jwt-require-exp": jwtRequireExp ? "true" : nil, "ticket-secret-file": ticketSecretFile,
+      "hooks-file": hooksFile, "admin": admin,
       "proxy-protocol": proxyProtocol ? "true" : nil,
       "cors-origin": corsOrigin.isEmpty ? nil : corsOrigin.joined(separator: ","), "loops": loops,
       "config": config, "log-level": logLevel,

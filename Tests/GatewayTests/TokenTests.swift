@@ -116,7 +116,9 @@ enum TestTokens {
       (
         TestTokens.make(#"{"server":true}"#, header: #"{"alg":"none","alg":"HS256"}"#), "token_malformed"
       ),
-      (TestTokens.make(bytes: Array("{\"server\":true}".data(using: .utf16LittleEndian)!)), "token_malformed"),
+      (
+        TestTokens.make(bytes: Array("{\"server\":true}".data(using: .utf16LittleEndian)!)), "token_malformed"
+      ),
       (TestTokens.make(bytes: Array("{\"server\":true}".data(using: .utf32BigEndian)!)), "token_malformed"),
       (TestTokens.make(bytes: [0xEF, 0xBB, 0xBF] + Array(#"{"server":true}"#.utf8)), "token_malformed"),
       (TestTokens.make("{}"), "token_without_user"),
@@ -154,8 +156,14 @@ enum TestTokens {
         #"{"sub":"bob","iss":"backend","aud":"chat","iat":1700000000,"exp":1700000060}"#,
         "user bob until 1700000060000"
       ),
-      (#"{"server":true,"iss":"backend","aud":"chat","iat":1700000000,"exp":1700000060}"#, "server until 1700000060000"),
-      (#"{"sub":"bob","iss":"https://id.example.org","aud":"chat","iat":1,"exp":2}"#, "token_issuer_not_allowed"),
+      (
+        #"{"server":true,"iss":"backend","aud":"chat","iat":1700000000,"exp":1700000060}"#,
+        "server until 1700000060000"
+      ),
+      (
+        #"{"sub":"bob","iss":"https://id.example.org","aud":"chat","iat":1,"exp":2}"#,
+        "token_issuer_not_allowed"
+      ),
       (#"{"sub":"bob","aud":"chat","iat":1,"exp":2}"#, "token_issuer_not_allowed"),
       (#"{"sub":"bob","iss":"backend","aud":["mail"],"iat":1,"exp":2}"#, "token_audience_not_allowed"),
       (#"{"server":true,"iss":"backend","iat":1,"exp":2}"#, "token_audience_not_allowed"),

@@ -15,7 +15,9 @@ package enum UserJSON {
     }
     if let text = try body.optionalString("revoke_tokens_before") {
       guard let time = CivilTime.milliseconds(parsing: text) else {
-        throw try body.required("revoke_tokens_before").error("must be a time since 1970, as in 2026-01-31T12:00:00.000Z")
+        throw try body.required("revoke_tokens_before").error(
+          "must be a time since 1970, as in 2026-01-31T12:00:00.000Z"
+        )
       }
       patch.tokensRevokedBefore = Timestamp(milliseconds: time)
     }

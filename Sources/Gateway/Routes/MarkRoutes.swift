@@ -50,7 +50,9 @@ extension GatewayLoop {
       }
       if kind == .markUnread, let given = try body.stringUnlessMissing("message_timestamp") {
         guard let time = CivilTime.milliseconds(parsing: given), time > 0 else {
-          throw try body.required("message_timestamp").error("must be a time since 1970, as in 2026-01-31T12:00:00.000Z")
+          throw try body.required("message_timestamp").error(
+            "must be a time since 1970, as in 2026-01-31T12:00:00.000Z"
+          )
         }
         since = time
       }

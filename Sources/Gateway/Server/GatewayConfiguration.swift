@@ -41,8 +41,8 @@ package struct GatewayConfiguration: Sendable {
 
   /// All settings, by the key that is flag, environment variable and file key in one.
   package static let keys: Set<String> = [
-    "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file", "jwt-issuer",
-    "jwt-audience", "jwt-max-age", "jwt-require-exp",
+    "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file",
+    "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp",
     "ticket-secret-file", "hooks-file", "admin", "proxy-protocol", "cors-origin", "loops", "config",
     "log-level",
   ]
