@@ -19,7 +19,11 @@ extension RealProcesses {
 
     /// The model forgets one rule: that shows. Which one the seed says; not every history has all of them in it.
     @Test func aRuleThatIsForgottenShows() async throws {
-      try await Self.run("random histories, control", seed: TestRun.number("TIDEMARK_SEED") ?? 2, ["--control"])
+      try await Self.run(
+        "random histories, control",
+        seed: TestRun.number("TIDEMARK_SEED") ?? 2,
+        ["--control"]
+      )
     }
 
     private static func run(_ name: String, seed: Int, _ options: [String]) async throws {
