@@ -46,6 +46,8 @@ package enum ChannelEvent: Hashable, Sendable {
     package var showsDelivered: Bool
     /// The row that others see fell, was hidden, or is shown again.
     package var showsRow: Bool
+    /// The member hides, or shows again, what they read or receive: where the row had stood is not known any more.
+    package var hasNewSettings = false
     package var at: Timestamp
 
     package init(

@@ -11,6 +11,8 @@ package struct MemberListScan: Sendable {
   package internal(set) var times: MemberTimes
   /// The next row to look at.
   var row: UInt32 = 0
+  /// Whoever joined up to then did so at that time, for who asks (R6).
+  var historyStart = Timestamp.none
   /// Those found so far; in join order up to one more than the page has.
   var entries: [ListEntry] = []
   /// Where the next page goes on, where there is a further entry.
@@ -151,7 +153,8 @@ extension ChannelState {
     if parent == .zero {
       scan.next = .row(scan.entries[scan.limit].row.rawValue)
     } else {
-      let time = Timestamp(milliseconds: rows.joinedAt[Int(last.row.rawValue)])
+      let joined = Timestamp(milliseconds: rows.joinedAt[Int(last.row.rawValue)])
+      let time = max(joined, scan.historyStart)
       scan.next = .joined(time, user: users.id(rows.user(last.row)).withUnsafeBytes { Array($0) })
     }
     scan.entries.removeSubrange(scan.limit...)
@@ -159,15 +162,19 @@ extension ChannelState {
 
   /// The row behind the one with which a user joined at a time; where there is none any more, the first of that time,
   /// so that nobody is left out.
-  func row(behind user: RawSpan, joinedAt time: Timestamp) -> UInt32 {
+  ///
+  /// - Parameter start: all that joined up to then did so at that time, for who asks (R6).
+  func row(behind user: RawSpan, joinedAt time: Timestamp, from start: Timestamp) -> UInt32 {
+    let time = max(time, start)
+    func joined(_ place: Int) -> Timestamp { max(Timestamp(milliseconds: rows.joinedAt[place]), start) }
     // Rows rise by when they joined.
     var (low, high) = (0, rows.rowCount)
     while low < high {
       let middle = (low + high) / 2
-      if rows.joinedAt[middle] < time.milliseconds { low = middle + 1 } else { high = middle }
+      if joined(middle) < time { low = middle + 1 } else { high = middle }
     }
     var found = low
-    while high < rows.rowCount, rows.joinedAt[high] == time.milliseconds {
+    while high < rows.rowCount, joined(high) == time {
       if Self.isSame(users.id(rows.user(MemberOrdinal(UInt32(high)))), user) { found = high + 1 }
       high += 1
     }

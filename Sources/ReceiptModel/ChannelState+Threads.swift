@@ -87,7 +87,7 @@ extension ChannelState {
   /// - Parameter row: the page's last; nil: it has the viewer's own alone.
   private func cursor(behind row: MemberOrdinal?, _ viewer: ChannelViewer) -> ListCursor {
     guard let row else { return .joined(Self.endOfTime, user: Array("-".utf8)) }
-    let time = Timestamp(milliseconds: rows.joinedAt[Int(row.rawValue)])
+    let time = max(Timestamp(milliseconds: rows.joinedAt[Int(row.rawValue)]), viewer.joinedAt)
     return .joined(time, user: users.id(rows.user(row)).withUnsafeBytes { Array($0) })
   }
 
@@ -96,11 +96,15 @@ extension ChannelState {
 
   /// The place of the row with which a user joined at a time; where there is none any more, behind the last of that
   /// time, so that nobody is left out.
-  func place(before user: RawSpan, joinedAt time: Timestamp) -> Int {
+  ///
+  /// - Parameter start: all that joined up to then did so at that time, for who asks (R6).
+  func place(before user: RawSpan, joinedAt time: Timestamp, from start: Timestamp) -> Int {
+    let time = max(time, start)
+    func joined(_ place: Int) -> Timestamp { max(Timestamp(milliseconds: rows.joinedAt[place]), start) }
     var place = rows.rowCount
-    while place > 0, rows.joinedAt[place - 1] > time.milliseconds { place -= 1 }
+    while place > 0, joined(place - 1) > time { place -= 1 }
     let end = place
-    while place > 0, rows.joinedAt[place - 1] == time.milliseconds {
+    while place > 0, joined(place - 1) == time {
       place -= 1
       let row = MemberOrdinal(UInt32(place))
       if users.id(rows.user(row)).isEqual(to: user) { return place }

@@ -108,12 +108,15 @@ extension ShardState {
   }
 
   private func farthest(_ event: ChannelEvent.RowEvent, in place: ChannelSlot) -> SequenceNumber? {
+    let hidesRead = self[place].rows.hidesRead(event.row)
+    let hidesDelivered = self[place].rows.hidesDelivered(event.row)
     // What moved while it was hidden must not decide what is told (R7).
-    if self[place].rows.hidesRead(event.row) || self[place].rows.hidesDelivered(event.row) { return nil }
+    if event.hasNewSettings, hidesRead || hidesDelivered { return nil }
     let position = Int(event.row.rawValue)
-    let read = self[place].rows.read[position]
+    let read = hidesRead ? 0 : self[place].rows.read[position]
     // What was delivered is told for itself.
-    return SequenceNumber(event.showsDelivered ? read : max(read, self[place].rows.delivered[position]))
+    let isApart = event.showsDelivered || hidesDelivered
+    return SequenceNumber(isApart ? read : max(read, self[place].rows.delivered[position]))
   }
 
   /// Rows are in join order: those from whom anything is hidden are among the last.
@@ -154,6 +157,8 @@ extension ShardState {
   ) -> HistoryLimit.Hidden {
     var hidden: HistoryLimit.Hidden = []
     if subject.at < joinedAt { hidden.insert(.event) }
+    // A thread exists for them from its first reply since their join on.
+    if subject.place.isThread, !hasReplies(subject.place, since: joinedAt) { hidden.insert(.event) }
     if let farthest = subject.farthest, isHidden(farthest, subject.place, fromRow: row, joinedAt) {
       hidden.insert(.row)
     }
@@ -164,6 +169,11 @@ extension ShardState {
       hidden.insert(.delivered)
     }
     return hidden
+  }
+
+  private func hasReplies(_ thread: ChannelSlot, since time: Timestamp) -> Bool {
+    let newest = self[thread].messages.newest
+    return newest > .zero && self[thread].messages.registeredAt(newest) >= time
   }
 
   /// Where nothing is before the join, no position is hidden.

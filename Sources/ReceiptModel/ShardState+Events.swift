@@ -372,6 +372,7 @@ extension ShardState {
       showsRow: note.isShownAnew,
       at: others.at
     )
+    event.hasNewSettings = note.isShownAnew
     // Who is in a thread unseen is told of to nobody, but to take back what was seen.
     if !note.isShownAnew, !self[place].rows.isUnseen(note.row, options(place)) {
       let shown = shownRow(place, note.row, withOwnDetails: false)

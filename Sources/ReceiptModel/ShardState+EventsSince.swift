@@ -372,6 +372,7 @@ extension ShardState {
       // Who stands nowhere in a thread may have stood somewhere in it before they left, or hid.
       let isAtStart = isNewRow && !movedRead && !movedDelivered
       shown.showsRow = isShownAnew || showsUnread || isAtStart
+      shown.hasNewSettings = !events.isPast(takenAt)
       let times = [
         shown.showsRead ? readAt : .none, tellsDelivered ? deliveredAt : .none,
         showsUnread || showsReadOn && shown.showsRead ? markedAt : .none, takenAt, optionsChangedAt,

@@ -40,8 +40,9 @@ extension ShardState {
       cursor: cursor.isEmpty ? nil : try ListCursor(cursor, order: query.order, isThread: slot.isThread),
       times: times
     )
+    scan.historyStart = viewer.joinedAt
     if case .joined(let time, let user) = scan.cursor {
-      scan.row = self[slot].row(behind: user.span.bytes, joinedAt: time)
+      scan.row = self[slot].row(behind: user.span.bytes, joinedAt: time, from: viewer.joinedAt)
     }
     return scan
   }

@@ -520,7 +520,7 @@ extension ShardState {
       guard case .joined(let time, let user) = try ListCursor(cursor, order: .joined, isThread: true) else {
         throw .invalidCursor
       }
-      below = self[thread].place(before: user.span.bytes, joinedAt: time)
+      below = self[thread].place(before: user.span.bytes, joinedAt: time, from: viewer.joinedAt)
     }
     return self[thread].threadRows(
       viewer,

@@ -44,6 +44,45 @@ struct HistoryLeakTests {
   }
 }
 
+extension HistoryLeakTests {
+  /// What a newcomer is told who comes back, after `past` happened before they joined and `since` after it.
+  private func told(past: [Command], since: [Command]) -> [String]? {
+    let (shard, cid) = (TestShard(), "team:room")
+    var clock = 1_000
+    let members = ["alice", "bob", "carol"].map { Seat(user: $0) }
+    let made = Command.put(cid: cid, settings: ["history": "hidden"], members: members)
+    let joining = Command.change(cid: cid, add: [Seat(user: "newcomer")], remove: [])
+    for command in [made] + past + [joining] + since {
+      clock += 1_000
+      _ = shard.perform(command, clock: clock)
+      shard.seal()
+    }
+    return shard.resume(cid, for: "newcomer", since: 1_500)
+  }
+
+  @Test("a thread without a reply since the join is in no event", arguments: [true, false])
+  func oldThread(showsRead: Bool) {
+    let cid = "team:room"
+    let message = Command.post(cid: cid, id: "m1", sender: "alice", created: 0, isSilent: false)
+    let reply = Command.inThread(
+      "m1",
+      .post(cid: cid, id: "r1", sender: "bob", created: 0, isSilent: false)
+    )
+    let hiding = Command.patchUser(
+      "bob",
+      showsRead: showsRead,
+      showsDelivered: !showsRead,
+      revoked: nil
+    )
+    let events = told(past: [message, reply], since: [hiding])
+    // As many commands, so that what follows has the same times.
+    #expect(
+      events == told(past: [message, .delivered(cid: cid, user: "bob", message: "m1")], since: [hiding])
+    )
+    #expect(events?.contains { $0.contains("row in 1") } == false)
+  }
+}
+
 /// Two shards with as many messages and replies, under other names, by other senders and with other marks; then
 /// somebody joins, and both are told the same, of the old messages too.
 struct HistoryLeakPair {
