@@ -22,11 +22,16 @@ struct ErasureReplay {
       guard let bytes = FileManager.default.contents(atPath: path) else {
         throw BackupFailure("\(path): cannot be read")
       }
-      do throws(ErasureRecords.Fault) {
-        records = records.union(try ErasureRecords(Array(bytes), name: path))
-      } catch {
+      let read: ErasureRecords
+      do throws(ErasureRecords.Fault) { read = try ErasureRecords(Array(bytes), name: path) } catch {
         throw BackupFailure("\(error)")
       }
+      guard records.isOfSameStore(as: read) else {
+        throw BackupFailure(
+          "\(path): is the ledger of another store than the backup's: it names none of its users"
+        )
+      }
+      records = records.union(read)
     }
     self.records = records
   }

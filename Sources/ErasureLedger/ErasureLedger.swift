@@ -78,12 +78,15 @@ package final class ErasureLedger: Sendable {
 struct ErasureLedgerFile {
   private let path: String
   private(set) var records: ErasureRecords
+  /// Erasures that were written.
+  private var count: Int
   private var key: [UInt8]?
   private var size: Int
 
   init(_ path: String) throws(ErasureRecords.Fault) {
     self.path = path
     records = ErasureRecords()
+    count = 0
     size = 0
     if FileManager.default.fileExists(atPath: path) {
       guard let data = FileManager.default.contents(atPath: path) else {
@@ -91,10 +94,12 @@ struct ErasureLedgerFile {
       }
       records = try ErasureRecords(Array(data), name: path)
       size = records.wholeBytes
+      count = records.records.count
       key = records.key
+      if records.isFirstVersion { try rewrite() }
     }
     if size == 0 {
-      try write(ErasureRecords.header + ErasureRecords.throughLine(0), at: 0)
+      try write(ErasureRecords.header + ErasureRecords.throughLine(0, count: 0), at: 0)
       try syncFolder()
     }
   }
@@ -103,7 +108,19 @@ struct ErasureLedgerFile {
     guard !added.isEmpty else { return }
     var key = key
     try write(ErasureRecords.lines(added, after: &key), at: size)
+    count += added.count
     self.key = key
+  }
+
+  /// As a file of this version, in its place.
+  private mutating func rewrite() throws(ErasureRecords.Fault) {
+    let bytes = records.document(through: records.through ?? 0)
+    do { try Data(bytes).write(to: URL(fileURLWithPath: path), options: .atomic) } catch {
+      throw ErasureRecords.Fault("\(path): cannot be written anew (\(error.localizedDescription))")
+    }
+    size = bytes.count
+    key = records.records.last?.key
+    try syncFolder()
   }
 
   /// The key of what is added from here on.
@@ -114,7 +131,7 @@ struct ErasureLedgerFile {
   }
 
   mutating func setThrough(_ time: Int64) throws(ErasureRecords.Fault) {
-    try write(ErasureRecords.throughLine(time), at: ErasureRecords.header.utf8.count)
+    try write(ErasureRecords.throughLine(time, count: count), at: ErasureRecords.header.utf8.count)
   }
 
   /// Writes and syncs. Where that fails nothing counts as written: the next line takes its place.

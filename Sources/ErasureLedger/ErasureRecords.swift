@@ -5,8 +5,8 @@ internal import Foundation
 /// checksum at its end.
 ///
 /// ```
-/// tidemark-erasures 1 CHECK
-/// through MILLISECONDS CHECK         every erasure that was answered up to then is in the file
+/// tidemark-erasures 2 CHECK
+/// through MILLISECONDS COUNT CHECK   every erasure that was answered up to then is in the file, which had so many
 /// key HEX CHECK                      of the records that follow
 /// erased MILLISECONDS HEX CHECK      HMAC-SHA-256 of a user's id
 /// ```
@@ -32,23 +32,30 @@ package struct ErasureRecords: Sendable {
   package private(set) var through: Int64?
   /// Of the records that are added; nil: there is none yet.
   private(set) var key: [UInt8]?
+  /// Whether it is of version 1, whose second line has no count.
+  private(set) var isFirstVersion = false
   /// Bytes of whole lines. What is behind them was torn off while it was written, and never answered.
   private(set) var wholeBytes = 0
 
   static let keyByteCount = 32
-  static let header = line("tidemark-erasures 1")
-  /// Lines of the same length whatever the time, so that one can be written over the other.
-  static func throughLine(_ time: Int64) -> String {
-    let digits = String(max(0, time))
-    return line("through " + String(repeating: "0", count: max(0, 16 - digits.count)) + digits)
+  static let header = line("tidemark-erasures 2")
+  /// Lines of the same length whatever they say, so that one can be written over the other.
+  static func throughLine(_ time: Int64, count: Int) -> String {
+    func padded(_ number: Int64, _ width: Int) -> String {
+      let digits = String(max(0, number))
+      return String(repeating: "0", count: max(0, width - digits.count)) + digits
+    }
+    return line("through \(padded(time, 16)) \(padded(Int64(count), 10))")
   }
 
   package init() {}
 
-  /// Throws where a line is damaged that is not the last.
+  /// Throws where a line is damaged that is not the last, and where erasures are missing at the end: a copy that was
+  /// cut off.
   package init(_ bytes: [UInt8], name: String) throws(Fault) {
     var place = 0
     var number = 0
+    var countThen = 0
     while let end = bytes[place...].firstIndex(of: UInt8(ascii: "\n")) {
       number += 1
       let text = String(decoding: bytes[place..<end], as: UTF8.self)
@@ -61,18 +68,29 @@ package struct ErasureRecords: Sendable {
         )
       }
       wholeBytes = place
-      guard take(fields, number) else {
+      guard take(fields, number, &countThen) else {
         throw Fault("\(name), line \(number): is of no erasure ledger that this version knows")
       }
     }
     guard number > 0 || bytes.isEmpty else { throw Fault("\(name): is no erasure ledger") }
+    guard records.count >= countThen else {
+      throw Fault(
+        "\(name): is cut off: it has \(records.count) of \(countThen) erasures; use a whole copy of the ledger, such as that of the newest backup"
+      )
+    }
   }
 
-  private mutating func take(_ fields: [Substring], _ number: Int) -> Bool {
+  private mutating func take(_ fields: [Substring], _ number: Int, _ countThen: inout Int) -> Bool {
     switch (fields.first, fields.count) {
-    case ("tidemark-erasures", 2): return number == 1 && fields[1] == "1"
-    case ("through", 2):
+    case ("tidemark-erasures", 2):
+      isFirstVersion = fields[1] == "1"
+      return number == 1 && (isFirstVersion || fields[1] == "2")
+    case ("through", isFirstVersion ? 2 : 3):
       through = Int64(fields[1])
+      if !isFirstVersion {
+        guard let count = Int(fields[2]) else { return false }
+        countThen = count
+      }
       return number == 2 && through != nil
     case ("key", 2):
       key = Self.bytes(fields[1])
@@ -156,6 +174,14 @@ package struct ErasureRecords: Sendable {
     }
   }
 
+  /// Whether another ledger is of the same store, as far as their keys tell: one that has none may be of any.
+  package func isOfSameStore(as other: ErasureRecords) -> Bool {
+    let (keys, others) = (keys, other.keys)
+    return keys.isEmpty || others.isEmpty || !keys.isDisjoint(with: others)
+  }
+
+  private var keys: Set<[UInt8]> { Set(records.map(\.key)).union(key.map { [$0] } ?? []) }
+
   /// Records of another ledger that this one does not have.
   package func missing(from other: ErasureRecords) -> [Record] {
     let known = Set(records)
@@ -173,6 +199,8 @@ package struct ErasureRecords: Sendable {
   /// The bytes of a file that says this.
   package func document(through: Int64) -> [UInt8] {
     var key: [UInt8]?
-    return Array((Self.header + Self.throughLine(through) + Self.lines(records, after: &key)).utf8)
+    return Array(
+      (Self.header + Self.throughLine(through, count: records.count) + Self.lines(records, after: &key)).utf8
+    )
   }
 }

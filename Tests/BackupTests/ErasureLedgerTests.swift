@@ -91,6 +91,57 @@ import Testing
     #expect(try ErasureRecords(Array(torn.utf8), name: "x").through == nil)
   }
 
+  /// A copy that was cut off would be taken as complete.
+  @Test func aFileThatIsCutOffIsRefused() throws {
+    try inDirectory { directory in
+      let ledger = try open(directory)
+      for user in ["alice", "bob"] { try ledger.record(Array(user.utf8), at: 10) }
+      try ledger.setComplete(through: 20)
+      let whole = try Data(contentsOf: URL(fileURLWithPath: directory + "/outside"))
+      #expect(try ErasureRecords(Array(whole), name: "x").through == 20)
+      for cut in [10, whole.count / 3] {
+        let fault = #expect(throws: ErasureRecords.Fault.self) {
+          try ErasureRecords(Array(whole.dropLast(cut)), name: "x")
+        }
+        #expect(fault?.description.contains("is cut off") == true, "\(fault?.description ?? "")")
+      }
+    }
+  }
+
+  @Test func aLedgerOfAnotherStoreIsToldApart() throws {
+    try inDirectory { one in
+      try inDirectory { other in
+        try open(one).record(Array("alice".utf8), at: 10)
+        try open(other).record(Array("alice".utf8), at: 10)
+        let (a, b) = try (records(one + "/outside"), records(other + "/outside"))
+        #expect(!a.isOfSameStore(as: b))
+        #expect(try a.isOfSameStore(as: records(one + "/data/erasures")))
+        #expect(a.isOfSameStore(as: ErasureRecords()))
+      }
+    }
+  }
+
+  /// The first version's second line had no count: such a file is written anew as it is opened.
+  @Test func aFileOfTheFirstVersionIsTakenOver() throws {
+    try inDirectory { directory in
+      try open(directory).record(Array("alice".utf8), at: 10)
+      let path = directory + "/outside"
+      let lines = try String(contentsOfFile: path, encoding: .utf8).split(separator: "\n").dropFirst(2)
+      let first = "tidemark-erasures 1 3bb0f58f\nthrough 0000000000000007 d79745c0\n"
+      try (first + lines.joined(separator: "\n") + "\n").write(
+        toFile: path,
+        atomically: true,
+        encoding: .utf8
+      )
+      let known = try records(path)
+      #expect(known.records.count == 1 && known.through == 7)
+      try open(directory).record(Array("bob".utf8), at: 20)
+      let text = try String(contentsOfFile: path, encoding: .utf8)
+      #expect(text.hasPrefix("tidemark-erasures 2 "))
+      #expect(try records(path).records.count == 2)
+    }
+  }
+
   /// The file outside gets what it lacks; what it has more of, the data directory is too old for.
   @Test func bothFilesAgree() throws {
     try inDirectory { directory in

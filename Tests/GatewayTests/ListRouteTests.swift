@@ -58,7 +58,7 @@ import Testing
     try await TestGateway.run { gateway in
       try await setUp(gateway)
       #expect(
-        try await gateway.client.get(message + "/delivered?order=&cursor=&limit=&user_id=").json == [
+        try await gateway.client.get(message + "/delivered?order=&cursor=&limit=").json == [
           "members": [
             ["user": ["id": "dave"], "delivered_at": "1970-01-01T00:00:01.003Z", "exact": true]
           ], "total": 1,

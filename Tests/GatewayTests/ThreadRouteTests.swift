@@ -38,7 +38,7 @@ import Testing
         ("read", #"{"thread_id":"m1","message_id":"r2"}"#, bob, "2 unread 1"),
         ("read?thread_id=m2", #"{"thread_id":"m1"}"#, bob, "3 unread 0"),
         ("read?thread_id=m1", "{}", bob, "3 unread 0"),
-        ("read?thread_id=", nil, bob, "2 unread 0"),
+        ("read", nil, bob, "2 unread 0"), ("read?thread_id=", nil, bob, "400 invalid_query"),
         ("unread", #"{"thread_id":"m1","message_id":"r3"}"#, bob, "2 unread 1"),
         // A thread may be marked unread as a whole.
         ("unread", #"{"thread_id":"m1"}"#, bob, "0 unread 3"),

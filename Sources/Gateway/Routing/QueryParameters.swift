@@ -47,6 +47,19 @@ extension GatewayLoop {
   /// What Stream's clients send with every request; ignored.
   private static let ignoredParameters: [StaticString] = ["api_key", "connection_id"]
 
+  /// Without them a request means everything, the newest, or another view: so an id that was lost on its way, or that is
+  /// one of two, is refused, as `null` is in a body.
+  private static let ids: [StaticString] = ["message_id", "thread_id", "user_id"]
+
+  private static func check(_ parameter: borrowing QueryParameter, _ seen: inout UInt8) throws(Problem) {
+    guard let index = ids.firstIndex(where: { parameter.name.equals($0) }) else { return }
+    if parameter.value.isEmpty {
+      throw Problem(.invalidQuery, "\(ids[index]) is empty: leave it out, or give an id")
+    }
+    guard seen & 1 << UInt8(index) == 0 else { throw Problem(.invalidQuery, "\(ids[index]) is given twice") }
+    seen |= 1 << UInt8(index)
+  }
+
   /// Checks the names of a query's parameters. A user's own id is taken on every route of users: Stream's clients send
   /// it with each request.
   ///
@@ -57,9 +70,13 @@ extension GatewayLoop {
     let mark = scratch.mark
     defer { scratch.forget(to: mark) }
     var notBuilt: StaticString?
+    var idsSeen: UInt8 = 0
     var reader = QueryReader(match.query, scratch)
     while let parameter = try reader.next() {
-      if known.contains(where: { parameter.name.equals($0) }) { continue }
+      if known.contains(where: { parameter.name.equals($0) }) {
+        try Self.check(parameter, &idsSeen)
+        continue
+      }
       if Self.ignoredParameters.contains(where: { parameter.name.equals($0) }) { continue }
       if let name = match.route.parametersNotBuilt.first(where: { parameter.name.equals($0) }) {
         notBuilt = name
