@@ -1,3 +1,4 @@
+internal import ErasureLedger
 internal import Foundation
 internal import NIOCore
 internal import ReceiptModel
@@ -41,10 +42,20 @@ package struct StoreCheck: Sendable {
       var report = Report(path: directory)
       let remedy = "restore from a backup (tidemark restore), or let the store's other copy take over"
       try Self.checkData(directory, remedy: remedy, &report, note)
+      Self.checkLedger(directory, &report)
       return report
     }
     let backup = try BackupDirectory.newest(at: directory)
     return try Self.check(backup: backup, note)
+  }
+
+  /// A store does not start with a damaged ledger of erasures.
+  private static func checkLedger(_ data: String, _ report: inout Report) {
+    let path = data + "/" + ErasureLedger.fileName
+    guard let bytes = FileManager.default.contents(atPath: path) else { return }
+    do throws(ErasureRecords.Fault) { _ = try ErasureRecords(Array(bytes), name: path) } catch {
+      report.add("\(error)")
+    }
   }
 
   // MARK: Backups

@@ -49,6 +49,12 @@ package struct StoreRestore: Sendable {
   package func run(note: @escaping @Sendable (String) -> Void) async throws -> Summary {
     let backup = try BackupDirectory.newest(at: source)
     let manifest = try BackupManifest.read(from: backup)
+    let (from, to) = (
+      URL(fileURLWithPath: source).standardizedFileURL, URL(fileURLWithPath: target).standardizedFileURL
+    )
+    guard !(to.path + "/").hasPrefix(from.path + "/") else {
+      throw BackupFailure("\(target): is within \(source), where the backups are; give another directory")
+    }
     try prepare()
     let work = target + "/" + RocksDBEngine.restoringName
     let data = work + "/data"
