@@ -124,8 +124,9 @@ extension RealProcesses {
           ("127.0.0.1:7410", "\(pair.stack.plan.store)"), ("127.0.0.1:7499", "\(ports[0])"),
           ("/etc/tidemark/frame-secret", pair.stack.files.frameSecret),
           ("/var/backups/tidemark", pair.directory + "/backups"),
-          ("/var/lib/tidemark/data", pair.directory + "/restored"),
-          ("/var/lib/tidemark/again", pair.directory + "/again"),
+          // The one that begins like the other comes first.
+          ("/var/lib/tidemark-again", pair.directory + "/again"),
+          ("/var/lib/tidemark", pair.directory + "/restored"),
           ("/mnt/other/erasures", pair.directory + "/erasures"),
           ("/tmp/tidemark-drill", pair.directory + "/drill"),
         ]
