@@ -19,11 +19,8 @@ struct ErasureReplay {
     var records = ErasureRecords()
     let inside = data + "/" + ErasureLedger.fileName
     for path in [LocalFiles.exists(inside) ? inside : nil, path].compactMap({ $0 }) {
-      guard let bytes = FileManager.default.contents(atPath: path) else {
-        throw BackupFailure("\(path): cannot be read")
-      }
       let read: ErasureRecords
-      do throws(ErasureRecords.Fault) { read = try ErasureRecords(Array(bytes), name: path) } catch {
+      do throws(ErasureRecords.Fault) { read = try ErasureRecords(file: path) } catch {
         throw BackupFailure("\(error)")
       }
       guard records.isOfSameStore(as: read) else {

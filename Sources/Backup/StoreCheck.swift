@@ -52,8 +52,8 @@ package struct StoreCheck: Sendable {
   /// A store does not start with a damaged ledger of erasures.
   private static func checkLedger(_ data: String, _ report: inout Report) {
     let path = data + "/" + ErasureLedger.fileName
-    guard let bytes = FileManager.default.contents(atPath: path) else { return }
-    do throws(ErasureRecords.Fault) { _ = try ErasureRecords(Array(bytes), name: path) } catch {
+    guard LocalFiles.exists(path) else { return }
+    do throws(ErasureRecords.Fault) { _ = try ErasureRecords(file: path) } catch {
       report.add("\(error)")
     }
   }

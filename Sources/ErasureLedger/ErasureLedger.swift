@@ -89,10 +89,7 @@ struct ErasureLedgerFile {
     count = 0
     size = 0
     if FileManager.default.fileExists(atPath: path) {
-      guard let data = FileManager.default.contents(atPath: path) else {
-        throw ErasureRecords.Fault("\(path): cannot be read")
-      }
-      records = try ErasureRecords(Array(data), name: path)
+      records = try ErasureRecords(file: path)
       size = records.wholeBytes
       count = records.records.count
       key = records.key

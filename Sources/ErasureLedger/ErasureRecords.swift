@@ -50,6 +50,14 @@ package struct ErasureRecords: Sendable {
 
   package init() {}
 
+  /// Those of a file; throws too where it cannot be read.
+  package init(file path: String) throws(Fault) {
+    guard let data = FileManager.default.contents(atPath: path) else {
+      throw Fault("\(path): cannot be read")
+    }
+    try self.init(Array(data), name: path)
+  }
+
   /// Throws where a line is damaged that is not the last, and where erasures are missing at the end: a copy that was
   /// cut off.
   package init(_ bytes: [UInt8], name: String) throws(Fault) {
@@ -75,7 +83,8 @@ package struct ErasureRecords: Sendable {
     guard number > 0 || bytes.isEmpty else { throw Fault("\(name): is no erasure ledger") }
     guard records.count >= countThen else {
       throw Fault(
-        "\(name): is cut off: it has \(records.count) of \(countThen) erasures; use a whole copy of the ledger, such as that of the newest backup"
+        "\(name): is cut off: it has \(records.count) of \(countThen) erasures; use a whole copy of the ledger, "
+          + "such as that of the newest backup"
       )
     }
   }

@@ -102,7 +102,7 @@ extension ChannelState {
     _ options: ChannelTypeOptions,
     _ eyes: Eyes
   ) -> Bool {
-    (eyes == .own || options.readEvents && !rows.hidesRead(row))
+    (eyes == .own || rows.showsRead(row, options))
       && rows.read[Int(row.rawValue)] >= sequence.rawValue
   }
 

@@ -148,7 +148,7 @@ package struct ChannelState: ~Copyable, Sendable {
     var read = positionOfJoining(row)
     var reached = read
     var readTime = joined
-    if options.readEvents, !rows.hidesRead(row) {
+    if rows.showsRead(row, options) {
       reached = SequenceNumber(rows.read[position])
       read = options.markUnread == .public ? rows.ownPosition(row) : reached
       readTime = rows.readIsHidden(row) ? since.read.or(joined) : self.readTime(position)

@@ -158,7 +158,11 @@ extension ShardState {
     var hidden: HistoryLimit.Hidden = []
     if subject.at < joinedAt { hidden.insert(.event) }
     // A thread exists for them from its first reply since their join on.
-    if subject.place.isThread, !hasReplies(subject.place, since: joinedAt) { hidden.insert(.event) }
+    if subject.place.isThread,
+      isHidden(self[subject.place].messages.newest, subject.place, fromRow: row, joinedAt)
+    {
+      hidden.insert(.event)
+    }
     if let farthest = subject.farthest, isHidden(farthest, subject.place, fromRow: row, joinedAt) {
       hidden.insert(.row)
     }
@@ -169,11 +173,6 @@ extension ShardState {
       hidden.insert(.delivered)
     }
     return hidden
-  }
-
-  private func hasReplies(_ thread: ChannelSlot, since time: Timestamp) -> Bool {
-    let newest = self[thread].messages.newest
-    return newest > .zero && self[thread].messages.registeredAt(newest) >= time
   }
 
   /// Where nothing is before the join, no position is hidden.

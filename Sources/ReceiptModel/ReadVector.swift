@@ -111,10 +111,14 @@ package struct ReadVector: ~Copyable, Sendable {
     flags[Int(row.rawValue)] & Self.flagJoinedByReading != 0
   }
 
-  /// Whether others do not see that the member is in this thread: they have only read in it, and who reads is not shown,
-  /// by their own choice (R7) or by the channel's (R8).
+  /// Whether others may know what the member reads: by their own choice (R7) and by the channel's (R8).
+  func showsRead(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool {
+    options.readEvents && !hidesRead(row)
+  }
+
+  /// Whether others do not see that the member is in this thread: they have only read in it, and that is not shown.
   func isUnseen(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool {
-    joinedByReading(row) && (!options.readEvents || hidesRead(row))
+    joinedByReading(row) && !showsRead(row, options)
   }
 
   /// Whether others see how far the member has had messages delivered (R7, R8). In a thread that starts with the first
@@ -136,7 +140,7 @@ package struct ReadVector: ~Copyable, Sendable {
 
   /// In a thread: the member has read up to here, as far as others may know that (R7, R8). Zero in a channel.
   func countedThrough(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> UInt32 {
-    isOfThread && options.readEvents && !hidesRead(row) ? read[Int(row.rawValue)] : 0
+    isOfThread && showsRead(row, options) ? read[Int(row.rawValue)] : 0
   }
 
   /// The message after which the statuses of others can depend on this row.

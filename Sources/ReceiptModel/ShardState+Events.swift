@@ -460,9 +460,9 @@ extension ReadVector {
   {
     if isUnseen(row, options) { return false }
     switch move {
-    case .read: return options.readEvents && !hidesRead(row)
+    case .read: return showsRead(row, options)
     case .delivered: return options.deliveryEvents && !hidesDelivered(row)
-    case .marker: return options.markUnread == .public && options.readEvents && !hidesRead(row)
+    case .marker: return options.markUnread == .public && showsRead(row, options)
     }
   }
 }

@@ -355,7 +355,7 @@ extension ShardState {
       }
     } else {
       let options = options(place)
-      let showsRead = options.readEvents && !self[place].rows.hidesRead(row)
+      let showsRead = self[place].rows.showsRead(row, options)
       let showsMarker = isMarked && showsRead && options.markUnread == .public
       // What reading has taken away shows as that reading, whether or not it moved the watermark too.
       let showsUnread = showsMarker && self[place].rows.marker(row) != nil

@@ -416,7 +416,7 @@ extension ShardState {
       guard self[thread].rows.joinedByReading(known) else { return known }
       record = self[thread].record(of: known)
       record.joinedByReading = false
-      guard self[channel].rows.hidesRead(member) || !options(channel).readEvents else {
+      guard !self[channel].rows.showsRead(member, options(channel)) else {
         // Everybody has seen them in it, since they have read it.
         effects.append(.rowAssigned(number, known, record))
         return known

@@ -13,7 +13,7 @@ struct RowEnds: Hashable, Sendable {
 extension ReadVector {
   func ends(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> RowEnds {
     let position = Int(row.rawValue)
-    let reached = options.readEvents && !hidesRead(row) ? read[position] : 0
+    let reached = showsRead(row, options) ? read[position] : 0
     let readEnd = options.markUnread == .public ? min(reached, markers[position]) : reached
     let deliveredEnd = options.deliveryEvents && !hidesDelivered(row) ? delivered[position] : 0
     return RowEnds(

@@ -346,9 +346,7 @@ extension TestShard {
     _ limit: HistoryLimit?,
     joinedAt: Timestamp
   ) -> String? {
-    func place(_ thread: SequenceNumber) -> ChannelSlot {
-      thread == .zero ? slot : state[slot].threads.place(of: thread).map { slot.thread($0) } ?? slot
-    }
+    func place(_ thread: SequenceNumber) -> ChannelSlot { self.place(ofThread: thread, in: slot) }
     func isOwn(_ number: UserNumber, _ place: ChannelSlot) -> Bool {
       number != .nobody && state[place].users.text(number) == user
     }
@@ -380,8 +378,7 @@ extension TestShard {
     case .memberRemoved(let user, let time): return "removed \(user) at \(time)"
     case .receipt(let sequence, let row, let time):
       guard isOwn(state[slot].messages.sender(sequence), slot) else { return nil }
-      let by = row.map { state[slot].users.text(state[slot].rows.user($0)) } ?? "nobody named"
-      return "receipt of \(sequence): \(state[slot].receiptStatus(sequence, at: time)) by \(by) at \(time)"
+      return text(ofReceipt: sequence, by: row, at: time, in: slot)
     // Told again, changed or not, as far as it is not known what has moved; what it says is compared by asking.
     case .status: return nil
     }

@@ -357,9 +357,7 @@ extension Command {
 extension TestShard {
   /// An event as everybody but one user sees it; nil: they see nothing of it.
   fileprivate func text(of event: ChannelEvent, in slot: ChannelSlot, besides user: String) -> String? {
-    func place(_ thread: SequenceNumber) -> ChannelSlot {
-      thread == .zero ? slot : state[slot].threads.place(of: thread).map { slot.thread($0) } ?? slot
-    }
+    func place(_ thread: SequenceNumber) -> ChannelSlot { self.place(ofThread: thread, in: slot) }
     switch event {
     case .row(let row):
       guard row.tellsOthers else { return nil }
@@ -371,8 +369,7 @@ extension TestShard {
       let message = state[place(thread)].messages.text(sequence)
       return "new \(message) in \(thread): \(moves.contains(.readShown)) \(moves.contains(.deliveredShown))"
     case .receipt(let sequence, let row, let time):
-      let by = row.map { state[slot].users.text(state[slot].rows.user($0)) } ?? "nobody named"
-      return "receipt of \(sequence): \(state[slot].receiptStatus(sequence, at: time)) by \(by) at \(time)"
+      return text(ofReceipt: sequence, by: row, at: time, in: slot)
     case .status(let thread, let run, let time):
       let sender = run.sender == .nobody ? "nobody" : state[place(thread)].users.text(run.sender)
       return "status in \(thread): \(run.status) of \(run.from) to \(run.to) by \(sender) at \(time)"

@@ -40,3 +40,22 @@ extension TestShard {
     }
   }
 }
+
+/// Events in words.
+extension TestShard {
+  /// The channel's slot, or that of the thread under a message; the channel's where there is none.
+  func place(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot {
+    parent == .zero ? slot : state[slot].threads.place(of: parent).map { slot.thread($0) } ?? slot
+  }
+
+  /// An event of a receipt, in words.
+  func text(
+    ofReceipt sequence: SequenceNumber,
+    by row: MemberOrdinal?,
+    at time: Timestamp,
+    in slot: ChannelSlot
+  ) -> String {
+    let by = row.map { state[slot].users.text(state[slot].rows.user($0)) } ?? "nobody named"
+    return "receipt of \(sequence): \(state[slot].receiptStatus(sequence, at: time)) by \(by) at \(time)"
+  }
+}

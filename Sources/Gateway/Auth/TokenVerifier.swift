@@ -56,7 +56,7 @@ package struct TokenVerifier: Sendable {
   /// that there are keys for. Nil: its signature and its claims decide.
   package func refusal(ofForm token: RawSpan) -> ProblemCode? {
     do {
-      _ = try candidates(Self.header(of: token.withUnsafeBytes { Array($0) }))
+      _ = try candidates(Self.header(Self.parts(of: token.withUnsafeBytes { Array($0) })[0]))
       return nil
     } catch {
       return error.code
@@ -67,8 +67,9 @@ package struct TokenVerifier: Sendable {
   package func verify(_ token: [UInt8]) async -> Result<Caller, TokenRefusal> {
     guard token.count <= Self.byteCountMax else { return .failure(TokenRefusal(.tokenTooLong)) }
     do {
-      let header = try Self.header(of: token)
-      guard Self.hasUnambiguousClaims(token) else { throw TokenRefusal(.tokenMalformed) }
+      let parts = try Self.parts(of: token)
+      let header = try Self.header(parts[0])
+      guard Self.hasUnambiguousClaims(parts[1]) else { throw TokenRefusal(.tokenMalformed) }
       let claims = try await verified(token, header)
       if let refusal = policy.refusal(of: claims) { return .failure(TokenRefusal(refusal)) }
       return .success(try caller(claims))
@@ -139,29 +140,38 @@ package struct TokenVerifier: Sendable {
     return Int64(exactly: (seconds * 1_000).rounded(.down)) ?? (seconds > 0 ? .max : .min)
   }
 
-  /// jwt-kit checks a signature with the key that it has whatever `alg` says, so `alg` is looked at first.
-  private static func header(of token: [UInt8]) throws(TokenRefusal) -> TokenHeader {
+  /// Header, claims and signature, as they stand in the token.
+  private static func parts(of token: [UInt8]) throws(TokenRefusal) -> [ArraySlice<UInt8>] {
     let parts = token.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
-    guard parts.count == 3, parts.allSatisfy(isBase64URL), let data = base64URLDecoded(parts[0]),
-      isUnambiguous(data), let header = try? JSONDecoder().decode(TokenHeader.self, from: data)
+    guard parts.count == 3, parts.allSatisfy(isBase64URL) else { throw TokenRefusal(.tokenMalformed) }
+    return parts
+  }
+
+  /// jwt-kit checks a signature with the key that it has whatever `alg` says, so `alg` is looked at first.
+  private static func header(_ part: ArraySlice<UInt8>) throws(TokenRefusal) -> TokenHeader {
+    let tape = JSONTape(limits: jsonLimits)
+    guard let bytes = base64URLDecoded(part), let object = try? tape.parse(bytes.span.bytes),
+      hasDifferentNames(object), let algorithm = object.member("alg")?.string
     else { throw TokenRefusal(.tokenMalformed) }
     // RFC 7515 section 4.1.11: an extension that must be understood and is not refuses the token.
-    guard header.crit == nil else { throw TokenRefusal(.tokenMalformed) }
-    return header
+    if let extensions = object.member("crit"), !extensions.isNull { throw TokenRefusal(.tokenMalformed) }
+    return TokenHeader(alg: algorithm.withUnsafeBytes { String(decoding: $0, as: UTF8.self) })
   }
 
-  private static func hasUnambiguousClaims(_ token: [UInt8]) -> Bool {
-    let parts = token.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
-    return base64URLDecoded(parts[1]).map(isUnambiguous) ?? false
+  private static func hasUnambiguousClaims(_ part: ArraySlice<UInt8>) -> Bool {
+    let tape = JSONTape(limits: jsonLimits)
+    guard let bytes = base64URLDecoded(part), let object = try? tape.parse(bytes.span.bytes) else {
+      return false
+    }
+    return hasDifferentNames(object)
   }
 
-  /// Whether these bytes are one JSON object in UTF-8 whose names are all different: every reader of it sees the same
-  /// claims then (RFC 7519 section 4, RFC 8259 sections 4 and 8.1). Foundation takes UTF-16 and UTF-32 as well, and one
-  /// of equal names.
-  private static func isUnambiguous(_ data: Data) -> Bool {
-    let bytes = [UInt8](data)
-    let tape = JSONTape(limits: JSONLimits(tokenMax: 4096, keptByteMax: 0))
-    guard let object = try? tape.parse(bytes.span.bytes), object.kind == .object else { return false }
+  private static let jsonLimits = JSONLimits(tokenMax: 4096, keptByteMax: 0)
+
+  /// Whether this is an object whose names are all different: every reader of it sees the same then (RFC 7519 section
+  /// 4). Foundation would take one of equal names, and UTF-16 and UTF-32 as well, which RFC 8259 section 8.1 rules out.
+  private static func hasDifferentNames(_ object: JSONValue) -> Bool {
+    guard object.kind == .object else { return false }
     var names: Set<[UInt8]> = []
     var members = object.members
     while let member = members.next() {
@@ -183,7 +193,7 @@ package struct TokenVerifier: Sendable {
       }
   }
 
-  private static func base64URLDecoded(_ bytes: ArraySlice<UInt8>) -> Data? {
+  private static func base64URLDecoded(_ bytes: ArraySlice<UInt8>) -> [UInt8]? {
     var text = Data(capacity: bytes.count + 3)
     for byte in bytes {
       switch byte {
@@ -193,7 +203,7 @@ package struct TokenVerifier: Sendable {
       }
     }
     while text.count % 4 != 0 { text.append(UInt8(ascii: "=")) }
-    return Data(base64Encoded: text)
+    return Data(base64Encoded: text).map { Array($0) }
   }
 }
 
@@ -203,9 +213,8 @@ package struct TokenRefusal: Error, Equatable, Sendable {
   package init(_ code: ProblemCode) { self.code = code }
 }
 
-private struct TokenHeader: Decodable {
+private struct TokenHeader {
   var alg: String
-  var crit: [String]?
 }
 
 /// The claims that this service reads. Times are checked by ``Caller/refusal(at:)``.

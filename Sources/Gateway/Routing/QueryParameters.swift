@@ -47,8 +47,8 @@ extension GatewayLoop {
   /// What Stream's clients send with every request; ignored.
   private static let ignoredParameters: [StaticString] = ["api_key", "connection_id"]
 
-  /// Without them a request means everything, the newest, or another view: so an id that was lost on its way, or that is
-  /// one of two, is refused, as `null` is in a body.
+  /// Without them a request means everything, the newest, or another view: so an id that was lost on its way, or that
+  /// is one of two, is refused, as `null` is in a body.
   private static let ids: [StaticString] = ["message_id", "thread_id", "user_id"]
 
   private static func check(_ parameter: borrowing QueryParameter, _ seen: inout UInt8) throws(Problem) {
