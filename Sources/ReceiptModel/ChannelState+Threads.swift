@@ -145,7 +145,7 @@ extension ChannelState {
         for position in 0..<threads[place].rows.rowCount {
           let row = MemberOrdinal(UInt32(position))
           guard threads[place].rows.isActive(row) else { continue }
-          if self.row(of: threads[place].users.id(threads[place].rows.user(row))) == nil {
+          if self.row(of: threads[place].users.text(threads[place].rows.user(row))) == nil {
             return "thread of \(threads[place].parent.rawValue), row \(position): of no member of the channel"
           }
         }

@@ -31,6 +31,7 @@ package struct ChannelState: ~Copyable, Sendable {
   package internal(set) var isEnding = false
   /// Where it is a user's index: their channels.
   package internal(set) var memberships = MembershipTable()
+  private let passing = PassedByAddress()
 
   init(
     number: ChannelNumber,
@@ -64,10 +65,8 @@ package struct ChannelState: ~Copyable, Sendable {
   package var isIndex: Bool { type == Self.noType }
 
   /// The user whose index it is.
-  package var indexOwner: RawSpan {
-    @_lifetime(borrow self) borrowing get {
-      cid.span.bytes.extracting(droppingFirst: IndexName.userOffset(cid))
-    }
+  package func withIndexOwner<Result>(_ body: (RawSpan) -> Result) -> Result {
+    body(cid.span.bytes.extracting(droppingFirst: IndexName.userOffset(cid)))
   }
 
   /// What the channel occupies in memory, in bytes, near enough to hold a budget by.

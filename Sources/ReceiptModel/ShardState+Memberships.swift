@@ -197,7 +197,7 @@ extension ShardState {
   /// Lets go of the index of a user who is being erased, where nothing but what was deleted is in it: their erasure
   /// looks for channels that know them, and finds none.
   package func decideForgetErased(_ slot: ChannelSlot, into effects: inout [Effect]) {
-    guard self[slot].memberships.knownCount == 0, isErasing(self[slot].indexOwner) else { return }
+    guard self[slot].memberships.knownCount == 0, self[slot].withIndexOwner({ isErasing($0) }) else { return }
     effects.append(.channelDeleted(self[slot].number, cid: text(of: slot)))
   }
 

@@ -56,6 +56,7 @@ package struct ShardState: ~Copyable, Sendable {
   package private(set) var webhooks = WebhookTable()
   /// Ids have come into the shard that builds of before 2027 do not take.
   package private(set) var hasWideIDs = false
+  private let passing = PassedByAddress()
 
   /// - Parameter shardCount: of the whole store; users' home shards are found with it.
   package init(id: ShardID, shardCount: Int = 1) {
@@ -98,7 +99,7 @@ package struct ShardState: ~Copyable, Sendable {
   /// The slot of a user's index of channels that is in memory.
   package func index(of user: RawSpan) -> ChannelSlot? {
     indexes.find(StableHash.hash(user)) { slot in
-      channels[Int(slot)].indexOwner.isEqual(to: user)
+      channels[Int(slot)].withIndexOwner { $0.isEqual(to: user) }
     }
     .map { ChannelSlot($0) }
   }
@@ -168,7 +169,7 @@ package struct ShardState: ~Copyable, Sendable {
     residentBytes += channel.byteCount
     channels[Int(slot)] = channel
     if isIndex {
-      indexes.insert(StableHash.hash(channels[Int(slot)].indexOwner), slot)
+      indexes.insert(channels[Int(slot)].withIndexOwner { StableHash.hash($0) }, slot)
     } else {
       directory.insert(StableHash.hash(bytes.span.bytes), slot)
       numbers.insert(Self.hash(number), slot)
@@ -179,7 +180,7 @@ package struct ShardState: ~Copyable, Sendable {
   /// Lets a channel go from memory.
   package mutating func remove(_ slot: ChannelSlot) {
     if self[slot].isIndex {
-      indexes.remove(StableHash.hash(self[slot].indexOwner), slot.rawValue)
+      indexes.remove(self[slot].withIndexOwner { StableHash.hash($0) }, slot.rawValue)
     } else {
       directory.remove(StableHash.hash(self[slot].cid.span.bytes), slot.rawValue)
       numbers.remove(Self.hash(self[slot].number), slot.rawValue)

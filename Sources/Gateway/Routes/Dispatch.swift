@@ -8,7 +8,8 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try checkQuery(match, context.caller)
+    // A mark looks at its query once, for its values; one that is not in order is checked then.
+    if match.route != .markRead, match.route != .markUnread { try checkQuery(match, context.caller) }
     switch match.route {
     case .markRead: try markRead(match, context, request)
     case .markUnread: try markUnread(match, context, request)

@@ -28,6 +28,10 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let parameters = try PositionParameters(match.query, scratch)
+    if parameters.needCheck { try checkQuery(match, context.caller) }
+    guard let wantsTotals = parameters.wantsTotals else {
+      throw Problem(.invalidQuery, "totals has to be true or false")
+    }
     var message = parameters.message
     var user = parameters.user
     var epoch: UInt64?
@@ -72,10 +76,10 @@ extension GatewayLoop {
       guard message.isEmpty else {
         throw Problem(.invalidField, "fields \"message_id\" and \"message_timestamp\": one of the two")
       }
-      return try markUnread(since: since, parameters.wantsTotals, match, context, acting, thread, epoch)
+      return try markUnread(since: since, wantsTotals, match, context, acting, thread, epoch)
     }
     // An empty id stands for the newest message.
-    if parameters.wantsTotals {
+    if wantsTotals {
       return try markWithTotals(kind, match, context, user: acting, thread: thread) { buffer in
         buffer.writeField(acting)
         buffer.writeField(message)
@@ -122,39 +126,39 @@ extension GatewayLoop {
 /// The query parameters that position routes take. An empty value counts as absent, for each of them.
 struct PositionParameters: ~Escapable {
   /// Empty for none.
-  let message: RawSpan
+  private(set) var message: RawSpan
   /// Empty for none.
-  let user: RawSpan
+  private(set) var user: RawSpan
   /// Empty for none.
-  let thread: RawSpan
-  let wantsTotals: Bool
+  private(set) var thread: RawSpan
+  /// Nil where it is neither `true` nor `false`.
+  private(set) var wantsTotals: Bool? = false
+  /// Something is not as it should be, or is none of these; ``GatewayLoop/checkQuery(_:_:)`` knows what.
+  private(set) var needCheck = false
 
   @_lifetime(copy query)
   init(_ query: RawSpan, _ scratch: PathScratch) throws(Problem) {
-    var message = query.extracting(0..<0)
-    var user = query.extracting(0..<0)
-    var thread = query.extracting(0..<0)
-    var wantsTotals = false
-    if !query.isEmpty {
-      var reader = QueryReader(query, scratch)
-      while let parameter = try reader.next() {
-        if parameter.name.equals("message_id") {
-          message = parameter.value
-        } else if parameter.name.equals("user_id") {
-          user = parameter.value
-        } else if parameter.name.equals("thread_id") {
-          thread = parameter.value
-        } else if parameter.name.equals("totals") {
-          wantsTotals = parameter.value.equals("true")
-          guard wantsTotals || parameter.value.isEmpty || parameter.value.equals("false") else {
-            throw Problem(.invalidQuery, "totals has to be true or false")
-          }
-        }
+    message = query.extracting(0..<0)
+    user = query.extracting(0..<0)
+    thread = query.extracting(0..<0)
+    guard !query.isEmpty else { return }
+    var reader = QueryReader(query, scratch)
+    while let parameter = try reader.next() {
+      if parameter.name.equals("message_id") {
+        needCheck = needCheck || !message.isEmpty || parameter.value.isEmpty
+        message = parameter.value
+      } else if parameter.name.equals("user_id") {
+        needCheck = needCheck || !user.isEmpty || parameter.value.isEmpty
+        user = parameter.value
+      } else if parameter.name.equals("thread_id") {
+        needCheck = needCheck || !thread.isEmpty || parameter.value.isEmpty
+        thread = parameter.value
+      } else if parameter.name.equals("totals") {
+        let isTrue = parameter.value.equals("true")
+        wantsTotals = isTrue || parameter.value.isEmpty || parameter.value.equals("false") ? isTrue : nil
+      } else {
+        needCheck = true
       }
     }
-    self.message = message
-    self.user = user
-    self.thread = thread
-    self.wantsTotals = wantsTotals
   }
 }
