@@ -64,6 +64,10 @@ extension ShardState {
     }
   }
 
+  /// Whether an event's row says what the newest message was when its member joined. Not where somebody is under hidden
+  /// history: to each who joined later it would have to be their own join.
+  package func tellsJoin(in place: ChannelSlot) -> Bool { self[place.channel].rows.hidingHistoryCount == 0 }
+
   private func place(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
     parent == .zero ? slot : self[slot].threads.place(of: parent).map { slot.thread($0) }
   }

@@ -15,6 +15,35 @@ extension ShardState {
 
   // MARK: Positions
 
+  /// A mark that was carried out, and counts for no message.
+  package enum Uncounted: UInt8, Sendable, CaseIterable {
+    /// The member does not take part in the thread.
+    case notInThread = 1
+    /// The message has no replies.
+    case noReplies = 2
+    /// The member joined the channel after the message; or takes part in the thread since after it, and has not read it.
+    case registeredBefore = 3
+  }
+
+  /// What a mark in a channel came to.
+  package struct MarkedPlace {
+    package let row: MemberOrdinal
+    /// Where a read or a delivery went, also where the position was there or further already; zero: nowhere.
+    package let sequence: SequenceNumber
+
+    package init(row: MemberOrdinal, sequence: SequenceNumber = .zero) {
+      self.row = row
+      self.sequence = sequence
+    }
+  }
+
+  /// Why a read or a delivery in a channel that was carried out counts nowhere: the message is from before the member
+  /// joined (R6); nil: it counts, as far as the member shows it.
+  package func uncounted(_ marked: MarkedPlace, in slot: ChannelSlot) -> Uncounted? {
+    let joined = self[slot].rows.joined[Int(marked.row.rawValue)]
+    return marked.sequence == .zero || marked.sequence.rawValue > joined ? nil : .registeredBefore
+  }
+
   /// Mark-read to a message, or to the newest where `message` is empty (R2).
   ///
   /// - Parameter epoch: the unread epoch that the caller knows; an older one leaves the marker alone (R4).
@@ -26,13 +55,13 @@ extension ShardState {
     epoch: UInt32?,
     at time: Timestamp,
     into effects: inout [Effect]
-  ) throws(Refusal) -> MemberOrdinal {
+  ) throws(Refusal) -> MarkedPlace {
     let row = try member(user, in: slot)
     let sequence = try position(message, in: slot, hiddenThrough: hiddenThrough(slot, ofRow: row))
     decideSeal(slot, row, .read, to: sequence, into: &effects)
     self[slot].decideRead(row, to: sequence, epoch: epoch, at: time, into: &effects)
     decideReadAcknowledges(slot, row, through: sequence, at: time, into: &effects)
-    return row
+    return MarkedPlace(row: row, sequence: sequence)
   }
 
   /// Mark-delivered up to a message, or to the newest where `message` is empty (R3).
@@ -42,7 +71,7 @@ extension ShardState {
     message: RawSpan,
     at time: Timestamp,
     into effects: inout [Effect]
-  ) throws(Refusal) -> MemberOrdinal {
+  ) throws(Refusal) -> MarkedPlace {
     let row = try member(user, in: slot)
     let sequence = try position(message, in: slot, hiddenThrough: hiddenThrough(slot, ofRow: row))
     if sequence.rawValue > self[slot].rows.delivered[Int(row.rawValue)] {
@@ -50,7 +79,7 @@ extension ShardState {
       decideSeal(slot, row, .delivered, to: sequence, into: &effects)
       effects.append(.deliveredMoved(self[slot].number, row, to: sequence, at: time, isHidden: isHidden))
     }
-    return row
+    return MarkedPlace(row: row, sequence: sequence)
   }
 
   /// Mark-unread from a message on (R4).

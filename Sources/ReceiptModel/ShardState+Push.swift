@@ -128,7 +128,9 @@ extension ShardState {
 
   /// Why an acknowledgement counts nowhere (R15); nil: it counts.
   package func uncounted(_ target: PushTarget) -> Uncounted? {
-    guard target.place.isThread else { return nil }
+    guard target.place.isThread else {
+      return uncounted(MarkedPlace(row: target.member, sequence: target.sequence), in: target.place)
+    }
     guard let row = row(of: target) else { return .notInThread }
     return counts(target.sequence, for: row, in: target.place) ? nil : .registeredBefore
   }

@@ -74,7 +74,7 @@ extension ShardState {
       throw try knownReply(message, in: slot) == nil ? .messageNotFound : .receiptNotRequested
     }
     if let refusal = self[slot].refusesAcknowledgement(of: sequence, by: row, at: time) { throw refusal }
-    guard self[slot].takesAcknowledgement(of: sequence, by: row) else { return }
+    guard !self[slot].receipts.hasAcknowledged(sequence, row) else { return }
     let keptMax = options(slot).receiptMembersMax.map { Int($0) }
     self[slot].acknowledge(sequence, row, note: note, keptMax: keptMax, at: time, into: &effects)
   }
@@ -110,7 +110,7 @@ extension ShardState {
     for place in self[slot].receipts.places(after: max(through, joined), through: sequence) {
       let message = self[slot].receipts.sequence(at: place)
       guard self[slot].refusesAcknowledgement(of: message, by: row, at: time) == nil,
-        self[slot].takesAcknowledgement(of: message, by: row)
+        !self[slot].receipts.hasAcknowledged(message, row)
       else { continue }
       self[slot].acknowledge(message, row, note: "", keptMax: keptMax, at: time, into: &effects)
     }
@@ -145,12 +145,8 @@ extension ChannelState {
     if !receipts.isRequested(sequence) { return .receiptNotRequested }
     if messages.sender(sequence) == rows.user(row) { return .ownMessage }
     if receipts.hasAcknowledged(sequence, row) { return nil }
+    if rows.joined[Int(row.rawValue)] >= sequence.rawValue { return .notExpected }
     return isExpired(sequence, at: time) ? .receiptExpired : nil
-  }
-
-  /// Whether an acknowledgement would be recorded: it is the first, and they had joined before (R6).
-  fileprivate func takesAcknowledgement(of sequence: SequenceNumber, by row: MemberOrdinal) -> Bool {
-    rows.joined[Int(row.rawValue)] < sequence.rawValue && !receipts.hasAcknowledged(sequence, row)
   }
 
   /// Records an acknowledgement; beyond `keptMax` the oldest records of those made openly give way.

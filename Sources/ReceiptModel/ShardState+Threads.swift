@@ -175,16 +175,6 @@ extension ShardState {
     guard message.isEmpty else { throw .messageNotFound }
   }
 
-  /// A mark in a thread that was carried out, and counts for no reply.
-  package enum Uncounted: UInt8, Sendable, CaseIterable {
-    /// The member does not take part in the thread.
-    case notInThread = 1
-    /// The message has no replies.
-    case noReplies = 2
-    /// The member joined the channel after the reply, or takes part since after it and has not read it.
-    case registeredBefore = 3
-  }
-
   /// Why a read or a delivery that was carried out counts nowhere (R15); nil: it counts, as far as the member shows it.
   ///
   /// - Parameter message: a reply of the thread; empty: the newest.

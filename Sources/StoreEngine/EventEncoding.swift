@@ -137,7 +137,12 @@ extension ByteBuffer {
     )
     writeRow(state.ownRow(place, event.row), place, in: state)
     if !shown.isEmpty {
-      writeRow(state.shownRow(place, event.row, withOwnDetails: false), place, in: state)
+      writeRow(
+        state.shownRow(place, event.row, withOwnDetails: false),
+        place,
+        in: state,
+        tellsJoin: state.tellsJoin(in: place)
+      )
     }
   }
 

@@ -155,12 +155,12 @@ extension ShardEngine {
     guard thread.isEmpty else {
       return mark(header, slot, lane, command, under: thread, user: user, message: message, epoch: epoch)
     }
-    let row: MemberOrdinal
+    let marked: ShardState.MarkedPlace
     do throws(Refusal) {
       let time = state.advance(clock: loop.clock)
       switch header.kind {
       case .markRead:
-        row = try state.decideRead(
+        marked = try state.decideRead(
           slot,
           user: user,
           message: message,
@@ -169,12 +169,13 @@ extension ShardEngine {
           into: &effects
         )
       case .markDelivered:
-        row = try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
+        marked = try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
       default:
-        row =
-          message.isEmpty
-          ? try state.decideFlagUnread(slot, user: user, epoch: epoch, into: &effects)
-          : try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
+        marked = ShardState.MarkedPlace(
+          row: message.isEmpty
+            ? try state.decideFlagUnread(slot, user: user, epoch: epoch, into: &effects)
+            : try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
+        )
       }
     } catch {
       // A reply's id says by itself which thread is meant.
@@ -189,7 +190,10 @@ extension ShardEngine {
       return refuseApplied(header, lane)
     }
     finish(slot, command)
-    reply(header, departure(slot), lane) { $0.writeRow(state.ownRow(slot, row), slot, in: state) }
+    reply(header, departure(slot), lane) { buffer in
+      buffer.writeRow(state.ownRow(slot, marked.row), slot, in: state)
+      if let uncounted = state.uncounted(marked, in: slot) { buffer.writeInteger(uncounted.rawValue) }
+    }
   }
 
   // MARK: Messages
@@ -735,7 +739,14 @@ extension ShardEngine {
 
 extension ByteBuffer {
   /// *row* of Proto/frames.md, in one stretch: the answer to every mark is one of these.
-  mutating func writeRow(_ row: RowAnswer, _ slot: ChannelSlot, in state: borrowing ShardState) {
+  ///
+  /// - Parameter tellsJoin: it says what the newest message was when the member joined.
+  mutating func writeRow(
+    _ row: RowAnswer,
+    _ slot: ChannelSlot,
+    in state: borrowing ShardState,
+    tellsJoin: Bool = true
+  ) {
     let (read, delivered) = (row.named(row.lastReadSequence), row.named(row.lastDeliveredSequence))
     writeFields(byteCountMax: RowFields.byteCountMax) { fields in
       state.withUser(slot, row.row) { fields.string($0) }
@@ -745,7 +756,7 @@ extension ByteBuffer {
       fields.time(row.lastDelivered)
       state.withMessage(slot, delivered) { fields.string($0) }
       fields.varint(UInt64(row.lastDeliveredSequence.rawValue))
-      var flags = RowFlags.joined
+      var flags = tellsJoin ? RowFlags.joined : 0
       if let own = row.own {
         flags |= RowFlags.details
         if own.isOwn { flags |= RowFlags.own }
@@ -758,7 +769,7 @@ extension ByteBuffer {
         fields.varint(UInt64(own.unreadEpoch))
         if own.isOwn { fields.varint(UInt64(own.unreadMentions)) }
       }
-      fields.varint(UInt64(row.joined.rawValue))
+      if tellsJoin { fields.varint(UInt64(row.joined.rawValue)) }
     }
   }
 

@@ -277,9 +277,9 @@ extension NaiveModel {
     if !message.hasReceipt { return "receipt_not_requested" }
     if message.sender == member.user { return "own_message" }
     if message.acknowledgements.contains(where: { $0.membership == row }) { return "ok" }
-    if let expires = message.expiresAt, now >= expires { return "receipt_expired" }
     // Neither expected nor a reader (R6).
-    if member.joinedAfter > place { return "ok" }
+    if member.joinedAfter > place { return "not_expected" }
+    if let expires = message.expiresAt, now >= expires { return "receipt_expired" }
     let isHidden = hidesRead(member.user)
     let most = number("receipt_max_members", cid)
     channels[cid]!.main.messages[place].acknowledgements.append(

@@ -244,7 +244,7 @@ final class TestShard {
       return .outcome(.position(Int(sequence.rawValue)))
     case .read(let cid, let user, let message, let epoch):
       let (slot, user, message) = (try loaded(cid), Array(user.utf8), Array(message.utf8))
-      let row = try state.decideRead(
+      let marked = try state.decideRead(
         slot,
         user: user.span.bytes,
         message: message.span.bytes,
@@ -252,17 +252,17 @@ final class TestShard {
         at: time,
         into: &effects
       )
-      return .row(slot, row)
+      return .row(slot, marked.row)
     case .delivered(let cid, let user, let message):
       let (slot, user, message) = (try loaded(cid), Array(user.utf8), Array(message.utf8))
-      let row = try state.decideDelivered(
+      let marked = try state.decideDelivered(
         slot,
         user: user.span.bytes,
         message: message.span.bytes,
         at: time,
         into: &effects
       )
-      return .row(slot, row)
+      return .row(slot, marked.row)
     case .unread(let cid, let user, let message, let epoch):
       let (slot, user, message) = (try loaded(cid), Array(user.utf8), Array(message.utf8))
       if message.isEmpty {

@@ -94,6 +94,7 @@ struct NaiveShard {
     static let markUnreadOff: UInt64 = 35
     static let receiptNotRequested: UInt64 = 40
     static let ownMessage: UInt64 = 41
+    static let notExpected: UInt64 = 43
     static let messageConflict: UInt64 = 48
     static let notInThread: UInt64 = 49
   }
@@ -478,7 +479,7 @@ struct NaiveShard {
         _ = acknowledge(at.cid, row, self[at].messages[place].id)
       }
     }
-    return Outcome(answer: ownRow(at, row), hasChanged: hasChanged)
+    return Outcome(answer: marked(at, row, target), hasChanged: hasChanged)
   }
 
   /// The flag goes with a read or a send, in the channel or one of its threads (R4).
@@ -510,8 +511,10 @@ struct NaiveShard {
     let message = channels[cid]!.messages[place]
     if !message.hasReceipt { return (Code.receiptNotRequested, false) }
     if message.sender == channels[cid]!.rows[row].user { return (Code.ownMessage, false) }
-    if channels[cid]!.rows[row].joined > place { return (0, false) }
-    return (0, channels[cid]!.messages[place].acknowledged.insert(row).inserted)
+    if message.acknowledged.contains(row) { return (0, false) }
+    if channels[cid]!.rows[row].joined > place { return (Code.notExpected, false) }
+    channels[cid]!.messages[place].acknowledged.insert(row)
+    return (0, true)
   }
 
   mutating func delivered(_ at: Spot, _ user: String, _ message: String, _ time: Int64) -> Outcome {
@@ -523,7 +526,15 @@ struct NaiveShard {
       self[at].rows[row].deliveredAt = time
       self[at].rows[row].deliveredIsHidden = settings(user).hidesDelivered
     }
-    return Outcome(answer: ownRow(at, row), hasChanged: hasChanged)
+    return Outcome(answer: marked(at, row, target), hasChanged: hasChanged)
+  }
+
+  /// What a read or a delivery in a channel is answered: the row, and that it counts for nothing up to where the member
+  /// joined (R6).
+  private func marked(_ at: Spot, _ row: Int, _ target: Int) -> Answer {
+    guard case .row(var view) = ownRow(at, row) else { preconditionFailure("a row") }
+    if at.thread == nil, target > 0, target <= self[at].rows[row].joined { view.uncounted = 3 }
+    return .row(view)
   }
 
   mutating func unread(_ at: Spot, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome {
@@ -584,7 +595,8 @@ struct NaiveShard {
     if isUnread, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
     let known = channel.places[message].map { $0 >= hiddenCount(Spot(cid: cid), from: user) } ?? false
     guard (emptyIsNewest && message.isEmpty) || known else { return .refused(Code.messageNotFound) }
-    return Outcome(answer: ownRow(Spot(cid: cid), row))
+    let at = Spot(cid: cid)
+    return Outcome(answer: isUnread ? ownRow(at, row) : marked(at, row, position(at, message, user) ?? 0))
   }
 
   private func position(_ at: Spot, _ message: String, _ user: String) -> Int? {

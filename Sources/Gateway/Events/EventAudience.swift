@@ -162,7 +162,6 @@ extension RowEventRow {
   /// The row as a member sees it who joined under hidden history: positions at or below their join show as that.
   fileprivate func seen(since join: SequenceNumber, at time: Timestamp) -> RowEventRow {
     var seen = self
-    seen.joined = joined.map { max($0, join) }
     if lastReadSequence <= join {
       (seen.lastReadSequence, seen.lastReadMessage, seen.lastRead) = (join, "", time)
     }

@@ -83,7 +83,12 @@ extension GatewayLoop {
     let epochs = try body.optionalObject("unread_epochs")
     if let epochs {
       var given = epochs.members
-      while let epoch = given.next() { _ = try Self.epoch(epoch.value) }
+      while let epoch = given.next() {
+        _ = try Self.epoch(epoch.value)
+        guard Self.names(channels, epoch.name) else {
+          throw epoch.value.error("is of a channel that \"read_by_channel\" does not have")
+        }
+      }
     }
     let user = try actingUser(body, parameters, context)
     guard mayBegin(batchOf: channels.count, context) else { return }
@@ -107,6 +112,12 @@ extension GatewayLoop {
       position += 1
     }
     finishSending(gather)
+  }
+
+  private static func names(_ channels: JSONValue, _ cid: RawSpan) -> Bool {
+    var members = channels.members
+    while let member = members.next() { if member.name.equals(cid) { return true } }
+    return false
   }
 
   /// The unread epoch that is given for a channel.

@@ -343,7 +343,7 @@ class ChannelState:
             for message in self.messages[:number]:
                 if message.receipt and not message.deleted and message.sender != row.user:
                     self.acknowledge(row, message, None)
-        return None, None
+        return None, "registered_before" if 0 < number <= row.joined_seq else None
 
     def mark_unread(self, row, name, thread, created, epoch):
         try:
@@ -386,8 +386,8 @@ class ChannelState:
         if not position:
             return "not_in_thread"
         position.move_delivered(message.seq)
-        takes_part = message.seq > position.since or message.seq <= position.watermark()
-        counts = not message.parent or (message.tick > row.tick and takes_part)
+        takes_part = not message.parent or message.seq > position.since or message.seq <= position.watermark()
+        counts = message.tick > row.tick and takes_part
         return None if counts else "registered_before"
 
     def acknowledge(self, row, message, note):
@@ -406,6 +406,8 @@ class ChannelState:
         if message.is_gone():
             return ["message_deleted"]
         codes = [] if message.receipt else ["receipt_not_requested"]
+        is_expected = message.seq > row.joined_seq or message.acknowledgement(row)
+        codes += [] if is_expected else ["not_expected"]
         return codes + (["own_message"] if message.sender == row.user else [])
 
 

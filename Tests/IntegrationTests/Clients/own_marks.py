@@ -342,6 +342,7 @@ def a_read_of_many_knows_epochs():
     call("POST", "/v1/channels/read", "pia", current)
     equal(rooms[0].own("pia")["unread_messages"], 0, "the epoch in force")
     call("POST", "/v1/channels/read", "pia", stale | {"unread_epochs": {rooms[0].cid: -1}}, 400)
+    call("POST", "/v1/channels/read", "pia", stale | {"unread_epochs": {"messaging:elsewhere": 0}}, 400)
     call("POST", "/v1/channels/read", "pia", {"all": True, "unread_epochs": {rooms[0].cid: 0}}, 400)
 
 

@@ -301,7 +301,8 @@ class History(ComparingClient):
                 result = {"cid": cid} | ({"id": name} if name else {}) | {"ok": True}
                 try:
                     row = self.member(channels.get(cid), user, as_user)
-                    channels[cid].mark_read(row, name or None, None, epochs.get(cid))
+                    _, reason = channels[cid].mark_read(row, name or None, None, epochs.get(cid))
+                    result |= {"counted": False, "reason": reason} if reason else {}
                 except Rejection as rejection:
                     result |= {"ok": False, "code": rejection.codes[0]}
                 results.append(result)
