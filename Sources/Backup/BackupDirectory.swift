@@ -47,7 +47,9 @@ struct BackupDirectory {
     if LocalFiles.exists(path + "/" + BackupManifest.fileName) { return path }
     guard LocalFiles.isDirectory(path) else { throw BackupFailure("\(path): no such directory") }
     guard let newest = try backups(in: path).last else {
-      throw BackupFailure("\(path): no whole backup there (no \(BackupManifest.fileName))")
+      throw BackupFailure(
+        "\(path): no whole backup there (no \(BackupManifest.fileName)); name a backup, or the directory of them"
+      )
     }
     return newest
   }

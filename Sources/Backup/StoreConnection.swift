@@ -132,7 +132,7 @@ private final class StoreConnectionFrames: ChannelInboundHandler {
     } catch {
       fail(
         BackupFailure(
-          "the store's answer cannot be read (\(error)): compare the versions of store and tidemark"
+          "the store's answer cannot be read (\(error)): is it a store's --listen port, and of this version?"
         )
       )
     }

@@ -178,7 +178,15 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     core.pointee.controlFrames = ControlFrameBudget(limits: resources.limits, now: lastActivity)
     var made: OpaquePointer?
     // The only failure is lack of memory.
-    guard nghttp2_session_server_new2(&made, resources.callbacks, core, resources.options) == 0, let made
+    guard
+      nghttp2_session_server_new3(
+        &made,
+        resources.callbacks,
+        core,
+        resources.options,
+        &resources.memoryFunctions
+      ) == 0,
+      let made
     else {
       context.close(promise: nil)
       return

@@ -14,6 +14,8 @@ package final class HTTP2ServerResources {
   let callbacks: OpaquePointer
   let options: OpaquePointer
   let pool: UnsafeMutablePointer<SlotPool>
+  let memory: UnsafeMutablePointer<SessionMemory>
+  var memoryFunctions: nghttp2_mem
   let headers: ResponseHeaders
   /// Output of the connection that is flushing; kept between flushes, as the channel has usually let go of it
   /// by then.
@@ -33,6 +35,9 @@ package final class HTTP2ServerResources {
     self.pool = .allocate(capacity: 1)
     self.pool.initialize(to: SlotPool(maxKeptBufferBytes: limits.maxKeptBufferBytes))
     self.headers = ResponseHeaders()
+    self.memory = .allocate(capacity: 1)
+    self.memory.initialize(to: SessionMemory())
+    self.memoryFunctions = makeSessionMemory(memory)
   }
 
   deinit {
@@ -41,6 +46,8 @@ package final class HTTP2ServerResources {
     pool.pointee.destroy()
     pool.deinitialize(count: 1)
     pool.deallocate()
+    memory.pointee.destroy()
+    memory.deallocate()
   }
 
   private static func makeOptions(_ limits: HTTP2Limits) -> OpaquePointer {

@@ -9,7 +9,7 @@ enum ConfigFile {
   /// The top-level keys of a YAML or JSON file, in order.
   static func keys(of path: String) throws(SettingsError) -> [String] {
     guard let data = FileManager.default.contents(atPath: path) else {
-      throw SettingsError("config", "\(path): the file cannot be read")
+      throw SettingsError("config", "\(path): the file cannot be read (\(ErrorText.reading(path)))")
     }
     guard data.count <= byteCountMax else {
       throw SettingsError("config", "\(path): the file is larger than \(byteCountMax) bytes")

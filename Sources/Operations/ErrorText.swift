@@ -20,5 +20,13 @@ package enum ErrorText {
     }
   }
 
+  /// Why a file cannot be read, in the system's words.
+  static func reading(_ path: String) -> String {
+    guard let file = fopen(path, "r") else { return String(cString: strerror(errno)) }
+    defer { fclose(file) }
+    // A directory can be opened, and not read.
+    return fgetc(file) == EOF && ferror(file) != 0 ? String(cString: strerror(errno)) : "no bytes"
+  }
+
   private static func noAddress(_ host: String) -> String { "no address is known for \"\(host)\"" }
 }

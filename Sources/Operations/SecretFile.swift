@@ -44,7 +44,7 @@ package enum SecretFile {
     warn: (String) -> Void
   ) throws(SettingsError) -> [UInt8] {
     guard let data = FileManager.default.contents(atPath: path) else {
-      throw SettingsError(key, "\(path): the file cannot be read")
+      throw SettingsError(key, "\(path): the file cannot be read (\(ErrorText.reading(path)))")
     }
     guard data.count <= byteCountMax else {
       throw SettingsError(key, "\(path): the file is larger than \(byteCountMax) bytes")

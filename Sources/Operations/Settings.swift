@@ -138,13 +138,13 @@ package struct Settings: Sendable {
     return value
   }
 
-  /// A time span; a number alone is in milliseconds.
+  /// A time span (``TimeSpan``).
   package func milliseconds(_ key: String, in range: ClosedRange<Int64>) throws(SettingsError) -> Int64? {
     guard let text = try string(key) else { return nil }
-    guard let value = TimeSpan.milliseconds(text, bare: 1), range.contains(value) else {
+    guard let value = TimeSpan.milliseconds(text), range.contains(value) else {
       throw SettingsError(
         key,
-        "\"\(text)\": give a time such as 500ms or 5s, from \(range.lowerBound)ms to \(range.upperBound)ms"
+        "\"\(text)\": give a time such as 500ms or 5s, from \(TimeSpan.text(milliseconds: range.lowerBound)) to \(TimeSpan.text(milliseconds: range.upperBound))"
       )
     }
     return value

@@ -1,20 +1,29 @@
 /// A time span in the one notation of all flags: `500ms`, `90s`, `15m`, `1h`, `7d`, with a decimal fraction where that
-/// helps (`0.5s`). A number alone counts in the unit that the flag has always had.
+/// helps (`0.5s`). A number alone is in seconds.
 package enum TimeSpan {
   private static let units: [(suffix: String, milliseconds: Double)] = [
     // Before those that end as it does.
     ("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000),
   ]
 
-  /// - Parameter bare: what a number without a unit counts in, in milliseconds.
+  /// - Parameter unitless: milliseconds that a number without a unit counts in.
   /// - Returns: milliseconds, nil where the text is no time span.
-  package static func milliseconds(_ text: String, bare: Double) -> Int64? {
+  package static func milliseconds(_ text: String, unitless: Double = 1_000) -> Int64? {
     let unit = units.first { text.hasSuffix($0.suffix) }
     let number = text.dropLast(unit?.suffix.utf8.count ?? 0)
     guard let first = number.utf8.first, let last = number.utf8.last, isDigit(first), isDigit(last),
       number.utf8.allSatisfy({ isDigit($0) || $0 == UInt8(ascii: ".") }), let value = Double(number)
     else { return nil }
-    return Int64(exactly: (value * (unit?.milliseconds ?? bare)).rounded())
+    return Int64(exactly: (value * (unit?.milliseconds ?? unitless)).rounded())
+  }
+
+  /// The same in the largest unit that makes it a whole number.
+  package static func text(milliseconds: Int64) -> String {
+    let unit = [units[4], units[3], units[2], units[1]].first {
+      milliseconds != 0 && milliseconds % Int64($0.milliseconds) == 0
+    }
+    guard let unit else { return milliseconds == 0 ? "0s" : "\(milliseconds)ms" }
+    return "\(milliseconds / Int64(unit.milliseconds))\(unit.suffix)"
   }
 
   private static func isDigit(_ byte: UInt8) -> Bool {

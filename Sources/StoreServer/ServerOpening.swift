@@ -104,7 +104,10 @@ struct ServerOpening {
       }
     guard isProven else {
       state = .refused
-      return .refuse(.authenticationFailed, detail: "the gateway's secret is not the store's (--secret-file)")
+      return .refuse(
+        .authenticationFailed,
+        detail: "the secret is not the store's: give both the same --secret-file"
+      )
     }
     state = .open
     let ready = Ready(

@@ -115,7 +115,7 @@ package struct EventWatch: Sendable {
           try pipeline.addHandler(
             HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources())
           )
-          try pipeline.addHandler(LossHandler(delegate: delegate))
+          try pipeline.addHandler(LossHandler(delegate: delegate, usesTLS: gateway.isTLS))
           return (channel, NIOLoopBound(delegate, eventLoop: channel.eventLoop))
         }
       }
@@ -161,6 +161,8 @@ private struct AttemptResult: Sendable {
 private final class WatchConnection: HTTP2ClientDelegate {
   /// A problem document is smaller than this.
   private static let problemByteCountMax = 64 * 1024
+
+  var hasOpened: Bool { attempt.hasOpened }
 
   private var attempt: Attempt
   private let template: HTTP2RequestTemplate
@@ -298,12 +300,20 @@ private final class LossHandler: ChannelInboundHandler {
   typealias InboundIn = Never
 
   private let delegate: WatchConnection
+  private let usesTLS: Bool
 
-  init(delegate: WatchConnection) { self.delegate = delegate }
+  init(delegate: WatchConnection, usesTLS: Bool) {
+    self.delegate = delegate
+    self.usesTLS = usesTLS
+  }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     if let error = error as? TLSError, case .certificate(let reason) = error {
       delegate.end(.untrusted(reason))
+    } else if let error = error as? TLSError, case .handshake(let reason) = error,
+      reason.contains("wrong version number")
+    {
+      delegate.end(.unreadable("TLS handshake: \(reason); of a port without TLS give an http:// URL"))
     } else {
       delegate.end(.lost(HTTP2Caller.reason(error)))
     }
@@ -311,7 +321,8 @@ private final class LossHandler: ChannelInboundHandler {
   }
 
   func channelInactive(context: ChannelHandlerContext) {
-    delegate.end(.lost("the connection was closed"))
+    let hint = usesTLS || delegate.hasOpened ? "" : " (of a port with TLS give an https:// URL)"
+    delegate.end(.lost("the connection was closed\(hint)"))
     context.fireChannelInactive()
   }
 }

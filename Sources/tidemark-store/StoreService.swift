@@ -31,7 +31,10 @@ struct StoreService: Service {
     } catch let error as StorageError {
       throw SettingsError(error.description)
     } catch {
-      throw SettingsError("listen", "\(listen): cannot listen there (\(ErrorText.of(error)))")
+      throw SettingsError(
+        "listen",
+        "\(listen): cannot listen there (\(ErrorText.of(error))); is another process using it?"
+      )
     }
     let statistics = NIOLockedValueBox(StoreServer.Statistics())
     metrics.register(on: MultiThreadedEventLoopGroup.singleton.next()) { samples in

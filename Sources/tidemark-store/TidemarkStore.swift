@@ -142,7 +142,7 @@ struct TidemarkStore: AsyncParsableCommand {
     let prefix = "interval:"
     guard text.hasPrefix(prefix) else { return Durability(text) }
     let time = String(text.dropFirst(prefix.utf8.count))
-    return TimeSpan.milliseconds(time, bare: 1).flatMap { Durability("\(prefix)\($0)") }
+    return TimeSpan.milliseconds(time, unitless: 1).flatMap { Durability("\(prefix)\($0)") }
   }
 
   private func serve() async throws(SettingsError) {

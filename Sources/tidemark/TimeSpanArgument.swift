@@ -11,16 +11,13 @@ struct TimeSpanArgument: ExpressibleByArgument, CustomStringConvertible, Sendabl
   init(seconds: Double) { milliseconds = Int64((seconds * 1_000).rounded()) }
 
   init?(argument: String) {
-    guard let milliseconds = TimeSpan.milliseconds(argument, bare: 1_000) else { return nil }
+    guard let milliseconds = TimeSpan.milliseconds(argument) else { return nil }
     self.milliseconds = milliseconds
   }
 
   var seconds: Double { Double(milliseconds) / 1_000 }
 
-  var description: String {
-    if milliseconds % 1_000 != 0 { return "\(milliseconds)ms" }
-    return milliseconds % 3_600_000 == 0 ? "\(milliseconds / 3_600_000)h" : "\(milliseconds / 1_000)s"
-  }
+  var description: String { TimeSpan.text(milliseconds: milliseconds) }
 
   var defaultValueDescription: String { description }
 

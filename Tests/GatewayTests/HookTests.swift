@@ -181,7 +181,10 @@ import Testing
       (hook("provider: x"), "hook \"relay\", \"secrets\": is missing"),
       (hook("secrets: [whsec_short]"), "hook \"relay\", \"secrets[0]\": has to be `whsec_` and base64"),
       (hook("secrets: [\(Self.secret), 5]"), "hook \"relay\", \"secrets\": has to be a list of texts"),
-      (hook("secret-files: /none"), "--hooks-file /none: the file cannot be read"),
+      (
+        hook("secret-files: /none"),
+        "--hooks-file /none: the file cannot be read (No such file or directory)"
+      ),
       (hook("\(good), secert: x"), "hook \"relay\", \"secert\": is not known; there are delivered, events"),
       (hook("\(good), provider: a b"), "hook \"relay\", \"provider\": has to be 1 to 32"),
       (hook("\(good), provider: 5"), "hook \"relay\", \"provider\": has to be a text"),

@@ -47,7 +47,8 @@ import Testing
         #expect(warnings.count == warningCount)
       }
     }
-    #expect(throws: SettingsError("secret-file", "/nonexistent: the file cannot be read")) {
+    let reason = "/nonexistent: the file cannot be read (No such file or directory)"
+    #expect(throws: SettingsError("secret-file", reason)) {
       try SecretFile.load("/nonexistent", key: "secret-file") { _ in }
     }
   }

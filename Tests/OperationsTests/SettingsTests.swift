@@ -152,7 +152,7 @@ import Testing
 
   @Test func aMissingFileIsNamed() async throws {
     let found = await problem { _ = try await settings(flags: ["config": "/nonexistent/c.yaml"]) }
-    #expect(found == "--config /nonexistent/c.yaml: the file cannot be read")
+    #expect(found == "--config /nonexistent/c.yaml: the file cannot be read (No such file or directory)")
   }
 
   @Test func aListWhereOneValueIsMeant() async throws {

@@ -15,11 +15,22 @@ import Testing
     ] as [(String, Int64?)]
   )
   func readsTheOneNotation(text: String, expected: Int64?) {
-    #expect(TimeSpan.milliseconds(text, bare: 1_000) == expected, "\(text)")
+    #expect(TimeSpan.milliseconds(text) == expected, "\(text)")
   }
 
-  @Test func aNumberAloneCountsInTheFlagsUnit() async throws {
-    for (text, expected) in [("250", 250), ("250ms", 250), ("2s", 2_000)] as [(String, Int64)] {
+  @Test(
+    arguments: [
+      (0, "0s"), (500, "500ms"), (1_000, "1s"), (90_000, "90s"), (900_000, "15m"), (3_600_000, "1h"),
+      (315_360_000_000, "3650d"),
+    ] as [(Int64, String)]
+  )
+  func writesIt(milliseconds: Int64, text: String) {
+    #expect(TimeSpan.text(milliseconds: milliseconds) == text)
+  }
+
+  @Test func aSettingHasARange() async throws {
+    for (text, expected) in [("0.25", 250), ("250ms", 250), ("2s", 2_000), ("2", 2_000)] as [(String, Int64)]
+    {
       let settings = try await Settings(
         flags: ["event-interval": text],
         keys: ["event-interval"],
@@ -27,7 +38,7 @@ import Testing
       )
       #expect(try settings.milliseconds("event-interval", in: 100...60_000) == expected)
     }
-    for text in ["99", "61s", "soon"] {
+    for text in ["99ms", "61s", "250", "soon"] {
       let settings = try await Settings(
         flags: ["event-interval": text],
         keys: ["event-interval"],

@@ -107,7 +107,10 @@ struct EventParameters {
 
   static func cursor(_ text: RawSpan, _ name: String) throws(Problem) -> EventCursor {
     guard let cursor = EventCursor(text) else {
-      throw Problem(.invalidField, "\(name) is no id that an event has had")
+      throw Problem(
+        .invalidField,
+        "\(name) is not the id of an event: leave it out, or give the last id that came"
+      )
     }
     return cursor
   }

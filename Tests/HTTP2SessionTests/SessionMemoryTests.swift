@@ -1,0 +1,49 @@
+import Testing
+
+@testable import HTTP2Session
+
+@Suite("nghttp2's memory") struct SessionMemoryTests {
+  @Test("blocks have the room that was asked for, are aligned, and are used again")
+  func blocks() throws {
+    var memory = SessionMemory()
+    defer { memory.destroy() }
+    for byteCount in [0, 1, 15, 16, 17, 48, 49, 240, 1_007, 1_008, 1_009, 100_000] {
+      let taken = memory.take(byteCount)
+      let block = try #require(taken)
+      #expect(SessionMemory.room(block) >= byteCount && Int(bitPattern: block) % 16 == 0, "\(byteCount)")
+      block.initializeMemory(as: UInt8.self, repeating: 0xA5, count: byteCount)
+      memory.give(block)
+      if byteCount <= 1_008 { #expect(memory.take(byteCount) == block); memory.give(block) }
+    }
+    memory.give(nil)
+    #expect(memory.take(.max) == nil)
+  }
+
+  @Test("a block that grows keeps what is in it")
+  func growing() throws {
+    var memory = SessionMemory()
+    defer { memory.destroy() }
+    let taken = memory.resize(nil, to: 8)
+    var block = try #require(taken)
+    block.storeBytes(of: 0x0102_0304_0506_0708, as: UInt64.self)
+    for byteCount in [16, 17, 200, 1_008, 5_000, 50_000, 4] {
+      let larger = memory.resize(block, to: byteCount)
+      block = try #require(larger)
+      #expect(block.load(as: UInt64.self) == 0x0102_0304_0506_0708 && SessionMemory.room(block) >= byteCount)
+    }
+    memory.give(block)
+  }
+
+  @Test("what is kept free is bounded")
+  func bound() {
+    var memory = SessionMemory()
+    defer { memory.destroy() }
+    let blocks = (0..<3_000).compactMap { _ in memory.take(1_000) }
+    #expect(blocks.count == 3_000)
+    #expect(memory.keptByteCount == 0)
+    for block in blocks { memory.give(block) }
+    #expect(memory.keptByteCount == SessionMemory.keptByteMax)
+    for _ in 0..<10 { #expect(memory.take(1_000) != nil) }
+    #expect(memory.keptByteCount == SessionMemory.keptByteMax - 10 * 1_024)
+  }
+}
