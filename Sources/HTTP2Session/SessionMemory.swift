@@ -86,13 +86,13 @@ struct SessionMemory {
   /// The bytes that a block that was given out has room for.
   static func room(_ memory: UnsafeMutableRawPointer) -> Int {
     let word = (memory - headerByteCount).load(as: UInt64.self)
-    return word & 0xFF == largeList ? Int(word >> 8) : blockByteMin << Int(word) - headerByteCount
+    return word & 0xFF == largeList ? Int(word >> 8) : (blockByteMin << Int(word)) - headerByteCount
   }
 
   /// The list of the smallest blocks that are large enough.
   private static func list(_ blockByteCount: Int) -> Int {
-    blockByteCount <= blockByteMin
-      ? 0 : (blockByteCount - 1 >> 5).bitWidth - (blockByteCount - 1 >> 5).leadingZeroBitCount
+    let units = (max(blockByteCount, blockByteMin) - 1) / blockByteMin
+    return Int.bitWidth - units.leadingZeroBitCount
   }
 
   /// Where a free block has the next one of its list.
