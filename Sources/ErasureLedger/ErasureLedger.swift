@@ -116,7 +116,7 @@ struct ErasureLedgerFile {
       throw ErasureRecords.Fault("\(path): cannot be written anew (\(error.localizedDescription))")
     }
     size = bytes.count
-    key = records.records.last?.key
+    key = records.key ?? records.records.last?.key
     try syncFolder()
   }
 

@@ -32,6 +32,8 @@ package struct ErasureRecords: Sendable {
   package private(set) var through: Int64?
   /// Of the records that are added; nil: there is none yet.
   private(set) var key: [UInt8]?
+  /// Every key that it names, also those of no record.
+  private var keys: Set<[UInt8]> = []
   /// Whether it is of version 1, whose second line has no count.
   private(set) var isFirstVersion = false
   /// Bytes of whole lines. What is behind them was torn off while it was written, and never answered.
@@ -102,8 +104,10 @@ package struct ErasureRecords: Sendable {
       }
       return number == 2 && through != nil
     case ("key", 2):
-      key = Self.bytes(fields[1])
-      return key?.count == Self.keyByteCount
+      guard let bytes = Self.bytes(fields[1]), bytes.count == Self.keyByteCount else { return false }
+      key = bytes
+      keys.insert(bytes)
+      return true
     case ("erased", 3):
       guard let key, let time = Int64(fields[1]), let hash = Self.bytes(fields[2]), hash.count == 32 else {
         return false
@@ -185,11 +189,8 @@ package struct ErasureRecords: Sendable {
 
   /// Whether another ledger is of the same store, as far as their keys tell: one that has none may be of any.
   package func isOfSameStore(as other: ErasureRecords) -> Bool {
-    let (keys, others) = (keys, other.keys)
-    return keys.isEmpty || others.isEmpty || !keys.isDisjoint(with: others)
+    keys.isEmpty || other.keys.isEmpty || !keys.isDisjoint(with: other.keys)
   }
-
-  private var keys: Set<[UInt8]> { Set(records.map(\.key)).union(key.map { [$0] } ?? []) }
 
   /// Records of another ledger that this one does not have.
   package func missing(from other: ErasureRecords) -> [Record] {
@@ -201,15 +202,19 @@ package struct ErasureRecords: Sendable {
   package func union(_ other: ErasureRecords) -> ErasureRecords {
     var union = self
     union.records += missing(from: other)
+    union.keys.formUnion(other.keys)
+    union.key = key ?? other.key
     union.through = [through, other.through].compactMap { $0 }.max()
     return union
   }
 
   /// The bytes of a file that says this.
   package func document(through: Int64) -> [UInt8] {
-    var key: [UInt8]?
-    return Array(
-      (Self.header + Self.throughLine(through, count: records.count) + Self.lines(records, after: &key)).utf8
-    )
+    var last: [UInt8]?
+    var text = Self.header + Self.throughLine(through, count: records.count)
+    text += Self.lines(records, after: &last)
+    // What is added from here on has the same key, and a ledger without records says whose it is.
+    if let key, key != last { text += Self.keyLine(key) }
+    return Array(text.utf8)
   }
 }

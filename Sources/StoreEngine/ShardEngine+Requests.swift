@@ -698,7 +698,7 @@ extension ShardEngine {
     if let command { noteRefused(command) }
     var detail = ""
     if case .limitReached(let limit) = refusal { detail = limit.rawValue }
-    if refusal == .nestedReply { detail = "parent_id: a reply has no replies" }
+    if refusal == .nestedReply { detail = "the parent is a reply, and a reply has no replies" }
     let departure =
       slot.map { self.departure($0) } ?? departure(max(dirty.typesLast, dirty.usersLast, deletions.last))
     let isFirst = lane.add(departure) { buffer in

@@ -1,6 +1,7 @@
 import Foundation
 import Testing
 
+@testable import Backup
 @testable import ErasureLedger
 
 /// The ledger of erasures: what is written is read back, what was torn or damaged is told apart, and nobody's id is in
@@ -117,6 +118,28 @@ import Testing
         #expect(!a.isOfSameStore(as: b))
         #expect(try a.isOfSameStore(as: records(one + "/data/erasures")))
         #expect(a.isOfSameStore(as: ErasureRecords()))
+      }
+    }
+  }
+
+  /// A backup from before the store's first erasure has a ledger with a key alone.
+  @Test func aBackupWithoutErasuresTakesItsOwnStoresLedgerOnly() throws {
+    try inDirectory { one in
+      try inDirectory { other in
+        let ledger = try open(one)
+        try open(other).record(Array("alice".utf8), at: 10)
+        let backup = one + "/backup"
+        try FileManager.default.createDirectory(atPath: backup, withIntermediateDirectories: true)
+        try FileManager.default.copyItem(atPath: one + "/data/erasures", toPath: backup + "/erasures")
+        try ledger.record(Array("alice".utf8), at: 10)
+        #expect(throws: BackupFailure.self) { try ErasureReplay(data: backup, outside: other + "/outside") }
+        let replay = try ErasureReplay(data: backup, outside: one + "/outside")
+        #expect(replay.records.records.count == 1)
+        // What is restored from it goes on with the same key.
+        let none = try ErasureReplay(data: backup, outside: nil)
+        try none.write(to: backup, through: 20)
+        #expect(try records(backup + "/erasures").isOfSameStore(as: records(one + "/outside")))
+        #expect(throws: BackupFailure.self) { try ErasureReplay(data: backup, outside: other + "/outside") }
       }
     }
   }

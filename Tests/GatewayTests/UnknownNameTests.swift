@@ -104,6 +104,8 @@ import Testing
         (.post, "/v1/unread", #"{"user_ids":["bob"],"limit":1}"#, "limit", nil),
         (.post, "/v1/push/tickets", #"{"tickets":[{"cid":"a:b","user":"x"}]}"#, "tickets[0].user", nil),
         (.post, "/v1/push/acks", #"{"acks":[{"tickets":"x"}]}"#, "acks[0].tickets", "ticket"),
+        (.delete, channel, #"{"hard_delete":true}"#, "hard_delete", nil),
+        (.get, channel, #"{"limit":1}"#, "limit", nil),
       ]
       for (method, path, body, field, near) in table {
         let answer = try await gateway.client.request(method, path, body, token: TestTokens.server)

@@ -10,6 +10,10 @@ extension GatewayLoop {
   ) throws(Problem) {
     // A mark looks at its query once, for its values; one that is not in order is checked then.
     if match.route != .markRead, match.route != .markUnread { try checkQuery(match, context.caller) }
+    // What has no body has no fields either; an empty object is taken.
+    if !request.body.isEmpty, request.method == .get || request.method == .delete {
+      _ = try object(request, [])
+    }
     switch match.route {
     case .markRead: try markRead(match, context, request)
     case .markUnread: try markUnread(match, context, request)
