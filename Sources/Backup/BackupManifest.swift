@@ -10,6 +10,15 @@ package struct BackupManifest: Codable, Hashable, Sendable {
     package var size: UInt64
     /// In hexadecimal.
     package var sha256: String
+
+    /// Whether a name is that of a file in one directory, so that nothing is written elsewhere.
+    static func isPlain(_ name: String) -> Bool {
+      !name.isEmpty && name != "." && name != ".."
+        && name.utf8.allSatisfy { byte in
+          let character = Character(Unicode.Scalar(byte))
+          return byte < 0x80 && (character.isLetter || character.isNumber || "._-".contains(character))
+        }
+    }
   }
 
   /// The version of this layout that this program writes, and the only one that it reads.
@@ -77,6 +86,9 @@ package struct BackupManifest: Codable, Hashable, Sendable {
     guard let sealed = try? JSONDecoder().decode(Sealed.self, from: data),
       (try? sealed.manifest.digest) == sealed.sha256
     else { throw BackupFailure("\(path): is not as it was written; use another backup") }
+    for file in sealed.manifest.files where !File.isPlain(file.name) {
+      throw BackupFailure("\(path): names \"\(file.name)\", which is no file of a store; use another backup")
+    }
     return sealed.manifest
   }
 }

@@ -23,6 +23,10 @@ struct ErasureReplay {
       do throws(ErasureRecords.Fault) { read = try ErasureRecords(file: path) } catch {
         throw BackupFailure("\(error)")
       }
+      // A store writes the key as it opens its ledger, so without one there was more.
+      guard read.isWhole else {
+        throw BackupFailure("\(path): is empty or cut off; use a whole copy of the ledger")
+      }
       guard records.isOfSameStore(as: read) else {
         throw BackupFailure(
           "\(path): is the ledger of another store than the backup's: it names none of its users"

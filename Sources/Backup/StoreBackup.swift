@@ -163,6 +163,9 @@ package struct StoreBackup: Sendable {
 
     mutating func take(_ place: Int) async throws {
       let file = contents.files[place]
+      guard BackupManifest.File.isPlain(file.name) else {
+        throw BackupFailure("the store names \"\(file.name)\", which is no file of a store")
+      }
       let path = data + "/" + file.name
       var digest = try await keep(place, file, at: path)
       if digest == nil { digest = try await fetch(place, file, to: path) }

@@ -187,6 +187,9 @@ package struct ErasureRecords: Sendable {
     }
   }
 
+  /// Whether it says whose it is, as every file does that a store has opened.
+  package var isWhole: Bool { !keys.isEmpty }
+
   /// Whether another ledger is of the same store, as far as their keys tell: one that has none may be of any.
   package func isOfSameStore(as other: ErasureRecords) -> Bool {
     keys.isEmpty || other.keys.isEmpty || !keys.isDisjoint(with: other.keys)

@@ -6,6 +6,12 @@ extension ShardState {
     self[slot].ownRow(row, hiddenThrough: hiddenThrough(slot, ofRow: row))
   }
 
+  /// When a user joined a channel; none: they are no member.
+  package func joinedAt(_ user: RawSpan, in slot: ChannelSlot) -> Timestamp {
+    guard let row = self[slot].row(of: user) else { return .none }
+    return Timestamp(milliseconds: self[slot].rows.joinedAt[Int(row.rawValue)])
+  }
+
   /// What hidden history hides from the member of a row, which in a thread is not their row in the channel.
   func hiddenThrough(_ slot: ChannelSlot, ofRow row: MemberOrdinal) -> SequenceNumber {
     guard slot.isThread else { return hiddenThrough(slot, row) }

@@ -51,7 +51,7 @@ extension ShardEngine {
     }
     finish(slot, command)
     reply(header, departure(slot), lane) { buffer in
-      buffer.writeZeroRow(user: user)
+      buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
       buffer.writeInteger(ShardState.Uncounted.noReplies.rawValue)
     }
   }
@@ -95,7 +95,7 @@ extension ShardEngine {
       if let row {
         buffer.writeRow(state.ownRow(thread, row), thread, in: state)
       } else {
-        buffer.writeZeroRow(user: user)
+        buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
       }
       if let uncounted, header.kind != .markUnread { buffer.writeInteger(uncounted.rawValue) }
     }
@@ -142,12 +142,13 @@ extension ShardEngine {
 }
 
 extension ByteBuffer {
-  /// The *row* of a member who has none: nothing read, nothing unread.
-  mutating func writeZeroRow(user: RawSpan) {
+  /// The *row* of a member of the channel who has none in a thread: nothing read, nothing unread.
+  mutating func writeEmptyRow(user: RawSpan, joinedAt: Timestamp) {
     writeFields(byteCountMax: RowFields.byteCountMax) { fields in
       fields.string(user)
-      // Read and delivered: time, message, sequence number.
-      for _ in 0..<6 { fields.byte(0) }
+      fields.time(joinedAt)
+      // The message that is read and its sequence number; the same of what is delivered, behind its time.
+      for _ in 0..<5 { fields.byte(0) }
       fields.varint(RowFlags.details | RowFlags.own | RowFlags.joined)
       // Unread messages, first unread one, epoch, mentions, and where they joined.
       for _ in 0..<5 { fields.byte(0) }

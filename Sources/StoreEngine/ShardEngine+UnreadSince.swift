@@ -28,7 +28,7 @@ extension ShardEngine {
           try state.checkMark(withoutThread: slot, user: user, message: none, isUnread: true)
           finish(slot, command)
           return reply(header, departure(slot), lane) { buffer in
-            buffer.writeZeroRow(user: user)
+            buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
             buffer.writeInteger(ShardState.Uncounted.noReplies.rawValue)
           }
         }
@@ -43,7 +43,7 @@ extension ShardEngine {
     finish(slot, command)
     let row = state[place].row(of: user)
     reply(header, departure(slot), lane) { buffer in
-      guard let row else { return buffer.writeZeroRow(user: user) }
+      guard let row else { return buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot)) }
       buffer.writeRow(state.ownRow(place, row), place, in: state)
     }
   }

@@ -52,6 +52,17 @@ import Testing
     }
   }
 
+  @Test(arguments: ["", ".", "..", "../x", "a/b", "/x", "a\0b", "Zoë"])
+  func aFileElsewhereIsRefused(_ name: String) throws {
+    try inDirectory { directory in
+      var manifest = manifest
+      manifest.files[0].name = name
+      try manifest.write(to: directory)
+      let failure = #expect(throws: BackupFailure.self) { try BackupManifest.read(from: directory) }
+      #expect(failure?.description.contains("which is no file of a store") == true)
+    }
+  }
+
   @Test func anotherFormatIsNamed() throws {
     try inDirectory { directory in
       try manifest.write(to: directory)

@@ -135,6 +135,14 @@ import Testing
         #expect(throws: BackupFailure.self) { try ErasureReplay(data: backup, outside: other + "/outside") }
         let replay = try ErasureReplay(data: backup, outside: one + "/outside")
         #expect(replay.records.records.count == 1)
+        // Copies that were cut off before the key.
+        let whole = try #require(FileManager.default.contents(atPath: one + "/outside"))
+        for count in [0, 27, 60, 70] {
+          try whole.prefix(count).write(to: URL(fileURLWithPath: one + "/cut"))
+          #expect(throws: BackupFailure.self, "\(count)") {
+            try ErasureReplay(data: backup, outside: one + "/cut")
+          }
+        }
         // What is restored from it goes on with the same key.
         let none = try ErasureReplay(data: backup, outside: nil)
         try none.write(to: backup, through: 20)

@@ -70,7 +70,7 @@ extension NaiveShard {
     if let at = thread(cid, parent) { return markInThread(ask, at, user, message, time) }
     if case .unread = ask, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
     return message.isEmpty
-      ? Outcome(answer: .row(.zeros(user, uncounted: 2))) : .refused(Code.messageNotFound)
+      ? Outcome(answer: .row(emptyRow(cid, user, uncounted: 2))) : .refused(Code.messageNotFound)
   }
 
   /// Why a message can have no thread.
@@ -172,9 +172,27 @@ extension NaiveShard {
     return row.read > place && self[at].messages[place].registered >= channel.rows[seat].joinedAt
   }
 
+  /// The row of a member of the channel who is not in the thread: at the time when they joined the channel.
+  private func emptyRow(_ cid: String, _ user: String, uncounted: UInt8 = 0) -> RowView {
+    let channel = channels[cid]!
+    return RowView(
+      user: user,
+      readAt: channel.seats[user].map { channel.rows[$0].joinedAt } ?? 0,
+      readID: "",
+      read: 0,
+      deliveredAt: 0,
+      deliveredID: "",
+      delivered: 0,
+      own: RowView.Own(unread: 0, firstUnread: "", epoch: 0),
+      uncounted: uncounted
+    )
+  }
+
   /// What a mark in a thread is answered: the row, and why a read or a delivery counts for nothing.
   private func answer(_ at: Spot, _ user: String, _ message: String, isUnread: Bool) -> Answer {
-    guard let number = self[at].seats[user] else { return .row(.zeros(user, uncounted: isUnread ? 0 : 1)) }
+    guard let number = self[at].seats[user] else {
+      return .row(emptyRow(at.cid, user, uncounted: isUnread ? 0 : 1))
+    }
     guard case .row(var view) = ownRow(at, number) else { preconditionFailure("a row") }
     let row = self[at].rows[number]
     let place = self[at].places[message] ?? self[at].messages.count - 1
@@ -201,7 +219,7 @@ extension NaiveShard {
       return outcome
     case .delivered:
       guard isKnown else { return .refused(Code.messageNotFound) }
-      var outcome = Outcome(answer: .row(.zeros(user)))
+      var outcome = Outcome(answer: .row(emptyRow(at.cid, user)))
       if isIn { outcome = delivered(at, user, message, time) }
       outcome.answer = answer(at, user, message, isUnread: false)
       return outcome
@@ -229,24 +247,7 @@ extension NaiveShard {
     default: break
     }
     if case .inThread = ask {} else { at = find(cid, named)?.at }
-    guard let at else { return Outcome(answer: .row(.zeros(user, uncounted: 2))) }
+    guard let at else { return Outcome(answer: .row(emptyRow(cid, user, uncounted: 2))) }
     return Outcome(answer: answer(at, user, named, isUnread: isUnread))
-  }
-}
-
-extension RowView {
-  /// Of a member of the channel who is not in the thread.
-  static func zeros(_ user: String, uncounted: UInt8 = 0) -> RowView {
-    RowView(
-      user: user,
-      readAt: 0,
-      readID: "",
-      read: 0,
-      deliveredAt: 0,
-      deliveredID: "",
-      delivered: 0,
-      own: Own(unread: 0, firstUnread: "", epoch: 0),
-      uncounted: uncounted
-    )
   }
 }

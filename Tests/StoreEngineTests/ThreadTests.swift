@@ -400,7 +400,7 @@ struct ThreadTests {
 
   // MARK: Sessions
 
-  @Test("a mark that is sent again after its member has left the thread is answered with a row of zeros")
+  @Test("a mark that is sent again after its member has left the thread is answered with an empty row")
   func resent() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")

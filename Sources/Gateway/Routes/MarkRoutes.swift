@@ -142,6 +142,7 @@ struct PositionParameters: ~Escapable {
     user = query.extracting(0..<0)
     thread = query.extracting(0..<0)
     guard !query.isEmpty else { return }
+    var hasTotals = false
     var reader = QueryReader(query, scratch)
     while let parameter = try reader.next() {
       if parameter.name.equals("message_id") {
@@ -154,6 +155,8 @@ struct PositionParameters: ~Escapable {
         needCheck = needCheck || !thread.isEmpty || parameter.value.isEmpty
         thread = parameter.value
       } else if parameter.name.equals("totals") {
+        needCheck = needCheck || hasTotals
+        hasTotals = true
         let isTrue = parameter.value.equals("true")
         wantsTotals = isTrue || parameter.value.isEmpty || parameter.value.equals("false") ? isTrue : nil
       } else {

@@ -47,17 +47,29 @@ extension GatewayLoop {
   /// What Stream's clients send with every request; ignored.
   private static let ignoredParameters: [StaticString] = ["api_key", "connection_id"]
 
-  /// Without them a request means everything, the newest, or another view: so an id that was lost on its way, or that
-  /// is one of two, is refused, as `null` is in a body.
+  /// Without them a request means everything, the newest, or another view: so an id that was lost on its way is refused,
+  /// as `null` is in a body.
   private static let ids: [StaticString] = ["message_id", "thread_id", "user_id"]
 
-  private static func check(_ parameter: borrowing QueryParameter, _ seen: inout UInt8) throws(Problem) {
-    guard let index = ids.firstIndex(where: { parameter.name.equals($0) }) else { return }
-    if parameter.value.isEmpty {
-      throw Problem(.invalidQuery, "\(ids[index]) is empty: leave it out, or give an id")
+  /// Those that may be given more than once.
+  private static let lists: [StaticString] = ["channels", "user_ids"]
+
+  /// - Parameters:
+  ///   - name: one of those that the route knows, at this place.
+  ///   - seen: the places of those that came before.
+  private static func check(
+    _ parameter: borrowing QueryParameter,
+    _ name: StaticString,
+    at place: Int,
+    _ seen: inout UInt64
+  ) throws(Problem) {
+    if parameter.value.isEmpty, ids.contains(where: { parameter.name.equals($0) }) {
+      throw Problem(.invalidQuery, "\(name) is empty: leave it out, or give an id")
     }
-    guard seen & 1 << UInt8(index) == 0 else { throw Problem(.invalidQuery, "\(ids[index]) is given twice") }
-    seen |= 1 << UInt8(index)
+    guard seen & 1 << UInt64(place) == 0 || lists.contains(where: { parameter.name.equals($0) }) else {
+      throw Problem(.invalidQuery, "\(name) is given twice")
+    }
+    seen |= 1 << UInt64(place)
   }
 
   /// Checks the names of a query's parameters. A user's own id is taken on every route of users: Stream's clients send
@@ -70,11 +82,11 @@ extension GatewayLoop {
     let mark = scratch.mark
     defer { scratch.forget(to: mark) }
     var notBuilt: StaticString?
-    var idsSeen: UInt8 = 0
+    var seen: UInt64 = 0
     var reader = QueryReader(match.query, scratch)
     while let parameter = try reader.next() {
-      if known.contains(where: { parameter.name.equals($0) }) {
-        try Self.check(parameter, &idsSeen)
+      if let place = known.firstIndex(where: { parameter.name.equals($0) }) {
+        try Self.check(parameter, known[place], at: place, &seen)
         continue
       }
       if Self.ignoredParameters.contains(where: { parameter.name.equals($0) }) { continue }
