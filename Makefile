@@ -15,7 +15,8 @@ BUILD := .build
 # A module that is used but not declared builds or not by the luck of the order: refused here, not found on another machine.
 SWIFT_BUILD := swift build --scratch-path $(BUILD) --explicit-target-dependency-import-check=error
 # Debug builds have an optimised engine, with its assertions (Package.swift): the random histories take a tenth of the time.
-SWIFT_DEBUG := TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD)
+# Nobody looks anything up in an index of what is built here.
+SWIFT_DEBUG := TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) --disable-index-store
 # Optimised across modules: frames and rows are read and written by small functions of other targets. Exclusive access is checked while it runs
 # in debug builds, where the tests are; here the checks cost a tenth of a mark.
 RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-exclusivity=unchecked
