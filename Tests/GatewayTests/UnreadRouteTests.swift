@@ -395,6 +395,12 @@ import Testing
       // No more are under way than may be.
       try await eventually { try await waiting() >= UserWalk.marksMax }
       #expect(try await jobs() == 1)
+      // None is on its way any more when the store's log is looked at below.
+      var marks = 0
+      try await eventually("the store has every mark") {
+        marks += try await gateway.store.takeLog().count { $0 == .markRead }
+        return marks >= UserWalk.marksMax
+      }
       try await other.close()
       await #expect(throws: TestStreamFailed.self) { try await answer.value("the answer") }
       try await eventually {
