@@ -92,8 +92,9 @@ let package = Package(
     .target(
       name: "StoreServer",
       dependencies: [
-        "ErasureLedger", "StoreEngine", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging,
-        deque,
+        "ErasureLedger", "Operations", "StoreEngine", "ReceiptModel", "ReceiptWire", nioCore, nioPosix,
+        crypto,
+        logging, deque,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
@@ -107,6 +108,7 @@ let package = Package(
       name: "Operations",
       dependencies: [
         nioCore, nioPosix, nioHTTP1, logging, metrics, system, configuration, lifecycle, signals,
+        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
     ),

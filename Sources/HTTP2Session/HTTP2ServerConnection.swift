@@ -84,6 +84,9 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   /// The peer's address, while the channel is in a pipeline.
   package var remoteAddress: SocketAddress? { context?.remoteAddress }
 
+  /// The channel, while it is in a pipeline.
+  package var channel: (any Channel)? { context?.channel }
+
   /// The channel's event loop, while it is in a pipeline.
   package var eventLoop: (any EventLoop)? { context?.eventLoop }
 

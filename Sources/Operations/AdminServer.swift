@@ -22,6 +22,9 @@ package final class AdminServer: Service {
 
   /// Starts to listen.
   ///
+  /// Connections at once.
+  private static let connectionsMax = 64
+
   /// - Throws: a ``SettingsError`` that names `--admin` where the address cannot be listened at.
   package static func start(
     at endpoint: Endpoint,
@@ -31,9 +34,21 @@ package final class AdminServer: Service {
     logger: Logger
   ) async throws(SettingsError) -> AdminServer {
     ProcessMetrics.noteStart()
+    // Who asks here is not proven; the oldest gives way, so that a probe gets its turn.
+    let gate = ConnectionGate(
+      limits: ConnectionLimits(
+        total: connectionsMax,
+        perAddress: connectionsMax,
+        unproven: connectionsMax - 1
+      ),
+      logger: logger
+    )
     do {
       let channel = try await ServerBootstrap(group: group)
         .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+        .serverChannelInitializer { channel in
+          channel.eventLoop.makeCompletedFuture { try ConnectionGateHandler.prepare(channel, gate) }
+        }
         .childChannelInitializer { channel in
           channel.eventLoop.makeCompletedFuture {
             try channel.pipeline.syncOperations.configureHTTPServerPipeline(withErrorHandling: true)

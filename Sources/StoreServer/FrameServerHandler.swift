@@ -1,6 +1,7 @@
 import Logging
 import NIOCore
 import NIOPosix
+import Operations
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
@@ -14,6 +15,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   private let runtime: ServingState
   private let terms: ServerOpening.Terms
   private let registry: ConnectionRegistry
+  private let gate: ConnectionGate
   private let counters: ConnectionCounters
   private var logger: Logger
   private var decoder: FrameDecoder
@@ -46,6 +48,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     runtime: ServingState,
     terms: ServerOpening.Terms,
     registry: ConnectionRegistry,
+    gate: ConnectionGate,
     counters: ConnectionCounters,
     desk: BackupDesk,
     logger: Logger
@@ -54,6 +57,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     self.runtime = runtime
     self.terms = terms
     self.registry = registry
+    self.gate = gate
     self.counters = counters
     self.logger = logger
     self.decoder = FrameDecoder(lengthLimit: Self.openingFrameLengthMax)
@@ -218,6 +222,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     // Before the runtime is looked at: who takes it down ends the connections that are noted then, and this one may not
     // keep routes into it.
     serial = registry.insert(session, context.channel)
+    gate.prove(context.channel)
     guard let serving = runtime.current() else {
       end(.unavailable, "the store is reading its data; try again")
       return

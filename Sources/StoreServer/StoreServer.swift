@@ -3,6 +3,7 @@ package import Logging
 import NIOConcurrencyHelpers
 package import NIOCore
 import NIOPosix
+package import Operations
 import ReceiptModel
 import ReceiptWire
 package import StoreEngine
@@ -17,6 +18,8 @@ package struct StoreServerConfiguration: Sendable {
   package var secrets: [[UInt8]] = []
   /// Requests of one connection that may be unanswered.
   package var window: UInt32 = 32_768
+  /// Gateways have a connection for each of their loops; a proven peer is one that has finished its opening.
+  package var connections = ConnectionLimits(total: 4_096, perAddress: 4_096, unproven: 1_024)
   package var engine = StoreLoopConfiguration()
   /// Users are noted there before they are erased; nil: nowhere.
   package var erasures: ErasureLedger?
@@ -40,6 +43,7 @@ package final class StoreServer: Sendable {
   private let supervisor: NIOThreadPool
   private let serving = ServingState()
   private let registry = ConnectionRegistry()
+  package let gate: ConnectionGate
   private let counters = ConnectionCounters()
   private let desk: BackupDesk
   private let shared: Shared
@@ -76,6 +80,7 @@ package final class StoreServer: Sendable {
     supervisor = NIOThreadPool(numberOfThreads: 1)
     desk = BackupDesk(store: source.store, logger: logger)
     shared = Shared()
+    gate = ConnectionGate(limits: configuration.connections, logger: logger)
     for pool in committers + [readers, supervisor] { pool.start() }
   }
 
@@ -96,6 +101,9 @@ package final class StoreServer: Sendable {
     let listener = try await ServerBootstrap(group: group)
       .serverChannelOption(.backlog, value: 1024)
       .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+      .serverChannelInitializer { [gate] channel in
+        channel.eventLoop.makeCompletedFuture { try ConnectionGateHandler.prepare(channel, gate) }
+      }
       .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
       // A gateway whose machine has gone says nothing any more: the kernel finds out.
       .childChannelOption(.socketOption(.so_keepalive), value: 1)
@@ -105,7 +113,7 @@ package final class StoreServer: Sendable {
         value: AdaptiveRecvByteBufferAllocator(minimum: 4096, initial: 32_768, maximum: 32_768)
       )
       .childChannelOption(.writeBufferWaterMark, value: .init(low: 2 << 20, high: 8 << 20))
-      .childChannelInitializer { [serving, registry, counters, desk, logger] channel in
+      .childChannelInitializer { [serving, registry, gate, counters, desk, logger] channel in
         channel.eventLoop.makeCompletedFuture {
           var logger = logger
           logger[metadataKey: "peer"] = "\(channel.remoteAddress.map(String.init(describing:)) ?? "unknown")"
@@ -114,6 +122,7 @@ package final class StoreServer: Sendable {
               runtime: serving,
               terms: terms,
               registry: registry,
+              gate: gate,
               counters: counters,
               desk: desk,
               logger: logger

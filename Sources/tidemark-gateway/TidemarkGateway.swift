@@ -66,6 +66,28 @@ struct TidemarkGateway: AsyncParsableCommand {
   var corsOrigin: [String] = []
   @Option(help: ArgumentHelp("Event loops; half the processors by default.", valueName: "n")) var loops:
     String?
+  @Option(
+    help: ArgumentHelp(
+      "Connections at once; by default 100000, or what the descriptors of the process allow.",
+      valueName: "n"
+    )
+  )
+  var connections: String?
+  @Option(
+    help: ArgumentHelp(
+      "Of one IPv4 address, or IPv6 network of 64 bits; by default a tenth of all, and any number from loopback.",
+      valueName: "n"
+    )
+  )
+  var connectionsPerAddress: String?
+  @Option(
+    parsing: .upToNextOption,
+    help: ArgumentHelp(
+      "Load balancers' addresses, as in 10.0.0.0/8: their connections are not counted by address.",
+      valueName: "cidr"
+    )
+  )
+  var trustedProxies: [String] = []
   @Option(help: ArgumentHelp("Settings, YAML or JSON.", valueName: "file")) var config: String?
   @Option(help: ArgumentHelp("trace, debug, info, notice, warning, error or critical.", valueName: "level"))
   var logLevel: String?
@@ -89,6 +111,8 @@ struct TidemarkGateway: AsyncParsableCommand {
       "hooks-file": hooksFile, "admin": admin,
       "proxy-protocol": proxyProtocol ? "true" : nil,
       "cors-origin": corsOrigin.isEmpty ? nil : corsOrigin.joined(separator: ","), "loops": loops,
+      "connections": connections, "connections-per-address": connectionsPerAddress,
+      "trusted-proxies": trustedProxies.isEmpty ? nil : trustedProxies.joined(separator: ","),
       "config": config, "log-level": logLevel,
     ]
     return given.compactMapValues { $0 }

@@ -39,6 +39,7 @@ struct StoreService: Service {
     let statistics = NIOLockedValueBox(StoreServer.Statistics())
     metrics.register(on: MultiThreadedEventLoopGroup.singleton.next()) { samples in
       Self.write(statistics.withLockedValue { $0 }, into: &samples)
+      server.gate.collect(into: &samples, prefix: "tidemark_store")
       samples.gauge(
         "tidemark_store_memory_bytes",
         help: "Bytes that channels may occupy in memory (--memory).",

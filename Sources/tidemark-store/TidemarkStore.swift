@@ -196,6 +196,11 @@ struct TidemarkStore: AsyncParsableCommand {
       logger.warning("no --secret-file: any process that reaches this port is served")
     }
 
+    let descriptors = DescriptorLimit.forConnections(of: DescriptorLimit.raise()) / 2
+    configuration.connections.total = min(configuration.connections.total, descriptors)
+    configuration.connections.perAddress = configuration.connections.total
+    configuration.connections.unproven = min(configuration.connections.unproven, max(1, descriptors / 2))
+
     let readiness = Readiness()
     var services: [any Service] = []
     let adminGroup = MultiThreadedEventLoopGroup.singleton

@@ -13,6 +13,8 @@ struct ConnectionTable {
     /// The caller of that credential, whose times are still checked; nil where it was refused for good.
     var caller: Caller?
     var refusal = ProblemCode.tokenMissing
+    /// It has shown a valid token.
+    var isProven = false
   }
 
   private(set) var entries: [Entry] = []
@@ -66,6 +68,14 @@ struct ConnectionTable {
       entries[Int(index)].caller = nil
       entries[Int(index)].refusal = refusal.code
     }
+  }
+
+  /// Notes that a connection has shown a valid token.
+  ///
+  /// - Returns: whether it is the first.
+  mutating func noteProven(_ index: UInt32) -> Bool {
+    defer { entries[Int(index)].isProven = true }
+    return !entries[Int(index)].isProven
   }
 
   /// Notes that a connection has to be flushed when the loop's turn is done.

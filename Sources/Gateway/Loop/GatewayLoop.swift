@@ -1,7 +1,7 @@
 package import HTTP2Session
 package import Logging
 package import NIOCore
-internal import Operations
+package import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 package import StoreClient
@@ -29,6 +29,8 @@ package final class GatewayLoop {
   let scratch = PathScratch()
   let tape: JSONTape
   let authenticator: Authenticator
+  /// Told of connections that have shown a valid token; nil in tests.
+  private let gate: ConnectionGate?
   /// Set right after `init`, as the client wants its delegate; the loop and it hold each other until `close`.
   private(set) var store: StoreClient<GatewayLoop>!
 
@@ -82,6 +84,7 @@ package final class GatewayLoop {
     origins: CrossOrigins = CrossOrigins(),
     tickets: TicketKeys? = nil,
     hooks: [PushHook] = [],
+    gate: ConnectionGate? = nil,
     logger: Logger,
     storeReachChanged: @escaping (StoreReach) -> Void
   ) {
@@ -94,6 +97,7 @@ package final class GatewayLoop {
     self.resources = HTTP2ServerResources(limits: http2, streamedContentTypes: [.ndjson, .frames])
     self.origins = origins
     self.hooks = HookTable(hooks)
+    self.gate = gate
     counters.pushes = PushCounters(hooks: hooks.map { String(decoding: $0.provider, as: UTF8.self) })
     self.tickets = tickets.map { TicketCodec(keys: $0) }
     if !origins.isEmpty { resources.commonHeaders = { origins.headers($0) } }
@@ -398,6 +402,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     case .caller(let caller):
       counters.tokenHits &+= 1
       connections.remember(index, identity: identity, .success(caller))
+      prove(index)
       return caller
     case .refused(let code):
       // As in `verified`: only this one may turn out otherwise.
@@ -417,6 +422,12 @@ extension GatewayLoop: HTTP2ServerDelegate {
       counters.tokenMisses &+= 1
       return nil
     }
+  }
+
+  /// A connection has shown a valid token: it does not give way to newer ones any more.
+  private func prove(_ index: UInt32) {
+    guard connections.noteProven(index), let channel = connections.connection(index)?.channel else { return }
+    gate?.prove(channel)
   }
 
   /// Takes up a request once more whose caller is known.
@@ -449,6 +460,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
         switch result {
         case .success(let caller):
           self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
+          self.prove(parked.connection)
           try self.receive(request, caller: caller, parked.stream, connection)
         case .failure(let refusal):
           // The times of a token change what it is worth; anything else about it never does.

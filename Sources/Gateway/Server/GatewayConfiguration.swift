@@ -25,6 +25,7 @@ package struct GatewayConfiguration: Sendable {
   package var loopCount: Int
   package var logLevel: Logger.Level
   package var limits = GatewayLimits()
+  package var connections: ConnectionLimits
   package var http2 = HTTP2Limits()
 
   package init(listen: Endpoint, stores: [Endpoint], tokenKeys: TokenKeys) {
@@ -34,16 +35,46 @@ package struct GatewayConfiguration: Sendable {
     self.tokenKeys = tokenKeys
     self.loopCount = 1
     self.logLevel = .info
+    self.connections = Self.connectionLimits(total: 100_000)
   }
 
   /// Half of the processors: the rest is the store's, the kernel's and nobody's.
   package static var defaultLoopCount: Int { max(1, System.coreCount / 2) }
+
+  /// A tenth of the connections at most is one address's: a large office behind one address has that many. A quarter is
+  /// of those who have shown no token.
+  package static func connectionLimits(total: Int) -> ConnectionLimits {
+    ConnectionLimits(total: total, perAddress: max(1, total / 10), unproven: max(1, total / 4))
+  }
+
+  private static func connectionLimits(_ settings: Settings) throws(SettingsError) -> ConnectionLimits {
+    let descriptors = DescriptorLimit.forConnections(of: DescriptorLimit.raise())
+    let range = 1...1_000_000
+    var limits = connectionLimits(
+      total: min(try settings.integer("connections", in: range) ?? 100_000, descriptors)
+    )
+    let texts = try settings.list("trusted-proxies")
+    limits.trusted = try texts.map { text throws(SettingsError) in
+      guard let range = AddressRange(text) else {
+        throw SettingsError("trusted-proxies", "\"\(text)\": give an address, or a range such as 10.0.0.0/8")
+      }
+      return range
+    }
+    if let perAddress = try settings.integer("connections-per-address", in: range) {
+      limits.perAddress = perAddress
+    } else {
+      // Whoever is on this machine is a proxy in front, or somebody who tries it out.
+      limits.trusted += ["127.0.0.0/8", "::1"].compactMap { AddressRange($0) }
+    }
+    return limits
+  }
 
   /// All settings, by the key that is flag, environment variable and file key in one.
   package static let keys: Set<String> = [
     "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file",
     "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp",
     "ticket-secret-file", "hooks-file", "admin", "proxy-protocol", "cors-origin", "loops", "config",
+    "connections", "connections-per-address", "trusted-proxies",
     "log-level",
   ]
 
@@ -67,6 +98,7 @@ package struct GatewayConfiguration: Sendable {
       warn("no --secret-file: any process that answers at this address is believed: \(addresses)")
     }
     admin = try settings.endpoint("admin")
+    connections = try Self.connectionLimits(settings)
     loopCount = try settings.integer("loops", in: 1...256) ?? Self.defaultLoopCount
     logLevel = try ProcessRunner.logLevel(settings)
     if try settings.flag("proxy-protocol") {

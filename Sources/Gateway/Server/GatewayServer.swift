@@ -69,6 +69,7 @@ package final class GatewayServer: Service {
       )
     }
     let eventLoops = group.makeIterator().map { $0 as any EventLoop }
+    let gate = ConnectionGate(limits: configuration.connections, logger: logger)
     let storeReadiness = StoreReadiness(loopCount: eventLoops.count, readiness)
     var loops: [NIOLoopBound<GatewayLoop>] = []
     for (index, eventLoop) in eventLoops.enumerated() {
@@ -81,12 +82,14 @@ package final class GatewayServer: Service {
           configuration,
           verifier,
           { storeReadiness.changed(index, $0) },
+          gate: gate,
           metrics: metrics,
           logger: logger
         )
       )
     }
-    let listener = try await listen(configuration, group, eventLoops, loops, tls)
+    metrics.register(on: eventLoops[0]) { gate.collect(into: &$0, prefix: "tidemark_gateway") }
+    let listener = try await listen(configuration, group, eventLoops, loops, tls, gate)
     readiness.set("process", nil)
     let address = Endpoint(
       host: configuration.listen.host,
@@ -115,6 +118,7 @@ package final class GatewayServer: Service {
     _ configuration: GatewayConfiguration,
     _ verifier: TokenVerifier,
     _ storeReachChanged: @escaping @Sendable (StoreReach) -> Void,
+    gate: ConnectionGate,
     metrics: MetricsRegistry,
     logger: Logger
   ) async -> NIOLoopBound<GatewayLoop> {
@@ -133,6 +137,7 @@ package final class GatewayServer: Service {
         origins: configuration.origins,
         tickets: configuration.ticketKeys,
         hooks: configuration.hooks,
+        gate: gate,
         logger: logger,
         storeReachChanged: storeReachChanged
       )
@@ -151,7 +156,8 @@ package final class GatewayServer: Service {
     _ group: MultiThreadedEventLoopGroup,
     _ eventLoops: [any EventLoop],
     _ loops: [NIOLoopBound<GatewayLoop>],
-    _ tls: TLSContext?
+    _ tls: TLSContext?,
+    _ gate: ConnectionGate
   ) async throws(SettingsError) -> any Channel {
     let byEventLoop = Dictionary(
       uniqueKeysWithValues: zip(eventLoops, loops).map { (ObjectIdentifier($0), $1) }
@@ -160,6 +166,9 @@ package final class GatewayServer: Service {
       return try await ServerBootstrap(group: group)
         .serverChannelOption(.backlog, value: 1_024)
         .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+        .serverChannelInitializer { channel in
+          channel.eventLoop.makeCompletedFuture { try ConnectionGateHandler.prepare(channel, gate) }
+        }
         .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
         // A peer that is gone without a word, while its streams have nothing to say, is noticed within two minutes.
         .childChannelOption(.socketOption(.so_keepalive), value: 1)

@@ -1,0 +1,66 @@
+package import NIOCore
+
+/// The IP address of a peer, 128 bits; IPv4 as its mapped IPv6 address (RFC 4291 section 2.5.5.2).
+package struct PeerAddress: Hashable, Sendable {
+  package var high: UInt64
+  package var low: UInt64
+
+  private static let mappedPrefix: UInt64 = 0xFFFF << 32
+
+  package init(high: UInt64, low: UInt64) {
+    self.high = high
+    self.low = low
+  }
+
+  /// Nil where it is no IP address: a Unix socket.
+  package init?(_ address: SocketAddress) {
+    // Where sockaddr_in (4 bytes) and sockaddr_in6 (16) have the address, in network order.
+    let bytes = address.withSockAddr { pointer, count in
+      Array(UnsafeRawBufferPointer(start: UnsafeRawPointer(pointer), count: count))
+    }
+    func number(_ range: Range<Int>) -> UInt64 { bytes[range].reduce(0) { $0 << 8 | UInt64($1) } }
+    switch address {
+    case .v4: self.init(high: 0, low: Self.mappedPrefix | number(4..<8))
+    case .v6: self.init(high: number(8..<16), low: number(16..<24))
+    case .unixDomainSocket: return nil
+    }
+  }
+
+  package var isIPv4: Bool { high == 0 && low >> 32 == 0xFFFF }
+
+  /// What one peer has for itself: an IPv4 address, or the network of an IPv6 address, 64 bits, in which every host may
+  /// choose as many addresses as it likes (RFC 4291 section 2.5.1).
+  package var network: PeerAddress { isIPv4 ? self : PeerAddress(high: high, low: 0) }
+}
+
+/// A range of IP addresses in CIDR notation (RFC 4632 section 3.1): `10.0.0.0/8`, `2001:db8::/32`, or one address.
+package struct AddressRange: Hashable, Sendable {
+  private let first: PeerAddress
+  private let maskHigh: UInt64
+  private let maskLow: UInt64
+
+  /// Nil where the text is none.
+  package init?(_ text: String) {
+    let parts = text.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
+    guard
+      let address = (try? SocketAddress(ipAddress: String(parts[0]), port: 0)).flatMap({ PeerAddress($0) })
+    else { return nil }
+    let width = address.isIPv4 ? 32 : 128
+    var length = width
+    if parts.count == 2 {
+      guard let given = Int(parts[1]), (0...width).contains(given) else { return nil }
+      length = given
+    }
+    // Of an IPv4 address the prefix of its mapped form comes first.
+    let bits = length + 128 - width
+    maskHigh = Self.mask(min(bits, 64))
+    maskLow = Self.mask(max(bits - 64, 0))
+    first = PeerAddress(high: address.high & maskHigh, low: address.low & maskLow)
+  }
+
+  package func contains(_ address: PeerAddress) -> Bool {
+    address.high & maskHigh == first.high && address.low & maskLow == first.low
+  }
+
+  private static func mask(_ bits: Int) -> UInt64 { bits == 0 ? 0 : ~0 << UInt64(64 - bits) }
+}

@@ -1,0 +1,113 @@
+import Logging
+import NIOCore
+import NIOEmbedded
+import Testing
+
+@testable import Operations
+
+@Suite("A listener's connections") struct ConnectionGateTests {
+  /// A connection from somewhere.
+  private func peer(_ address: String) throws -> EmbeddedChannel {
+    let channel = EmbeddedChannel()
+    channel.remoteAddress = try SocketAddress(ipAddress: address, port: 5_000)
+    return channel
+  }
+
+  /// It closes, or was closed, and the gate is told.
+  private func end(_ channel: EmbeddedChannel) {
+    channel.close(promise: nil)
+    channel.embeddedEventLoop.run()
+  }
+
+  private func gate(total: Int = 100, perAddress: Int = 100, unproven: Int = 100, trusted: [String] = [])
+    -> ConnectionGate
+  {
+    ConnectionGate(
+      limits: ConnectionLimits(
+        total: total,
+        perAddress: perAddress,
+        unproven: unproven,
+        trusted: trusted.compactMap { AddressRange($0) }
+      ),
+      logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    )
+  }
+
+  @Test("beyond the total nobody is taken, until one goes")
+  func total() throws {
+    let gate = gate(total: 2)
+    let peers = try ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map { try peer($0) }
+    #expect(peers.map { gate.admits($0) } == [true, true, false])
+    #expect(gate.openCount == 2 && gate.counts.refusedForTotal == 1)
+    end(peers[0])
+    #expect(gate.admits(peers[2]) && gate.openCount == 2)
+  }
+
+  @Test("an address has its share; an IPv6 network of 64 bits is one, a trusted proxy has none")
+  func addresses() throws {
+    let gate = gate(perAddress: 1, trusted: ["192.0.2.0/24"])
+    var kept: [EmbeddedChannel] = []
+    for (address, isTaken) in [
+      ("10.0.0.1", true), ("10.0.0.1", false), ("10.0.0.2", true), ("::ffff:10.0.0.1", false),
+      ("2001:db8::1", true), ("2001:db8::ffff:1", false), ("2001:db8:0:1::1", true),
+      ("192.0.2.7", true), ("192.0.2.7", true), ("192.0.3.7", true), ("192.0.3.7", false),
+    ] {
+      let channel = try peer(address)
+      #expect(gate.admits(channel) == isTaken, "\(address)")
+      kept.append(channel)
+    }
+    #expect(gate.counts.refusedForAddress == 4)
+    end(kept[0])
+    #expect(try gate.admits(peer("10.0.0.1")))
+  }
+
+  @Test("the oldest who has not shown who it is gives way to one more")
+  func unproven() throws {
+    let gate = gate(unproven: 2)
+    let peers = try (1...5).map { try peer("10.0.0.\($0)") }
+    #expect(gate.admits(peers[0]) && gate.admits(peers[1]))
+    gate.prove(peers[0])
+    gate.prove(peers[0])
+    #expect(gate.admits(peers[2]) && gate.counts.endedUnproven == 0)
+    // The first is proven, so the second is the oldest.
+    #expect(gate.admits(peers[3]) && gate.counts.endedUnproven == 1)
+    end(peers[1])
+    #expect(gate.openCount == 3)
+    end(peers[2])
+    #expect(gate.admits(peers[4]) && gate.counts.endedUnproven == 1 && gate.openCount == 3)
+  }
+
+  @Test("what may happen a thousand times a second is logged once")
+  func note() {
+    var note = RefusalNote()
+    let start = NIODeadline.uptimeNanoseconds(5_000_000_000)
+    #expect(note.refused(at: start) == 1)
+    for _ in 0..<1_000 { #expect(note.refused(at: start + .milliseconds(999)) == nil) }
+    #expect(note.refused(at: start + .seconds(1)) == 1_001)
+  }
+
+  @Test(arguments: [
+    ("10.0.0.0/8", "10.255.0.1", true), ("10.0.0.0/8", "11.0.0.1", false), ("10.0.0.1", "10.0.0.1", true),
+    ("10.0.0.1", "10.0.0.2", false), ("0.0.0.0/0", "8.8.8.8", true), ("0.0.0.0/0", "2001:db8::1", false),
+    ("::/0", "8.8.8.8", true), ("2001:db8::/32", "2001:db8:ffff::1", true), ("::1", "::1", true),
+    ("2001:db8::/33", "2001:db8:8000::", false), ("::1/128", "::2", false),
+  ])
+  func rangesHaveAddresses(range: String, address: String, isIn: Bool) throws {
+    let range = try #require(AddressRange(range))
+    let address = try #require(PeerAddress(SocketAddress(ipAddress: address, port: 1)))
+    #expect(range.contains(address) == isIn)
+  }
+
+  @Test(arguments: [
+    "", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0/8", "::/129", "host", "10.0.0.0/8/8", "10.0.0.0/",
+  ])
+  func whatIsNoRangeIsRefused(text: String) { #expect(AddressRange(text) == nil) }
+
+  @Test func theSoftLimitOfDescriptorsIsRaised() {
+    let limit = DescriptorLimit.raise()
+    #expect(limit >= 256 && DescriptorLimit.raise() == limit)
+    #expect(
+      DescriptorLimit.forConnections(of: 128) == 64 && DescriptorLimit.forConnections(of: 20_000) == 19_744
+    )
+  }
+}
