@@ -15,8 +15,7 @@ BUILD := .build
 # A module that is used but not declared builds or not by the luck of the order: refused here, not found on another machine.
 SWIFT_BUILD := swift build --scratch-path $(BUILD) --explicit-target-dependency-import-check=error
 # Debug builds have an optimised engine, with its assertions (Package.swift): the random histories take a tenth of the time.
-# Nobody looks anything up in an index of what is built here, or needs more than lines in a backtrace; XCTest would need the index.
-SWIFT_DEBUG := TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) --disable-index-store --disable-xctest -Xswiftc -gline-tables-only
+SWIFT_DEBUG := TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD)
 # Optimised across modules: frames and rows are read and written by small functions of other targets. Exclusive access is checked while it runs
 # in debug builds, where the tests are; here the checks cost a tenth of a mark.
 RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-exclusivity=unchecked
@@ -99,7 +98,7 @@ TEST_MINUTES ?= 30
 # `swift test` with what was built; the tests' own environment stands before it.
 RUN_TESTS := TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(DEBUG_BIN)) \
   SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) \
-  timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m swift test --scratch-path $(BUILD) --skip-build --disable-xctest
+  timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m swift test --scratch-path $(BUILD) --skip-build
 
 test: test-deps lint ## Build and run every test; closes with a count
 	@$(SWIFT_DEBUG) --build-tests

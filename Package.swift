@@ -65,6 +65,7 @@ let package = Package(
     .systemLibrary(name: "COpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
     .systemLibrary(name: "CRocksDB", pkgConfig: "rocksdb", providers: [.apt(["librocksdb-dev"])]),
     .systemLibrary(name: "CSpawn"),
+    .systemLibrary(name: "CMalloc"),
     .target(
       name: "ReceiptModel",
       dependencies: [.product(name: "BasicContainers", package: "swift-collections")],
@@ -120,7 +121,7 @@ let package = Package(
     .target(
       name: "Gateway",
       dependencies: [
-        "CAPIDocument", "CRapidJSON", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel",
+        "CAPIDocument", "CMalloc", "CRapidJSON", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel",
         "ReceiptWire",
         "StoreClient",
         nioCore, nioPosix, logging, crypto, jwt, lifecycle, deque, yams,

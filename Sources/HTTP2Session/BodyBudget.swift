@@ -129,9 +129,15 @@ extension ServerCore {
       counters.limitsHit += 1
       return abandon(slot, .enhanceYourCalm)
     }
+    guard mayHoldMore else {
+      _ = nghttp2_session_consume(session, slot.pointee.streamID, length)
+      counters.limitsHit += 1
+      return abandon(slot, .enhanceYourCalm)
+    }
     slot.pointee.reserve(length)
     _ = slot.pointee.append(data, length)
     bodies.store(slot, length)
+    charge(slot, MemoryBudget.streamBytes + slot.pointee.count)
     // The stream's own window is extended by grants only.
     if bodies.withholds {
       bodies.withheld += length

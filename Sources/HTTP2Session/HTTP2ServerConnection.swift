@@ -54,6 +54,10 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         streamedContentTypes: resources.streamedContentTypes,
         now: now,
         bodies: BodyBudget(limits: resources.limits),
+        memory: resources.budget,
+        maxDecodedHeaderBytes: resources.limits.maxDecodedHeaderBytes,
+        keepsAllHeaders: resources.keptHeaders == nil,
+        keptHeaders: resources.keptHeaders ?? [],
         controlFrames: ControlFrameBudget(limits: resources.limits, now: now)
       )
     )
@@ -83,6 +87,12 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
 
   /// The peer's address, while the channel is in a pipeline.
   package var remoteAddress: SocketAddress? { context?.remoteAddress }
+
+  /// The peer has shown who it is: it may hold ``HTTP2Limits/maxConnectionHeldBytes``.
+  package var isProven: Bool {
+    get { core.pointee.isProven }
+    set { core.pointee.isProven = newValue }
+  }
 
   /// The channel, while it is in a pipeline.
   package var channel: (any Channel)? { context?.channel }

@@ -16,6 +16,9 @@ package final class HTTP2ServerResources {
   let pool: UnsafeMutablePointer<SlotPool>
   let memory: UnsafeMutablePointer<SessionMemory>
   var memoryFunctions: nghttp2_mem
+  let budget: UnsafeMutablePointer<MemoryBudget>
+  /// As in ``HTTP2Limits/keptHeaders``; nil: all.
+  let keptHeaders: [[UInt8]]?
   let headers: ResponseHeaders
   /// Output of the connection that is flushing; kept between flushes, as the channel has usually let go of it
   /// by then.
@@ -38,7 +41,22 @@ package final class HTTP2ServerResources {
     self.memory = .allocate(capacity: 1)
     self.memory.initialize(to: SessionMemory())
     self.memoryFunctions = makeSessionMemory(memory)
+    self.budget = .allocate(capacity: 1)
+    self.budget.initialize(to: MemoryBudget(limits: limits))
+    self.keptHeaders = limits.keptHeaders?.map { Array($0.utf8) }
   }
+
+  /// Frees what a load has left, to be called now and then.
+  ///
+  /// - Returns: whether there was so much that the allocator should be asked to give it back to the system.
+  package func freeUnused() -> Bool {
+    guard budget.pointee.hasFallen() else { return false }
+    pool.pointee.releaseFreeBuffers()
+    return true
+  }
+
+  /// What is held for streams of all connections, in bytes.
+  package var heldBytes: Int { budget.pointee.held }
 
   deinit {
     nghttp2_session_callbacks_del(callbacks)
@@ -48,6 +66,7 @@ package final class HTTP2ServerResources {
     pool.deallocate()
     memory.pointee.destroy()
     memory.deallocate()
+    budget.deallocate()
   }
 
   private static func makeOptions(_ limits: HTTP2Limits) -> OpaquePointer {

@@ -62,6 +62,7 @@ private func core(_ user: UnsafeMutableRawPointer?) -> Core {
 
 private let onBeginHeaders: nghttp2_on_begin_headers_callback = { session, frame, user in
   let core = core(user)
+  core.pointee.decodedHeaderBytes = 0
   let headers = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_headers.self)
   guard headers.pointee.cat == NGHTTP2_HCAT_REQUEST else {
     core.pointee.decoding = nil
@@ -76,6 +77,13 @@ private let onBeginHeaders: nghttp2_on_begin_headers_callback = { session, frame
 
 private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, value, valueCount, _, user in
   let core = core(user)
+  // Of trailers too.
+  core.pointee.decodedHeaderBytes += nameCount + valueCount + 32
+  if core.pointee.decodedHeaderBytes > core.pointee.maxDecodedHeaderBytes {
+    core.pointee.counters.limitsHit += 1
+    core.pointee.terminate(.enhanceYourCalm)
+    return Int32(NGHTTP2_ERR_CALLBACK_FAILURE.rawValue)
+  }
   guard let slot = core.pointee.decoding else { return 0 }
   let name = name.unsafelyUnwrapped
   let value = value.unsafelyUnwrapped
@@ -84,6 +92,7 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
     slot.pointee.flags.insert(.headersTooLarge)
     return 0
   }
+  if slot.pointee.flags.contains(.refused) { return 0 }
   let isAuthorization = nameCount == 13 && isBytes(name, nameCount, "authorization")
   // RFC 9113 section 8.2.1: a value with such an end is malformed. `Bearer ` without a token is what callers send whose
   // token is missing: they are told so.
@@ -104,8 +113,39 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
     slot.pointee.flags.insert(.hasAuthorization)
     slot.pointee.authorizationIdentity = core.pointee.identities.identity(value, valueCount)
   }
+  if !core.pointee.keepsAllHeaders, !isAskedFor(name, nameCount), !core.pointee.keeps(name, nameCount) {
+    // One that is looked at, and not kept.
+    if nameCount == 7, isBytes(name, nameCount, ":method") {
+      slot.pointee.method = HTTP2Method(value, valueCount)
+    }
+    return 0
+  }
   slot.pointee.storeField(name, nameCount, value, valueCount)
   return 0
+}
+
+extension ServerCore {
+  /// Whether a header field is among those that are kept.
+  @inline(never)
+  fileprivate func keeps(_ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
+    keptHeaders.contains { $0.count == count && equalBytes($0, name, count) }
+  }
+}
+
+/// Whether a request has a property for a header field.
+@inline(__always)
+private func isAskedFor(_ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
+  switch count {
+  case 5: if isBytes(name, count, ":path") { return true }
+  case 6: if isBytes(name, count, "accept") || isBytes(name, count, "origin") { return true }
+  case 10: if isBytes(name, count, ":authority") { return true }
+  case 12: if isBytes(name, count, "content-type") || isBytes(name, count, "x-request-id") { return true }
+  case 13: if isBytes(name, count, "authorization") || isBytes(name, count, "last-event-id") { return true }
+  case 14: if isBytes(name, count, "content-length") { return true }
+  case 15: if isBytes(name, count, "x-forwarded-for") { return true }
+  default: break
+  }
+  return false
 }
 
 @inline(__always)
@@ -181,6 +221,7 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     // The stream's window is the limit: what is not read is not given back.
     slot.pointee.reserve(length)
     _ = slot.pointee.append(data.unsafelyUnwrapped, length)
+    core.pointee.charge(slot, MemoryBudget.streamBytes + slot.pointee.count)
     core.pointee.wait(slot)
     return 0
   }
@@ -247,6 +288,12 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
     if let decoded = core.pointee.decoding {
       decoded.pointee.headerEnd = decoded.pointee.count
       core.pointee.decoding = nil
+      if decoded.pointee.flags.contains(.refused) {
+        core.pointee.counters.limitsHit += 1
+        core.pointee.abandon(decoded, .refusedStream)
+        return 0
+      }
+      core.pointee.charge(decoded, MemoryBudget.streamBytes + decoded.pointee.count)
       if header.pointee.flags & 1 == 0 && core.pointee.streamsBody(decoded) {
         decoded.pointee.flags.insert(.bodyStreams)
         // Fails only for lack of memory.

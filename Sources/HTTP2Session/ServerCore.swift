@@ -39,6 +39,16 @@ struct ServerCore {
   var answerBytes: UInt64 = 0
 
   var bodies: BodyBudget
+  /// Of the event loop.
+  let memory: UnsafeMutablePointer<MemoryBudget>
+  /// What this connection holds of it.
+  var held = 0
+  var isProven = false
+  /// Bytes of the header block that is being decoded.
+  var decodedHeaderBytes = 0
+  let maxDecodedHeaderBytes: Int
+  let keepsAllHeaders: Bool
+  let keptHeaders: [[UInt8]]
   var identities = AuthorizationIdentities()
   var history = StreamHistory()
   var controlFrames: ControlFrameBudget
@@ -104,6 +114,7 @@ struct ServerCore {
     slot.pointee.method = .other
     slot.pointee.authorizationIdentity = 0
     slot.pointee.openedAt = now
+    slot.pointee.chargedBytes = 0
     slot.pointee.core = core
     slot.pointee.count = 0
     slot.pointee.headerEnd = 0
@@ -126,6 +137,8 @@ struct ServerCore {
     newest = slot.pointee.index
     openCount += 1
     counters.streamsOpened += 1
+    if !mayOpen { slot.pointee.flags.insert(.refused) }
+    charge(slot, MemoryBudget.streamBytes)
     recentSlot = slot
     recentStreamID = streamID
     return slot
@@ -178,6 +191,7 @@ struct ServerCore {
   /// The stream is no more: its slot is free, unless the application has yet to hear of it.
   mutating func close(_ slot: UnsafeMutablePointer<StreamSlot>) {
     unlink(slot)
+    charge(slot, 0)
     if slot.pointee.phase == .receiving { bodyCompleted(slot) }
     bodyReleased(slot)
     switch slot.pointee.phase {

@@ -38,6 +38,8 @@ struct StreamSlot {
     static let hasAuthorization = Flags(rawValue: 1024)
     /// Its body may not go on until others are answered (``BodyBudget``).
     static let awaitsRoom = Flags(rawValue: 2048)
+    /// There is no room for it (``MemoryBudget``).
+    static let refused = Flags(rawValue: 4096)
   }
 
   /// "No slot" in the lists below.
@@ -69,6 +71,8 @@ struct StreamSlot {
   var headerListBytes: Int = 0
   /// Its content-length, 0 if it has none.
   var declaredBodyBytes: Int = 0
+  /// What ``MemoryBudget`` counts for it.
+  var chargedBytes: Int = 0
   /// What ``BodyBudget`` counts for it.
   var heldBodyBytes: Int = 0
   /// What ``BodyBudget`` let it send beyond its first window.
@@ -238,6 +242,16 @@ struct SlotPool {
     slot.pointee.next = freeHead
     freeHead = slot.pointee.index
     freeCount += 1
+  }
+
+  /// Frees the buffers of all free slots.
+  mutating func releaseFreeBuffers() {
+    var index = freeHead
+    while index != StreamSlot.none {
+      let slot = pointer(index)
+      slot.pointee.releaseBuffers()
+      index = slot.pointee.next
+    }
   }
 
   private mutating func addChunk() {

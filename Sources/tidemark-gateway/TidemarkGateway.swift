@@ -68,6 +68,13 @@ struct TidemarkGateway: AsyncParsableCommand {
     String?
   @Option(
     help: ArgumentHelp(
+      "What requests and answers may hold, as in 512M; by default a quarter of the memory, at most 2G.",
+      valueName: "size"
+    )
+  )
+  var gatewayMemory: String?
+  @Option(
+    help: ArgumentHelp(
       "Connections at once; by default 100000, or what the descriptors of the process allow.",
       valueName: "n"
     )
@@ -83,7 +90,7 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(
     parsing: .upToNextOption,
     help: ArgumentHelp(
-      "Load balancers' addresses, as in 10.0.0.0/8: their connections are not counted by address.",
+      "Load balancers' addresses, as in 10.0.0.0/8: their connections count to the total only.",
       valueName: "cidr"
     )
   )
@@ -111,7 +118,8 @@ struct TidemarkGateway: AsyncParsableCommand {
       "hooks-file": hooksFile, "admin": admin,
       "proxy-protocol": proxyProtocol ? "true" : nil,
       "cors-origin": corsOrigin.isEmpty ? nil : corsOrigin.joined(separator: ","), "loops": loops,
-      "connections": connections, "connections-per-address": connectionsPerAddress,
+      "gateway-memory": gatewayMemory, "connections": connections,
+      "connections-per-address": connectionsPerAddress,
       "trusted-proxies": trustedProxies.isEmpty ? nil : trustedProxies.joined(separator: ","),
       "config": config, "log-level": logLevel,
     ]

@@ -113,17 +113,6 @@ struct TidemarkStore: AsyncParsableCommand {
   /// promises something.
   private static let keysNotBuilt: Set<String> = ["tls-cert", "tls-key", "tls-ca"]
 
-  /// Half of the memory that this process may use: the machine's, or less where a control group says so (Linux cgroup
-  /// v2 `memory.max`, v1 `memory.limit_in_bytes`), as containers do.
-  private static var memoryDefault: Int {
-    let files = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
-    let limits = files.compactMap { path in
-      (try? String(contentsOfFile: path, encoding: .utf8))
-        .flatMap { UInt64($0.trimmingCharacters(in: .whitespacesAndNewlines)) }
-    }
-    return Int(min(limits.min() ?? .max, ProcessInfo.processInfo.physicalMemory) / 2)
-  }
-
   func run() async throws {
     if let url = HealthCheck.url(flag: healthCheck) {
       let (exitCode, line) = await HealthCheck.run(url, timeout: .seconds(5))
@@ -175,7 +164,7 @@ struct TidemarkStore: AsyncParsableCommand {
     guard let durability = Self.durability(mode) else {
       throw SettingsError("durability", "\"\(mode)\": give sync, or interval:TIME from 1ms to 60s")
     }
-    let memory = try settings.byteCount("memory", in: 1 << 20...1 << 50) ?? Self.memoryDefault
+    let memory = try settings.byteCount("memory", in: 1 << 20...1 << 50) ?? MachineMemory.byteCount / 2
     let metrics = MetricsRegistry()
     ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(settings), metrics: metrics)
     let logger = Logger(label: "tidemark-store")

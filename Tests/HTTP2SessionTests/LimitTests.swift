@@ -249,6 +249,7 @@ struct LimitTests {
     var limits = HTTP2Limits()
     limits.maxWriteBytes = 32 * 1024
     let server = try TestServer(limits: limits)
+    server.connection.isProven = true
     let body = ByteBuffer(repeating: 7, count: 100_000)
     server.delegate.onRequest = { stream, connection in
       connection.respond(stream, status: 200, contentType: .bytes, body: body)

@@ -61,6 +61,18 @@ import Testing
     #expect(try gate.admits(peer("10.0.0.1")))
   }
 
+  @Test("a trusted proxy is never one who has not shown who it is; loopback may have no share")
+  func trusted() throws {
+    var limits = ConnectionLimits(total: 100, perAddress: 1, unproven: 1)
+    limits.trusted = [AddressRange("192.0.2.1")].compactMap { $0 }
+    limits.countsLoopback = false
+    let gate = ConnectionGate(limits: limits, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    let peers = try ["192.0.2.1", "192.0.2.1", "127.0.0.1", "127.0.0.2", "::1"].map { try peer($0) }
+    #expect(peers.allSatisfy { gate.admits($0) })
+    // Of the three on this machine the two that came first gave way.
+    #expect(gate.counts.endedUnproven == 2 && gate.counts.refusedForAddress == 0)
+  }
+
   @Test("the oldest who has not shown who it is gives way to one more")
   func unproven() throws {
     let gate = gate(unproven: 2)

@@ -1,6 +1,8 @@
+internal import CMalloc
 package import HTTP2Session
 package import Logging
 package import NIOCore
+internal import NIOPosix
 package import Operations
 internal import ReceiptModel
 internal import ReceiptWire
@@ -181,6 +183,15 @@ package final class GatewayLoop {
     while let connection = connections.nextDirty() { connection.flushIfNeeded() }
   }
 
+  /// Gives memory that a load has left back to the system. glibc keeps what is free between pieces in use until it is
+  /// asked, off the loop: that takes milliseconds.
+  func giveMemoryBack() {
+    guard resources.freeUnused() else { return }
+    #if canImport(Glibc)
+      NIOThreadPool.singleton.submit { _ in malloc_trim(0) }
+    #endif
+  }
+
   /// What this loop tells when the metrics are scraped.
   func collect(into samples: inout MetricSamples) {
     counters.add(to: &samples, open: connections.all.map(\.counters))
@@ -190,6 +201,11 @@ package final class GatewayLoop {
       "tidemark_gateway_connections",
       help: "HTTP/2 connections open.",
       Double(connections.count)
+    )
+    samples.gauge(
+      "tidemark_gateway_held_bytes",
+      help: "Bytes of requests, of answers that have not left, and of open streams (--gateway-memory).",
+      Double(resources.heldBytes)
     )
     samples.gauge(
       "tidemark_gateway_streams",
@@ -426,8 +442,9 @@ extension GatewayLoop: HTTP2ServerDelegate {
 
   /// A connection has shown a valid token: it does not give way to newer ones any more.
   private func prove(_ index: UInt32) {
-    guard connections.noteProven(index), let channel = connections.connection(index)?.channel else { return }
-    gate?.prove(channel)
+    guard connections.noteProven(index), let connection = connections.connection(index) else { return }
+    connection.isProven = true
+    if let channel = connection.channel { gate?.prove(channel) }
   }
 
   /// Takes up a request once more whose caller is known.

@@ -36,6 +36,11 @@ package struct GatewayConfiguration: Sendable {
     self.loopCount = 1
     self.logLevel = .info
     self.connections = Self.connectionLimits(total: 100_000)
+    // What routes ask for by name.
+    http2.keptHeaders = [
+      "if-none-match", "access-control-request-method", "webhook-id", "webhook-timestamp",
+      "webhook-signature",
+    ]
   }
 
   /// Half of the processors: the rest is the store's, the kernel's and nobody's.
@@ -64,7 +69,7 @@ package struct GatewayConfiguration: Sendable {
       limits.perAddress = perAddress
     } else {
       // Whoever is on this machine is a proxy in front, or somebody who tries it out.
-      limits.trusted += ["127.0.0.0/8", "::1"].compactMap { AddressRange($0) }
+      limits.countsLoopback = false
     }
     return limits
   }
@@ -74,7 +79,7 @@ package struct GatewayConfiguration: Sendable {
     "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file",
     "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp",
     "ticket-secret-file", "hooks-file", "admin", "proxy-protocol", "cors-origin", "loops", "config",
-    "connections", "connections-per-address", "trusted-proxies",
+    "connections", "connections-per-address", "trusted-proxies", "gateway-memory",
     "log-level",
   ]
 
@@ -101,6 +106,12 @@ package struct GatewayConfiguration: Sendable {
     connections = try Self.connectionLimits(settings)
     loopCount = try settings.integer("loops", in: 1...256) ?? Self.defaultLoopCount
     logLevel = try ProcessRunner.logLevel(settings)
+    let memory =
+      try settings.byteCount("gateway-memory", in: 16 << 20...1 << 50)
+      ?? min(MachineMemory.byteCount / 4, 2 << 30)
+    http2.maxHeldBytes = memory / loopCount
+    http2.maxConnectionHeldBytes = min(http2.maxConnectionHeldBytes, http2.maxHeldBytes / 4)
+    http2.maxUnprovenHeldBytes = min(http2.maxUnprovenHeldBytes, http2.maxHeldBytes / 16)
     if try settings.flag("proxy-protocol") {
       throw SettingsError("proxy-protocol", "is not built yet; leave it out")
     }

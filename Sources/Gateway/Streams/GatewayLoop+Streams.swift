@@ -184,6 +184,7 @@ extension GatewayLoop {
       delay: GatewayLimits.streamTick
     ) { _ in
       bound.value.streamsTicked()
+      bound.value.giveMemoryBack()
     }
   }
 

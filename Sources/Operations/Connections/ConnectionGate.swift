@@ -17,8 +17,10 @@ package struct ConnectionLimits: Hashable, Sendable {
   /// Of peers that have not shown yet who they are, by a valid token or a finished handshake. One more ends the oldest
   /// of them.
   package var unproven: Int
-  /// Proxies and load balancers: ``perAddress`` is not theirs.
+  /// Proxies and load balancers: neither ``perAddress`` nor ``unproven`` is theirs, as many clients share a connection.
   package var trusted: [AddressRange] = []
+  /// Whether ``perAddress`` is also for peers on this machine.
+  package var countsLoopback = true
 
   package init(total: Int, perAddress: Int, unproven: Int, trusted: [AddressRange] = []) {
     self.total = total
@@ -77,7 +79,8 @@ package final class ConnectionGate: Sendable {
   package func admits(_ channel: any Channel) -> Bool {
     let address = channel.remoteAddress.flatMap { PeerAddress($0) }
     let isTrusted = address.map { address in limits.trusted.contains { $0.contains(address) } } ?? false
-    let network = isTrusted ? nil : address?.network
+    let isCounted = !isTrusted && (limits.countsLoopback || address?.isLoopback != true)
+    let network = isCounted ? address?.network : nil
     let id = ObjectIdentifier(channel)
     let (refusal, ended): (String?, (any Channel)?) = state.withLockedValue { state in
       guard state.open.count < limits.total else {
@@ -91,6 +94,10 @@ package final class ConnectionGate: Sendable {
           return ("address", nil)
         }
         state.perNetwork[network] = count + 1
+      }
+      guard !isTrusted else {
+        state.open[id] = Entry(network: nil, place: nil)
+        return (nil, nil)
       }
       let ended = state.arrivals.count >= limits.unproven ? state.oldestUnproven() : nil
       state.open[id] = Entry(network: network, place: state.nextPlace)

@@ -28,6 +28,9 @@ package struct PeerAddress: Hashable, Sendable {
 
   package var isIPv4: Bool { high == 0 && low >> 32 == 0xFFFF }
 
+  /// `127.0.0.0/8` or `::1`.
+  package var isLoopback: Bool { isIPv4 ? low >> 24 & 0xFF == 127 : high == 0 && low == 1 }
+
   /// What one peer has for itself: an IPv4 address, or the network of an IPv6 address, 64 bits, in which every host may
   /// choose as many addresses as it likes (RFC 4291 section 2.5.1).
   package var network: PeerAddress { isIPv4 ? self : PeerAddress(high: high, low: 0) }
