@@ -137,7 +137,7 @@ extension ServerCore {
     slot.pointee.reserve(length)
     _ = slot.pointee.append(data, length)
     bodies.store(slot, length)
-    charge(slot, MemoryBudget.streamBytes + slot.pointee.count)
+    charge(slot)
     // The stream's own window is extended by grants only.
     if bodies.withholds {
       bodies.withheld += length

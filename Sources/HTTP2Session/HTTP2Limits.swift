@@ -35,10 +35,10 @@ package struct HTTP2Limits: Sendable {
   /// FLOW_CONTROL_ERROR, or, before it has acknowledged SETTINGS, with ENHANCE_YOUR_CALM.
   package var maxBufferedBodyBytes: Int = 4 * 1024 * 1024
 
-  /// Bytes that all connections of one event loop hold for their streams (``MemoryBudget``), 0 to 2^62: requests, answers
-  /// that have not left, and 1.5 KiB for each open stream. Past half of it connections that hold more than 32 KiB get
-  /// nothing more, past all of it none does: new streams are refused with REFUSED_STREAM, which a client may try again,
-  /// and those whose bodies go on are reset with ENHANCE_YOUR_CALM.
+  /// Bytes that all connections of one event loop hold for their streams (``MemoryBudget``), 0 to 2^62: requests,
+  /// answers that have not left, and 1.5 KiB for each open stream. Past half of it connections that hold more than 32
+  /// KiB get nothing more, past all of it none does: new streams are refused with REFUSED_STREAM, which a client may
+  /// try again, and those whose bodies go on are reset with ENHANCE_YOUR_CALM.
   package var maxHeldBytes: Int = 1 << 30
 
   /// Of one connection, likewise.
@@ -47,12 +47,13 @@ package struct HTTP2Limits: Sendable {
   /// Of one connection whose peer has not shown yet who it is (``HTTP2ServerConnection/isProven``), bodies aside.
   package var maxUnprovenHeldBytes: Int = 4 * 1024 * 1024
 
-  /// Header fields that are kept for ``HTTP2Request/header(_:)``, lower-case, beside those that a request has properties
-  /// for. Others are dropped as they are decoded, and cost no memory. Nil: all are kept.
+  /// Header fields that are kept for ``HTTP2Request/header(_:)``, lower-case, beside those that a request has
+  /// properties for. Others are dropped as they are decoded, and cost no memory. Nil: all are kept.
   package var keptHeaders: [String]? = nil
 
-  /// Bytes that one header block may be decoded to, counted as ``maxHeaderListBytes`` is. Past it the connection ends with
-  /// ENHANCE_YOUR_CALM: a block of 16 KB can stand for 60 MB (RFC 7541 section 7.3), and nghttp2 would decode all of it.
+  /// Bytes that one header block may be decoded to, counted as ``maxHeaderListBytes`` is. Past it the connection ends
+  /// with ENHANCE_YOUR_CALM: a block of 16 KB can stand for 60 MB (RFC 7541 section 7.3), and nghttp2 would decode all
+  /// of it.
   package var maxDecodedHeaderBytes: Int = 64 * 1024
 
   /// Bytes that may wait in one streaming response before ``HTTP2ServerConnection/write(_:_:)`` refuses more.

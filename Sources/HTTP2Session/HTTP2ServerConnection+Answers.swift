@@ -173,7 +173,7 @@ extension HTTP2ServerConnection {
     precondition(taken >= 0 && taken <= body.count, "more taken than there was")
     if isEnd && taken == body.count { slot.pointee.flags.insert(.bodyEndSeen) }
     slot.pointee.dropBody(taken)
-    core.pointee.charge(slot, MemoryBudget.streamBytes + slot.pointee.count)
+    core.pointee.charge(slot)
     if taken > 0 {
       // Fails only for lack of memory.
       _ = nghttp2_session_consume(session, slot.pointee.streamID, taken)
@@ -206,7 +206,7 @@ extension HTTP2ServerConnection {
     precondition(status >= 200 && status <= 999, "a final status has three digits and is no 1xx")
     guard let session = core.pointee.session else { return .gone }
     let length = slot.pointee.response.readableBytes
-    core.pointee.charge(slot, MemoryBudget.streamBytes + slot.pointee.count + length)
+    core.pointee.charge(slot, answer: length)
     let hasBody = length > 0 && slot.pointee.method != .head
     // RFC 9110 section 8.6: none with 204; with 304 it would have to be that of the 200.
     let mayHaveLength = status != 204 && status != 304

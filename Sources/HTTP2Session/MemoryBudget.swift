@@ -62,9 +62,18 @@ extension ServerCore {
     mayHoldMore && (isProven || memory.pointee.allowsUnproven(held, bodies: bodies.total))
   }
 
-  /// Notes what is held for a stream now.
+  /// Notes what is held for an open stream now: itself, what has come of its request, and its answer.
   @inline(__always)
-  mutating func charge(_ slot: UnsafeMutablePointer<StreamSlot>, _ byteCount: Int) {
+  mutating func charge(_ slot: UnsafeMutablePointer<StreamSlot>, answer: Int = 0) {
+    setCharge(slot, MemoryBudget.streamBytes + slot.pointee.count + answer)
+  }
+
+  /// The stream is closed.
+  @inline(__always)
+  mutating func discharge(_ slot: UnsafeMutablePointer<StreamSlot>) { setCharge(slot, 0) }
+
+  @inline(__always)
+  private mutating func setCharge(_ slot: UnsafeMutablePointer<StreamSlot>, _ byteCount: Int) {
     let added = byteCount - slot.pointee.chargedBytes
     slot.pointee.chargedBytes = byteCount
     held += added

@@ -114,10 +114,6 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
     slot.pointee.authorizationIdentity = core.pointee.identities.identity(value, valueCount)
   }
   if !core.pointee.keepsAllHeaders, !isAskedFor(name, nameCount), !core.pointee.keeps(name, nameCount) {
-    // One that is looked at, and not kept.
-    if nameCount == 7, isBytes(name, nameCount, ":method") {
-      slot.pointee.method = HTTP2Method(value, valueCount)
-    }
     return 0
   }
   slot.pointee.storeField(name, nameCount, value, valueCount)
@@ -138,6 +134,7 @@ private func isAskedFor(_ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
   switch count {
   case 5: if isBytes(name, count, ":path") { return true }
   case 6: if isBytes(name, count, "accept") || isBytes(name, count, "origin") { return true }
+  case 7: if isBytes(name, count, ":method") { return true }
   case 10: if isBytes(name, count, ":authority") { return true }
   case 12: if isBytes(name, count, "content-type") || isBytes(name, count, "x-request-id") { return true }
   case 13: if isBytes(name, count, "authorization") || isBytes(name, count, "last-event-id") { return true }
@@ -221,7 +218,7 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     // The stream's window is the limit: what is not read is not given back.
     slot.pointee.reserve(length)
     _ = slot.pointee.append(data.unsafelyUnwrapped, length)
-    core.pointee.charge(slot, MemoryBudget.streamBytes + slot.pointee.count)
+    core.pointee.charge(slot)
     core.pointee.wait(slot)
     return 0
   }
@@ -293,7 +290,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
         core.pointee.abandon(decoded, .refusedStream)
         return 0
       }
-      core.pointee.charge(decoded, MemoryBudget.streamBytes + decoded.pointee.count)
+      core.pointee.charge(decoded)
       if header.pointee.flags & 1 == 0 && core.pointee.streamsBody(decoded) {
         decoded.pointee.flags.insert(.bodyStreams)
         // Fails only for lack of memory.

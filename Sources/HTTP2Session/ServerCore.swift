@@ -138,7 +138,7 @@ struct ServerCore {
     openCount += 1
     counters.streamsOpened += 1
     if !mayOpen { slot.pointee.flags.insert(.refused) }
-    charge(slot, MemoryBudget.streamBytes)
+    charge(slot)
     recentSlot = slot
     recentStreamID = streamID
     return slot
@@ -191,7 +191,7 @@ struct ServerCore {
   /// The stream is no more: its slot is free, unless the application has yet to hear of it.
   mutating func close(_ slot: UnsafeMutablePointer<StreamSlot>) {
     unlink(slot)
-    charge(slot, 0)
+    discharge(slot)
     if slot.pointee.phase == .receiving { bodyCompleted(slot) }
     bodyReleased(slot)
     switch slot.pointee.phase {

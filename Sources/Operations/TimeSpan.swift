@@ -19,10 +19,9 @@ package enum TimeSpan {
 
   /// The same in the largest unit that makes it a whole number.
   package static func text(milliseconds: Int64) -> String {
-    let unit = [units[4], units[3], units[2], units[1]].first {
-      milliseconds != 0 && milliseconds % Int64($0.milliseconds) == 0
-    }
-    guard let unit else { return milliseconds == 0 ? "0s" : "\(milliseconds)ms" }
+    guard milliseconds != 0,
+      let unit = units.last(where: { milliseconds % Int64($0.milliseconds) == 0 })
+    else { return "0s" }
     return "\(milliseconds / Int64(unit.milliseconds))\(unit.suffix)"
   }
 

@@ -10,15 +10,7 @@ extension RealProcesses {
   @Suite struct HostileConnections {
     @Test func silentOnesAtTheStoreGiveWay() async throws {
       try await Self.play("silent_at_the_store") { pair, driver in
-        var last = ""
-        for await line in driver.lines {
-          last = line
-          guard line == "restart" else { continue }
-          await pair.stack.killGateway(1)
-          try await pair.stack.startGateway(1)
-          driver.send("done")
-        }
-        return last
+        try await driver.lastLine(restartingIn: pair)
       }
     }
 
@@ -36,7 +28,7 @@ extension RealProcesses {
     private static func play(
       _ name: String,
       gatewayFlags: [String] = [],
-      _ body: (Pair, Companion) async throws -> String = { await $1.lines.reduce("") { $1 } }
+      _ body: (Pair, Companion) async throws -> String = { try await $1.lastLine() }
     ) async throws {
       try await Pair.with(gatewayFlags: gatewayFlags) { pair in
         let plan = pair.stack.plan

@@ -16,7 +16,7 @@ extension RealProcesses {
           "server": pair.serverToken, "token": try await pair.token("bob"),
         ]
         try await Companion.play("hostile_memory.py", attack, specification, pair) { driver in
-          await driver.lines.reduce("") { $1 }
+          try await driver.lastLine()
         }
       }
     }

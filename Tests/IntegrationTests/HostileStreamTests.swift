@@ -14,7 +14,7 @@ extension RealProcesses {
       try await Self.play("never_reading", users: 30) { pair, driver in
         let memory = MemoryWatch(try await pair.gatewayProcess)
         await memory.start()
-        let last = await driver.lines.reduce("") { $1 }
+        let last = try await driver.lastLine()
         let grownBytes = await memory.stop()
         #expect(grownBytes < 64 << 20, "the gateway grew by \(grownBytes >> 20) MiB")
         return last
@@ -22,30 +22,22 @@ extension RealProcesses {
     }
 
     @Test func howeverAStreamEndsNothingIsLeftOfIt() async throws {
-      try await Self.play("ending", users: 12) { _, driver in await driver.lines.reduce("") { $1 } }
+      try await Self.play("ending", users: 12) { _, driver in try await driver.lastLine() }
     }
 
     /// Hundreds come back at once to a gateway that was killed and started again; two thousand in a long run.
     @Test func allComeBackAtOnce() async throws {
       try await Self.play("crowd", users: 200) { pair, driver in
-        var last = ""
-        for await line in driver.lines {
-          last = line
-          guard line == "restart" else { continue }
-          await pair.stack.killGateway(1)
-          try await pair.stack.startGateway(1)
-          driver.send("done")
-        }
-        return last
+        try await driver.lastLine(restartingIn: pair)
       }
     }
 
     @Test func idsFromAnywhere() async throws {
-      try await Self.play("cursors", users: 1) { _, driver in await driver.lines.reduce("") { $1 } }
+      try await Self.play("cursors", users: 1) { _, driver in try await driver.lastLine() }
     }
 
     @Test func newcomersTakeNobodysIDsBack() async throws {
-      try await Self.play("newcomers", users: 30) { _, driver in await driver.lines.reduce("") { $1 } }
+      try await Self.play("newcomers", users: 30) { _, driver in try await driver.lastLine() }
     }
 
     /// Plays a case of the script against the h2c gateway.

@@ -26,4 +26,21 @@ extension Companion {
     print(name, last)
     for gateway in await pair.stack.gatewayProcesses { #expect(gateway.isRunning) }
   }
+
+  /// Hears the script to its end.
+  ///
+  /// - Parameter pair: where the script says `restart`, the second gateway of this is killed and started again, and the
+  ///   script told `done`.
+  /// - Returns: its last line.
+  func lastLine(restartingIn pair: Pair? = nil) async throws -> String {
+    var last = ""
+    for await line in lines {
+      last = line
+      guard let pair, line == "restart" else { continue }
+      await pair.stack.killGateway(1)
+      try await pair.stack.startGateway(1)
+      send("done")
+    }
+    return last
+  }
 }

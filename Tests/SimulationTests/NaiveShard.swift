@@ -211,7 +211,7 @@ struct NaiveShard {
     return place + 1 > self[at].rows[seat][keyPath: watermark]
   }
 
-  private func settings(_ user: String) -> SettingsView { users[user] ?? SettingsView(user: user) }
+  func settings(_ user: String) -> SettingsView { users[user] ?? SettingsView(user: user) }
 
   private mutating func patch(_ user: String, _ showsRead: Bool?, _ showsDelivered: Bool?, _ time: Int64)
     -> Outcome
@@ -442,130 +442,6 @@ struct NaiveShard {
     return Outcome(answer: registered(at, sequence - 1, isNew: true), hasChanged: true)
   }
 
-  mutating func read(
-    _ at: Spot,
-    _ user: String,
-    _ message: String,
-    _ epoch: UInt32?,
-    _ time: Int64
-  ) -> Outcome {
-    guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
-    guard let target = position(at, message, user) else { return .refused(Code.messageNotFound) }
-    var hasChanged = false
-    var its = self[at].rows[row]
-    if target > its.read {
-      its.read = target
-      its.readAt = time
-      its.readIsHidden = settings(user).hidesRead
-      hasChanged = true
-    }
-    if let marker = its.marker, epoch.map({ Int($0) >= its.epoch }) ?? true {
-      its.marker = max(marker, target) >= its.read ? nil : max(marker, target)
-      if its.marker != marker { hasChanged = true }
-    }
-    let isCurrent = epoch.map { Int($0) >= its.epoch } ?? true
-    self[at].rows[row] = its
-    if isCurrent, unflag(at.cid, user) { hasChanged = true }
-    // In channels of two, mark-read acknowledges (R9); nothing sets `read_acks_receipts` here.
-    if at.thread == nil, self[at].seats.count == 2 {
-      for place in self[at].rows[row]
-        .acknowledgedThrough..<max(
-          target,
-          self[at].rows[row].acknowledgedThrough
-        ) where self[at].messages[place].hasReceipt
-      {
-        self[at].rows[row].acknowledgedThrough = target
-        hasChanged = true
-        _ = acknowledge(at.cid, row, self[at].messages[place].id)
-      }
-    }
-    return Outcome(answer: marked(at, row, target), hasChanged: hasChanged)
-  }
-
-  /// The flag goes with a read or a send, in the channel or one of its threads (R4).
-  private mutating func unflag(_ cid: String, _ user: String) -> Bool {
-    guard let seat = channels[cid]!.seats[user], channels[cid]!.rows[seat].isFlagged else { return false }
-    channels[cid]!.rows[seat].isFlagged = false
-    return true
-  }
-
-  private mutating func acknowledge(_ cid: String, _ user: String, _ ids: [String]) -> Outcome {
-    guard channels[cid] != nil else { return .refused(Code.channelNotFound) }
-    guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
-    let results = ids.map { acknowledge(cid, row, $0) }
-    return Outcome(
-      answer: .acknowledged(results.map(\.code)),
-      hasChanged: results.contains(where: \.hasChanged)
-    )
-  }
-
-  private mutating func acknowledge(_ cid: String, _ row: Int, _ id: String) -> (
-    code: UInt64, hasChanged: Bool
-  ) {
-    guard let (at, place) = find(cid, id, for: channels[cid]!.rows[row].user) else {
-      return (Code.messageNotFound, false)
-    }
-    if isGone(at, place) { return (Code.messageDeleted, false) }
-    // No reply has a receipt.
-    if at.thread != nil { return (Code.receiptNotRequested, false) }
-    let message = channels[cid]!.messages[place]
-    if !message.hasReceipt { return (Code.receiptNotRequested, false) }
-    if message.sender == channels[cid]!.rows[row].user { return (Code.ownMessage, false) }
-    if message.acknowledged.contains(row) { return (0, false) }
-    if channels[cid]!.rows[row].joined > place { return (Code.notExpected, false) }
-    channels[cid]!.messages[place].acknowledged.insert(row)
-    return (0, true)
-  }
-
-  mutating func delivered(_ at: Spot, _ user: String, _ message: String, _ time: Int64) -> Outcome {
-    guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
-    guard let target = position(at, message, user) else { return .refused(Code.messageNotFound) }
-    let hasChanged = target > self[at].rows[row].delivered
-    if hasChanged {
-      self[at].rows[row].delivered = target
-      self[at].rows[row].deliveredAt = time
-      self[at].rows[row].deliveredIsHidden = settings(user).hidesDelivered
-    }
-    return Outcome(answer: marked(at, row, target), hasChanged: hasChanged)
-  }
-
-  /// What a read or a delivery in a channel is answered: the row, and that it counts for nothing up to where the member
-  /// joined (R6).
-  private func marked(_ at: Spot, _ row: Int, _ target: Int) -> Answer {
-    guard case .row(var view) = ownRow(at, row) else { preconditionFailure("a row") }
-    if at.thread == nil, target > 0, target <= self[at].rows[row].joined { view.uncounted = 3 }
-    return .row(view)
-  }
-
-  mutating func unread(_ at: Spot, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome {
-    guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
-    if options(at.cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
-    if at.thread == nil, message.isEmpty {
-      let its = self[at].rows[row]
-      let hasChanged = !its.isFlagged && epoch.map { Int($0) >= its.epoch } ?? true
-      if hasChanged {
-        self[at].rows[row].isFlagged = true
-        self[at].rows[row].epoch += 1
-      }
-      return Outcome(answer: ownRow(at, row), hasChanged: hasChanged)
-    }
-    var place = hiddenCount(at, from: user)
-    if !message.isEmpty {
-      guard let found = self[at].places[message], found >= place else {
-        return .refused(Code.messageNotFound)
-      }
-      place = found
-    }
-    let its = self[at].rows[row]
-    let isStale = epoch.map { Int($0) < its.epoch } ?? false
-    let hasChanged = place + 1 <= its.read && its.marker != place && !isStale
-    if hasChanged {
-      self[at].rows[row].marker = place
-      self[at].rows[row].epoch += 1
-    }
-    return Outcome(answer: ownRow(at, row), hasChanged: hasChanged)
-  }
-
   // MARK: Answers
 
   func query(_ ask: Ask, at time: Int64) -> Answer {
@@ -599,7 +475,7 @@ struct NaiveShard {
     return Outcome(answer: isUnread ? ownRow(at, row) : marked(at, row, position(at, message, user) ?? 0))
   }
 
-  private func position(_ at: Spot, _ message: String, _ user: String) -> Int? {
+  func position(_ at: Spot, _ message: String, _ user: String) -> Int? {
     let hidden = hiddenCount(at, from: user)
     let count = self[at].messages.count
     if message.isEmpty { return count > hidden ? count : 0 }

@@ -123,7 +123,7 @@ extension GatewayLoop {
   }
 }
 
-/// The query parameters that position routes take. An empty value counts as absent, for each of them.
+/// The query parameters that position routes take.
 struct PositionParameters: ~Escapable {
   /// Empty for none.
   private(set) var message: RawSpan

@@ -35,7 +35,7 @@ package struct GatewayConfiguration: Sendable {
     self.tokenKeys = tokenKeys
     self.loopCount = 1
     self.logLevel = .info
-    self.connections = Self.connectionLimits(total: 100_000)
+    self.connections = Self.connectionLimits(total: Self.connectionsDefault)
     // What routes ask for by name.
     http2.keptHeaders = [
       "if-none-match", "access-control-request-method", "webhook-id", "webhook-timestamp",
@@ -45,6 +45,8 @@ package struct GatewayConfiguration: Sendable {
 
   /// Half of the processors: the rest is the store's, the kernel's and nobody's.
   package static var defaultLoopCount: Int { max(1, System.coreCount / 2) }
+
+  private static let connectionsDefault = 100_000
 
   /// A tenth of the connections at most is one address's: a large office behind one address has that many. A quarter is
   /// of those who have shown no token.
@@ -56,7 +58,7 @@ package struct GatewayConfiguration: Sendable {
     let descriptors = DescriptorLimit.forConnections(of: DescriptorLimit.raise())
     let range = 1...1_000_000
     var limits = connectionLimits(
-      total: min(try settings.integer("connections", in: range) ?? 100_000, descriptors)
+      total: min(try settings.integer("connections", in: range) ?? connectionsDefault, descriptors)
     )
     let texts = try settings.list("trusted-proxies")
     limits.trusted = try texts.map { text throws(SettingsError) in

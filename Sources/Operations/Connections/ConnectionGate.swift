@@ -95,14 +95,10 @@ package final class ConnectionGate: Sendable {
         }
         state.perNetwork[network] = count + 1
       }
-      guard !isTrusted else {
-        state.open[id] = Entry(network: nil, place: nil)
-        return (nil, nil)
-      }
+      state.open[id] = Entry(network: network, place: nil)
+      guard !isTrusted else { return (nil, nil) }
       let ended = state.arrivals.count >= limits.unproven ? state.oldestUnproven() : nil
-      state.open[id] = Entry(network: network, place: state.nextPlace)
-      state.arrivals[state.nextPlace] = channel
-      state.nextPlace += 1
+      state.arrive(id, channel)
       return (nil, ended)
     }
     if let refusal {
@@ -174,6 +170,12 @@ package final class ConnectionGate: Sendable {
 }
 
 extension ConnectionGate.State {
+  fileprivate mutating func arrive(_ id: ObjectIdentifier, _ channel: any Channel) {
+    open[id]?.place = nextPlace
+    arrivals[nextPlace] = channel
+    nextPlace += 1
+  }
+
   fileprivate mutating func prove(_ id: ObjectIdentifier) {
     guard let place = open[id]?.place else { return }
     open[id]?.place = nil
