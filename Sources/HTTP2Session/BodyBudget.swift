@@ -129,7 +129,7 @@ extension ServerCore {
       counters.limitsHit += 1
       return abandon(slot, .enhanceYourCalm)
     }
-    guard mayHoldMore else {
+    guard mayGrow(slot) else {
       _ = nghttp2_session_consume(session, slot.pointee.streamID, length)
       counters.limitsHit += 1
       return abandon(slot, .enhanceYourCalm)

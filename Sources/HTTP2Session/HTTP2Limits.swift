@@ -139,6 +139,18 @@ package struct HTTP2Limits: Sendable {
   /// The defaults, to be changed field by field.
   package init() {}
 
+  /// Those of a connection that many clients share (``HTTP2ServerConnection/isShared``): a hundred times as much of what
+  /// each of them may do.
+  var shared: HTTP2Limits {
+    var limits = self
+    limits.streamResetBurst *= 100
+    limits.streamResetsPerSecond *= 100
+    limits.controlFrameBurst *= 100
+    limits.controlFramesPerSecond *= 100
+    limits.maxDecodedHeaderBytes *= 100
+    return limits
+  }
+
   /// Traps on values outside the ranges above: they are the operator's, checked when the configuration is
   /// read.
   func validate() {

@@ -35,6 +35,9 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// so that a verdict can be kept beside it. 0 without the header.
   package var authorizationIdentity: UInt32 { slot.pointee.authorizationIdentity }
 
+  /// What the application has noted of the request (``HTTP2ServerConnection/note(_:_:)``); 0 at first.
+  package var note: UInt64 { slot.pointee.note }
+
   /// `content-type`.
   package var contentType: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.contentType) } }
 
@@ -44,7 +47,7 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// `origin`.
   package var origin: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.origin) } }
 
-  /// `x-forwarded-for`.
+  /// `x-forwarded-for`; of several fields the last.
   package var forwardedFor: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.forwardedFor) } }
 
   /// `x-request-id`.

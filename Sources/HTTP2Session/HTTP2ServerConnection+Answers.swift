@@ -19,6 +19,18 @@ extension HTTP2ServerConnection {
     find(stream).map { $0.pointee.phase == .delivered } ?? false
   }
 
+  /// Keeps a number beside a request until it is answered (``HTTP2Request/note``).
+  package func note(_ stream: HTTP2StreamHandle, _ note: UInt64) { find(stream)?.pointee.note = note }
+
+  /// Has what a stream holds, now and later, count for somebody over all connections (``MemoryBudget``).
+  ///
+  /// - Parameter key: a hash of who it is, not 0, with a seed that nobody outside knows.
+  /// - Returns: false where they hold more than one connection may.
+  package func assign(_ stream: HTTP2StreamHandle, to key: UInt64) -> Bool {
+    guard let slot = find(stream) else { return true }
+    return core.pointee.assign(slot, to: key)
+  }
+
   /// Answers a request. `body` writes into the stream's own buffer, which is empty when it is called and is
   /// sent from where it is. Content-length is set (RFC 9110 section 8.6); an answer without body ends with
   /// its headers; to HEAD the same headers go without the body.

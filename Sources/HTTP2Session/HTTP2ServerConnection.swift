@@ -94,6 +94,18 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     set { core.pointee.isProven = newValue }
   }
 
+  /// Clients of a proxy share it: what one of them does must neither end it nor slow it. So it counts as proven, and the
+  /// limits that end a connection are wide (``HTTP2Limits/shared``). Set it before the channel is active.
+  package var isShared = false {
+    didSet {
+      core.pointee.isProven = isShared
+      core.pointee.isShared = isShared
+      core.pointee.maxDecodedHeaderBytes = limits.maxDecodedHeaderBytes
+    }
+  }
+
+  private var limits: HTTP2Limits { isShared ? resources.limits.shared : resources.limits }
+
   /// The channel, while it is in a pipeline.
   package var channel: (any Channel)? { context?.channel }
 
@@ -188,7 +200,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     lifecycle.activated()
     lastActivity = context.eventLoop.now
     core.pointee.now = lastActivity
-    core.pointee.controlFrames = ControlFrameBudget(limits: resources.limits, now: lastActivity)
+    core.pointee.controlFrames = ControlFrameBudget(limits: limits, now: lastActivity)
     var made: OpaquePointer?
     // The only failure is lack of memory.
     guard
@@ -196,7 +208,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         &made,
         resources.callbacks,
         core,
-        resources.options,
+        isShared ? resources.sharedOptions : resources.options,
         &resources.memoryFunctions
       ) == 0,
       let made

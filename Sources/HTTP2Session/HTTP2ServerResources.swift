@@ -13,6 +13,8 @@ package final class HTTP2ServerResources {
   let streamedContentTypes: [HTTP2ContentType]
   let callbacks: OpaquePointer
   let options: OpaquePointer
+  /// Of connections that clients share.
+  let sharedOptions: OpaquePointer
   let pool: UnsafeMutablePointer<SlotPool>
   let memory: UnsafeMutablePointer<SessionMemory>
   var memoryFunctions: nghttp2_mem
@@ -35,6 +37,7 @@ package final class HTTP2ServerResources {
     self.limits = limits
     self.callbacks = makeServerCallbacks()
     self.options = HTTP2ServerResources.makeOptions(limits)
+    self.sharedOptions = HTTP2ServerResources.makeOptions(limits.shared)
     self.pool = .allocate(capacity: 1)
     self.pool.initialize(to: SlotPool(maxKeptBufferBytes: limits.maxKeptBufferBytes))
     self.headers = ResponseHeaders()
@@ -61,11 +64,13 @@ package final class HTTP2ServerResources {
   deinit {
     nghttp2_session_callbacks_del(callbacks)
     nghttp2_option_del(options)
+    nghttp2_option_del(sharedOptions)
     pool.pointee.destroy()
     pool.deinitialize(count: 1)
     pool.deallocate()
     memory.pointee.destroy()
     memory.deallocate()
+    budget.pointee.destroy()
     budget.deallocate()
   }
 

@@ -16,6 +16,7 @@ struct MemoryBudget {
   private let connectionLimit: Int
   private let unprovenLimit: Int
   private(set) var held = 0
+  private let shares = HeldShares()
   /// The most since ``hasFallen()`` was true.
   private var most = 0
 
@@ -37,11 +38,35 @@ struct MemoryBudget {
   @inline(__always)
   func allowsUnproven(_ connectionHeld: Int, bodies: Int) -> Bool { connectionHeld - bodies <= unprovenLimit }
 
+  /// Whether one more stream may come on a connection that clients share, before it is known whose it is.
   @inline(__always)
-  mutating func add(_ byteCount: Int) {
+  var allowsShared: Bool { held <= limit }
+
+  /// Whether somebody may hold more, over all connections.
+  ///
+  /// - Parameter key: 0: it is not known who it is.
+  @inline(__always)
+  func allows(share key: UInt64) -> Bool {
+    if key == 0 { return allowsShared }
+    let shareHeld = shares.held(key)
+    return shareHeld <= connectionLimit && held <= (shareHeld <= Self.fairShare ? limit : limit / 2)
+  }
+
+  @inline(__always)
+  mutating func add(_ byteCount: Int, share key: UInt64) {
     held += byteCount
     if held > most { most = held }
+    if key != 0 { shares.add(byteCount, key) }
   }
+
+  /// Bytes that are held already change hands.
+  @inline(__always)
+  func move(_ byteCount: Int, from: UInt64, to: UInt64) {
+    if from != 0 { shares.add(-byteCount, from) }
+    if to != 0 { shares.add(byteCount, to) }
+  }
+
+  func destroy() { shares.destroy() }
 
   /// Whether so much less is held than was that its memory is worth giving back.
   mutating func hasFallen() -> Bool {
@@ -52,20 +77,35 @@ struct MemoryBudget {
 }
 
 extension ServerCore {
-  /// Whether this connection may hold more.
+  /// Whether a stream of this connection may hold more.
   @inline(__always)
-  var mayHoldMore: Bool { memory.pointee.allows(held) }
+  func mayGrow(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
+    isShared ? memory.pointee.allows(share: slot.pointee.shareKey) : memory.pointee.allows(held)
+  }
 
   /// Whether one more stream is taken.
   @inline(__always)
   var mayOpen: Bool {
-    mayHoldMore && (isProven || memory.pointee.allowsUnproven(held, bodies: bodies.total))
+    if isShared { return memory.pointee.allowsShared }
+    return memory.pointee.allows(held)
+      && (isProven || memory.pointee.allowsUnproven(held, bodies: bodies.total))
   }
 
   /// Notes what is held for an open stream now: itself, what has come of its request, and its answer.
   @inline(__always)
   mutating func charge(_ slot: UnsafeMutablePointer<StreamSlot>, answer: Int = 0) {
     setCharge(slot, MemoryBudget.streamBytes + slot.pointee.count + answer)
+  }
+
+  /// Has what a stream holds count for somebody, over all connections.
+  ///
+  /// - Parameter key: a hash, not 0.
+  /// - Returns: whether they may hold as much.
+  @inline(__always)
+  func assign(_ slot: UnsafeMutablePointer<StreamSlot>, to key: UInt64) -> Bool {
+    memory.pointee.move(slot.pointee.chargedBytes, from: slot.pointee.shareKey, to: key)
+    slot.pointee.shareKey = key
+    return memory.pointee.allows(share: key)
   }
 
   /// The stream is closed.
@@ -77,6 +117,40 @@ extension ServerCore {
     let added = byteCount - slot.pointee.chargedBytes
     slot.pointee.chargedBytes = byteCount
     held += added
-    memory.pointee.add(added)
+    memory.pointee.add(added, share: slot.pointee.shareKey)
   }
+}
+
+/// What users and addresses hold, by a hash of each, in two rows of counters: somebody holds what the lower of their two
+/// says (a count-min sketch). So nothing is made or freed for a request, and strangers who share a counter with somebody
+/// who holds much are taken for them only where they share both.
+private struct HeldShares {
+  private static let width = 8_192
+
+  private let rows: UnsafeMutablePointer<Int>
+
+  init() {
+    rows = .allocate(capacity: 2 * Self.width)
+    rows.initialize(repeating: 0, count: 2 * Self.width)
+  }
+
+  @inline(__always)
+  private func places(_ key: UInt64) -> (Int, Int) {
+    (Int(key % UInt64(Self.width)), Self.width + Int(key >> 40 % UInt64(Self.width)))
+  }
+
+  @inline(__always)
+  func held(_ key: UInt64) -> Int {
+    let places = places(key)
+    return min(rows[places.0], rows[places.1])
+  }
+
+  @inline(__always)
+  func add(_ byteCount: Int, _ key: UInt64) {
+    let places = places(key)
+    rows[places.0] += byteCount
+    rows[places.1] += byteCount
+  }
+
+  func destroy() { rows.deallocate() }
 }

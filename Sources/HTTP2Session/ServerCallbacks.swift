@@ -150,7 +150,7 @@ private func isBlank(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }
 
 extension StreamSlot {
   /// Stores one field, and notes where it is if it is one of those that are always asked for. The first of a
-  /// name counts. Its name's length settles nearly every comparison.
+  /// name counts, but for `x-forwarded-for`. Its name's length settles nearly every comparison.
   @inline(__always)
   mutating func storeField(
     _ name: UnsafePointer<UInt8>,
@@ -183,7 +183,8 @@ extension StreamSlot {
         // nghttp2 has checked that it is a number, or resets the stream.
         declaredBodyBytes = parseDecimal(value, valueCount) ?? Int.max
       }
-    case 15: if isBytes(name, nameCount, "x-forwarded-for") { setFirst(&fields.forwardedFor, range) }
+    // The last of a list is the nearest proxy's.
+    case 15: if isBytes(name, nameCount, "x-forwarded-for") { fields.forwardedFor = range }
     default: break
     }
   }
@@ -253,6 +254,20 @@ extension ServerCore {
     if slot.pointee.flags.contains(.bodyStreams) { wait(slot) }
   }
 
+  /// Has a request on a connection that clients share count for the one that it names, until it is known who calls.
+  ///
+  /// - Returns: false where that client holds too much.
+  @inline(never)
+  fileprivate func assignToClient(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
+    let list = slot.pointee.bytes(slot.pointee.fields.forwardedFor)
+    if list.isEmpty { return true }
+    var hasher = Hasher()
+    hasher.combine(
+      bytes: UnsafeRawBufferPointer(rebasing: list[(list.lastIndex(of: UInt8(ascii: ",")) ?? 0)...])
+    )
+    return assign(slot, to: UInt64(bitPattern: Int64(hasher.finalize())) | 1)
+  }
+
   /// Whether the application takes bodies of this type as they come.
   @inline(__always)
   fileprivate func streamsBody(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
@@ -291,6 +306,11 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
         return 0
       }
       core.pointee.charge(decoded)
+      if core.pointee.isShared, !core.pointee.assignToClient(decoded) {
+        core.pointee.counters.limitsHit += 1
+        core.pointee.abandon(decoded, .refusedStream)
+        return 0
+      }
       if header.pointee.flags & 1 == 0 && core.pointee.streamsBody(decoded) {
         decoded.pointee.flags.insert(.bodyStreams)
         // Fails only for lack of memory.

@@ -44,9 +44,10 @@ struct ServerCore {
   /// What this connection holds of it.
   var held = 0
   var isProven = false
+  var isShared = false
   /// Bytes of the header block that is being decoded.
   var decodedHeaderBytes = 0
-  let maxDecodedHeaderBytes: Int
+  var maxDecodedHeaderBytes: Int
   let keepsAllHeaders: Bool
   let keptHeaders: [[UInt8]]
   var identities = AuthorizationIdentities()
@@ -113,8 +114,10 @@ struct ServerCore {
     slot.pointee.flags = []
     slot.pointee.method = .other
     slot.pointee.authorizationIdentity = 0
+    slot.pointee.note = 0
     slot.pointee.openedAt = now
     slot.pointee.chargedBytes = 0
+    slot.pointee.shareKey = 0
     slot.pointee.core = core
     slot.pointee.count = 0
     slot.pointee.headerEnd = 0

@@ -52,6 +52,8 @@ struct StreamSlot {
   var flags: Flags = []
   var method: HTTP2Method = .other
   var authorizationIdentity: UInt32 = 0
+  /// The application's own.
+  var note: UInt64 = 0
   var openedAt: NIODeadline = .uptimeNanoseconds(0)
   var core: UnsafeMutablePointer<ServerCore>?
 
@@ -73,6 +75,8 @@ struct StreamSlot {
   var declaredBodyBytes: Int = 0
   /// What ``MemoryBudget`` counts for it.
   var chargedBytes: Int = 0
+  /// Who it counts for, over all connections; 0: the connection alone.
+  var shareKey: UInt64 = 0
   /// What ``BodyBudget`` counts for it.
   var heldBodyBytes: Int = 0
   /// What ``BodyBudget`` let it send beyond its first window.

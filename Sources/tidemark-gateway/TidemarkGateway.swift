@@ -58,7 +58,8 @@ struct TidemarkGateway: AsyncParsableCommand {
     String?
   @Option(help: ArgumentHelp("Where to serve /health, /ready and /metrics.", valueName: "host:port"))
   var admin: String?
-  @Flag(help: "Not built yet: the client's address from the PROXY protocol.") var proxyProtocol = false
+  @Flag(help: "Connections of --trusted-proxies begin with a PROXY header, v1 or v2, that names the client.")
+  var proxyProtocol = false
   @Option(
     parsing: .upToNextOption,
     help: ArgumentHelp("Origins whose pages may call.", valueName: "origin")
@@ -90,11 +91,26 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(
     parsing: .upToNextOption,
     help: ArgumentHelp(
-      "Load balancers' addresses, as in 10.0.0.0/8: their connections count to the total only.",
+      "Load balancers, as in 10.0.0.0/8: X-Forwarded-For names the client; only --connections counts theirs.",
       valueName: "cidr"
     )
   )
   var trustedProxies: [String] = []
+  @Option(
+    help: ArgumentHelp(
+      "Requests a second of one user, and twice as many at once; no limit by default.",
+      valueName: "n"
+    )
+  )
+  var rateUser: String?
+  @Option(help: ArgumentHelp("The same of one token of a server.", valueName: "n")) var rateServer: String?
+  @Option(
+    help: ArgumentHelp(
+      "The same of one IPv4 address, or IPv6 network of 64 bits; servers' requests do not count.",
+      valueName: "n"
+    )
+  )
+  var rateAddress: String?
   @Option(help: ArgumentHelp("Settings, YAML or JSON.", valueName: "file")) var config: String?
   @Option(help: ArgumentHelp("trace, debug, info, notice, warning, error or critical.", valueName: "level"))
   var logLevel: String?
@@ -121,6 +137,7 @@ struct TidemarkGateway: AsyncParsableCommand {
       "gateway-memory": gatewayMemory, "connections": connections,
       "connections-per-address": connectionsPerAddress,
       "trusted-proxies": trustedProxies.isEmpty ? nil : trustedProxies.joined(separator: ","),
+      "rate-user": rateUser, "rate-server": rateServer, "rate-address": rateAddress,
       "config": config, "log-level": logLevel,
     ]
     return given.compactMapValues { $0 }

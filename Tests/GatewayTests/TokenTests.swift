@@ -445,7 +445,11 @@ private struct SomeClaims: JWTPayload {
       var log: [String] = []
       var batches = 0
       for number in 0..<6 {
-        let parked = ParkedRequest(connection: UInt32(number), stream: .init(slot: 0, generation: 0))
+        let parked = ParkedRequest(
+          connection: UInt32(number),
+          stream: .init(slot: 0, generation: 0),
+          origin: .connection(UInt32(number))
+        )
         let bytes = number == 3 ? other : token
         do throws(Problem) {
           try authenticator.park(

@@ -114,4 +114,65 @@ import Testing
     server.send(post(1_001), data(1_001))
     #expect(server.status(1_001) == 200)
   }
+
+  @Test("what somebody holds counts over all of their connections, and their neighbours on one go on")
+  func sharesOfCallers() throws {
+    var limits = HTTP2Limits()
+    limits.maxConnectionHeldBytes = 100_000
+    let resources = HTTP2ServerResources(limits: limits)
+    let servers = try (0..<2).map { _ in try TestServer(resources: resources) }
+    for server in servers {
+      server.connection.isProven = true
+      // Who asks under an even stream of four is greedy.
+      server.delegate.onRequest = { stream, connection in
+        let path = connection.withRequest(stream) { text($0.path) }
+        guard connection.assign(stream, to: path == "/greedy" ? 7 : 9) else {
+          return _ = connection.respond(stream, status: 503)
+        }
+        connection.respond(stream, status: 200) {
+          $0.writeRepeatingByte(7, count: path == "/greedy" ? 30_000 : 10)
+        }
+      }
+      server.send(settings([(4, 0)]))
+    }
+    for (index, stream) in [(0, 1), (1, 1), (0, 3), (1, 3)] as [(Int, Int32)] {
+      servers[index].send(get(stream, "/greedy"))
+      #expect(servers[index].status(stream) == 200)
+    }
+    for server in servers {
+      server.send(get(5, "/greedy"), get(7, "/modest"))
+      #expect(server.status(5) == 503 && server.status(7) == 200)
+    }
+    servers[1].send(rst(1), rst(3))
+    servers[0].send(get(9, "/greedy"))
+    #expect(servers[0].status(9) == 200)
+  }
+
+  @Test("on a connection that clients share each has its own part, and its limits end nobody else's streams")
+  func sharedConnection() throws {
+    var limits = HTTP2Limits()
+    limits.maxConnectionHeldBytes = 40_000
+    limits.maxUnprovenHeldBytes = 10_000
+    limits.maxDecodedHeaderBytes = 20_000
+    limits.maxHeldBytes = 400_000
+    let server = try TestServer(limits: limits, isShared: true)
+    // Bodies that do not end, of one client.
+    for stream in stride(from: Int32(1), to: 101, by: 2) {
+      server.send(post(stream, [("x-forwarded-for", "203.0.113.1, 192.0.2.1")]))
+    }
+    let refused = server.frames(.rstStream)
+    #expect((20...30).contains(refused.count), "\(refused.count)")
+    server.send(post(201, [("x-forwarded-for", "192.0.2.2")]), data(201))
+    #expect(server.status(201) == 200)
+    // A block that would end a connection of one client.
+    server.send(
+      Frame(
+        .headers,
+        flags: Frame.endHeaders | Frame.endStream,
+        stream: 203,
+        HPACK.plain(getFields) + bomb(20)
+      )
+    )
+    #expect(server.status(203) == 431 && !server.isClosed)
+  }
 }

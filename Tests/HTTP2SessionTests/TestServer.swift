@@ -63,12 +63,14 @@ final class TestServer {
     limits: HTTP2Limits = HTTP2Limits(),
     preface: Bool = true,
     streamedContentTypes: [HTTP2ContentType] = [],
-    resources: HTTP2ServerResources? = nil
+    resources: HTTP2ServerResources? = nil,
+    isShared: Bool = false
   ) throws {
     connection = HTTP2ServerConnection(
       delegate: delegate,
       resources: resources ?? HTTP2ServerResources(limits: limits, streamedContentTypes: streamedContentTypes)
     )
+    connection.isShared = isShared
     try channel.pipeline.syncOperations.addHandler(connection)
     channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
     if preface {

@@ -69,6 +69,9 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case storeBusy = "store_busy"
   case outcomeUnknown = "outcome_unknown"
   case authenticationBusy = "authentication_busy"
+  case overloaded
+  // 429
+  case rateLimited = "rate_limited"
 
   /// The HTTP status that an answer with this code has. Where a code stands in a batch entry, the batch has
   /// its own.
@@ -96,7 +99,8 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .internalError: 500
     case .notImplemented: 501
     case .httpVersionNotSupported: 505
-    case .storeUnavailable, .storeBusy, .outcomeUnknown, .authenticationBusy: 503
+    case .storeUnavailable, .storeBusy, .outcomeUnknown, .authenticationBusy, .overloaded: 503
+    case .rateLimited: 429
     }
   }
 
@@ -165,13 +169,17 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .storeBusy: "The store has more to do than it can take; nothing was changed"
     case .outcomeUnknown: "The store did not answer; whether the change was made is not known"
     case .authenticationBusy: "Too many new tokens are being verified; nothing was changed"
+    case .overloaded: "This caller's requests hold more memory than they may; nothing was changed"
+    case .rateLimited: "The caller asks more often than this service allows; nothing was changed"
     }
   }
 
   /// Seconds after which the same request may go better, nil where it would not.
   package var retryAfterSeconds: Int? {
     switch self {
-    case .messageNotFound, .storeUnavailable, .storeBusy, .outcomeUnknown, .authenticationBusy: 1
+    case .messageNotFound, .storeUnavailable, .storeBusy, .outcomeUnknown, .authenticationBusy, .overloaded,
+      .rateLimited:
+      1
     default: nil
     }
   }

@@ -1,11 +1,24 @@
 package import HTTP2Session
 package import NIOCore
+package import Operations
 
 /// Who waits for the verification of a token.
 package struct ParkedRequest: Sendable {
   /// The connection's place in the loop's ``ConnectionTable``.
   package var connection: UInt32
   package var stream: HTTP2StreamHandle
+  /// Whose checks are bounded: the connection, or the client that it names where it is a proxy's.
+  package var origin: TokenOrigin
+}
+
+/// Whose tokens are being verified.
+package enum TokenOrigin: Hashable, Sendable {
+  /// A connection of one client.
+  case connection(UInt32)
+  /// A client on a connection that it shares with others.
+  case address(PeerAddress)
+  /// A proxy's connection that does not say whose a request is.
+  case unknown
 }
 
 /// One event loop's authentication: the cache, and the verifications that are under way.
@@ -27,9 +40,12 @@ package final class Authenticator {
   private let eventLoop: any EventLoop
   private let verifier: TokenVerifier
   private let parkedMax: Int
+  private let parkedPerOrigin: Int
   private var cache: TokenCache
   private var parked: [[UInt8]: [ParkedRequest]] = [:]
   private(set) var parkedCount = 0
+  /// Requests that wait, by whose they are.
+  private var waiting: [TokenOrigin: Int] = [:]
 
   package init(
     eventLoop: any EventLoop,
@@ -40,6 +56,7 @@ package final class Authenticator {
     self.eventLoop = eventLoop
     self.verifier = verifier
     self.parkedMax = limits.parkedRequests
+    self.parkedPerOrigin = limits.parkedRequestsPerOrigin
     self.cache = TokenCache(capacity: limits.cachedTokens, seed: seed)
   }
 
@@ -81,7 +98,7 @@ package final class Authenticator {
   /// Has a token verified and calls `finished` for the request then, on the event loop. Requests with a token
   /// that is being verified already wait with it.
   ///
-  /// - Throws: `authentication_busy` where too many requests wait.
+  /// - Throws: `authentication_busy` where too many requests wait, of all or of this origin.
   package func park(
     _ request: ParkedRequest,
     token: RawSpan,
@@ -90,6 +107,9 @@ package final class Authenticator {
     allFinished: @escaping () -> Void
   ) throws(Problem) {
     guard parkedCount < parkedMax else { throw Problem(.authenticationBusy) }
+    let count = waiting[request.origin, default: 0]
+    guard request.origin == .unknown || count < parkedPerOrigin else { throw Problem(.authenticationBusy) }
+    waiting[request.origin] = count + 1
     parkedCount += 1
     let token = token.withUnsafeBytes { Array($0) }
     if parked[token] != nil {
@@ -117,6 +137,10 @@ package final class Authenticator {
   ) {
     guard let requests = parked.removeValue(forKey: token) else { return }
     parkedCount -= requests.count
+    for request in requests {
+      let count = waiting[request.origin, default: 1] - 1
+      waiting[request.origin] = count == 0 ? nil : count
+    }
     var result = result
     if case .success(let caller) = result {
       if let refusal = caller.refusal(at: now) {

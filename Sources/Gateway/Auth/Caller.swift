@@ -12,20 +12,31 @@ package final class Caller: Sendable {
   /// When a user's token was issued, in seconds since 1970; 0 where it does not say, nil where this is no user.
   /// Goes with each request to the store, which knows whose tokens were revoked (Proto/frames.md, "Frame").
   package let issued: UInt32?
+  /// Who this is, as a hash that is never 0: one for all tokens of a user, one for each token of a server. What is
+  /// bounded for each caller goes by it (``RateTable``).
+  package let key: UInt64
 
+  /// - Parameter token: a server's, as it is signed.
   package init(
     userID: [UInt8],
     isServer: Bool,
     expiresAt: Int64 = .max,
     notBefore: Int64 = .min,
-    issued: UInt32 = 0
+    issued: UInt32 = 0,
+    token: [UInt8] = []
   ) {
+    var hasher = Hasher()
+    hasher.combine(isServer ? token : userID)
+    key = UInt64(bitPattern: Int64(hasher.finalize())) | 1
     self.issued = isServer || userID.isEmpty ? nil : issued
     self.userID = userID
     self.isServer = isServer
     self.expiresAt = expiresAt
     self.notBefore = notBefore
   }
+
+  /// Somebody without a token.
+  static let nobody = Caller(userID: [], isServer: false)
 
   /// ``userID`` as it is compared and sent.
   package var user: RawSpan {

@@ -72,7 +72,7 @@ package struct TokenVerifier: Sendable {
       guard Self.hasUnambiguousClaims(parts[1]) else { throw TokenRefusal(.tokenMalformed) }
       let claims = try await verified(token, header)
       if let refusal = policy.refusal(of: claims) { return .failure(TokenRefusal(refusal)) }
-      return .success(try caller(claims))
+      return .success(try caller(claims, token))
     } catch let refusal as TokenRefusal {
       return .failure(refusal)
     } catch {
@@ -107,11 +107,17 @@ package struct TokenVerifier: Sendable {
     throw TokenRefusal(.tokenSignatureInvalid)
   }
 
-  private func caller(_ claims: TokenClaims) throws -> Caller {
+  private func caller(_ claims: TokenClaims, _ token: [UInt8]) throws -> Caller {
     let end = policy.end(claims)
     let times = (expiresAt: Self.milliseconds(end) ?? .max, notBefore: Self.milliseconds(claims.nbf) ?? .min)
     if claims.server == true {
-      return Caller(userID: [], isServer: true, expiresAt: times.expiresAt, notBefore: times.notBefore)
+      return Caller(
+        userID: [],
+        isServer: true,
+        expiresAt: times.expiresAt,
+        notBefore: times.notBefore,
+        token: token
+      )
     }
     guard let user = claims.user_id ?? claims.sub else { throw TokenRefusal(.tokenWithoutUser) }
     let bytes = Array(user.utf8)

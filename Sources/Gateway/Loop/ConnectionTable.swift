@@ -1,4 +1,5 @@
 internal import HTTP2Session
+internal import Operations
 
 /// The HTTP/2 connections of one event loop, by a small number that requests can carry.
 struct ConnectionTable {
@@ -15,6 +16,12 @@ struct ConnectionTable {
     var refusal = ProblemCode.tokenMissing
     /// It has shown a valid token.
     var isProven = false
+    /// From where it comes: its peer, or whom a PROXY header names. Nil where that is no IP address.
+    var client: PeerAddress?
+    /// A proxy's that many clients share: each request names its client itself.
+    var isShared = false
+    /// Tokens that were refused since the last good one.
+    var badTokens = 0
   }
 
   private(set) var entries: [Entry] = []
@@ -28,7 +35,8 @@ struct ConnectionTable {
   var all: [HTTP2ServerConnection<GatewayLoop>] { entries.compactMap(\.connection) }
 
   /// Keeps a connection; its number goes into its `userToken`.
-  mutating func insert(_ connection: HTTP2ServerConnection<GatewayLoop>) {
+  @discardableResult
+  mutating func insert(_ connection: HTTP2ServerConnection<GatewayLoop>) -> UInt32 {
     let index: UInt32
     if let reused = free.popLast() {
       index = reused
@@ -38,6 +46,7 @@ struct ConnectionTable {
       entries.append(Entry(connection: connection))
     }
     connection.userToken = UInt64(index)
+    return index
   }
 
   /// Forgets a connection that has closed. Its number may be given again: a stream's handle tells the two
@@ -77,6 +86,23 @@ struct ConnectionTable {
     defer { entries[Int(index)].isProven = true }
     return !entries[Int(index)].isProven
   }
+
+  /// Notes from where a connection comes.
+  mutating func note(_ index: UInt32, client: PeerAddress?, isShared: Bool) {
+    entries[Int(index)].client = client
+    entries[Int(index)].isShared = isShared
+  }
+
+  /// Notes a token that was refused.
+  ///
+  /// - Returns: how many there were since the last good one.
+  mutating func noteBadToken(_ index: UInt32) -> Int {
+    entries[Int(index)].badTokens += 1
+    return entries[Int(index)].badTokens
+  }
+
+  /// Notes a token that is good.
+  mutating func noteGoodToken(_ index: UInt32) { entries[Int(index)].badTokens = 0 }
 
   /// Notes that a connection has to be flushed when the loop's turn is done.
   mutating func markDirty(_ index: UInt32) {

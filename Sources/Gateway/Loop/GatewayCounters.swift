@@ -11,6 +11,10 @@ struct GatewayCounters {
   var batchesDelayed: UInt64 = 0
   var tokenRefusals: UInt64 = 0
   var connectionsOpened: UInt64 = 0
+  /// Those that have shown too many tokens of no key.
+  var connectionsEndedForTokens: UInt64 = 0
+  /// Requests answered 429: of users, servers and addresses.
+  var rateLimited: [UInt64] = [0, 0, 0]
   /// Connections whose client spoke HTTP/1.
   var http1Refused: UInt64 = 0
   /// Users of whom nothing is left.
@@ -69,6 +73,19 @@ struct GatewayCounters {
         Int64(count)
       )
     }
+    for (share, count) in zip(["user", "server", "address"], rateLimited) {
+      samples.counter(
+        "tidemark_gateway_rate_limited_total",
+        help: "Requests answered 429, by whose rate was passed (--rate-user, --rate-server, --rate-address).",
+        labels: ["rate": share],
+        Int64(clamping: count)
+      )
+    }
+    samples.counter(
+      "tidemark_gateway_connections_ended_for_tokens_total",
+      help: "Connections ended because they went on showing tokens that no key has signed.",
+      Int64(clamping: connectionsEndedForTokens)
+    )
     samples.counter(
       "tidemark_gateway_connections_total",
       help: "Connections accepted.",

@@ -32,7 +32,9 @@ package final class GatewayLoop {
   let tape: JSONTape
   let authenticator: Authenticator
   /// Told of connections that have shown a valid token; nil in tests.
-  private let gate: ConnectionGate?
+  let gate: ConnectionGate?
+  let rates: RateLimiter
+  let refusals: RefusalLog?
   /// Set right after `init`, as the client wants its delegate; the loop and it hold each other until `close`.
   private(set) var store: StoreClient<GatewayLoop>!
 
@@ -71,7 +73,7 @@ package final class GatewayLoop {
   /// Whether a request since the last flush has had its sending time noted.
   private var hasSample = false
   /// The route of the request that is being received, for the answer that it may throw.
-  private var currentRoute = GatewayCounters.noRoute
+  var currentRoute = GatewayCounters.noRoute
 
   /// - Parameters:
   ///   - tickets: what tickets are signed with; nil: there are none.
@@ -87,6 +89,8 @@ package final class GatewayLoop {
     tickets: TicketKeys? = nil,
     hooks: [PushHook] = [],
     gate: ConnectionGate? = nil,
+    rates: RateLimiter = RateLimiter(),
+    refusals: RefusalLog? = nil,
     logger: Logger,
     storeReachChanged: @escaping (StoreReach) -> Void
   ) {
@@ -100,9 +104,10 @@ package final class GatewayLoop {
     self.origins = origins
     self.hooks = HookTable(hooks)
     self.gate = gate
+    self.rates = rates
+    self.refusals = refusals
     counters.pushes = PushCounters(hooks: hooks.map { String(decoding: $0.provider, as: UTF8.self) })
     self.tickets = tickets.map { TicketCodec(keys: $0) }
-    if !origins.isEmpty { resources.commonHeaders = { origins.headers($0) } }
     events.hub = EventHub(limits: limits.events)
     self.tape = JSONTape(limits: limits.json)
     self.authenticator = Authenticator(
@@ -113,6 +118,7 @@ package final class GatewayLoop {
     )
     self.requestIDs = RequestIDs(random: random.next() >> 24)
     self.store = StoreClient(eventLoop: eventLoop, configuration: store, delegate: self)
+    setCommonHeaders()
   }
 
   /// Begins to connect to the store.
@@ -295,7 +301,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
         try self.receive(request, caller: nil, stream, connection)
       }
     } catch {
-      answer(error, currentRoute, stream, connection)
+      answer(drawn(error, stream, connection), currentRoute, stream, connection)
     }
   }
 
@@ -341,18 +347,21 @@ extension GatewayLoop: HTTP2ServerDelegate {
   }
 
   /// Takes up a connection, before it is active.
-  func connectionOpened() -> HTTP2ServerConnection<GatewayLoop> {
+  ///
+  /// - Parameter client: from where it comes; nil where that is no IP address.
+  func connectionOpened(from client: PeerAddress?) -> HTTP2ServerConnection<GatewayLoop> {
     let connection = HTTP2ServerConnection(delegate: self, resources: resources)
-    connections.insert(connection)
+    let index = connections.insert(connection)
     counters.connectionsOpened &+= 1
+    note(index, client: client, connection)
     return connection
   }
 
-  /// The checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 403, 413,
+  /// The checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 429, 403, 413,
   /// 415, 501.
   ///
   /// - Parameter caller: known already where the request was parked for its token.
-  private func receive(
+  func receive(
     _ request: borrowing HTTP2Request,
     caller known: Caller?,
     _ stream: HTTP2StreamHandle,
@@ -374,6 +383,10 @@ extension GatewayLoop: HTTP2ServerDelegate {
     } else {
       return
     }
+    if !caller.isServer, !caller.userID.isEmpty, !connection.assign(stream, to: caller.key) {
+      throw Problem(.overloaded)
+    }
+    if rates.isOn { try draw(match.route, caller, isFirst: known == nil, request, stream, connection) }
     if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
     if request.bodyTooLarge {
       throw Problem(.bodyTooLarge, "the body may have at most \(resources.limits.maxBodyBytes) bytes")
@@ -382,69 +395,9 @@ extension GatewayLoop: HTTP2ServerDelegate {
     if request.bodyStreams && match.route.isBuilt && !match.route.streams(request.contentType) {
       throw Problem(.contentTypeNotSupported)
     }
-    try dispatch(match, RequestContext(caller: caller, connection: index, stream: stream), request)
-  }
-
-  /// Who calls; nil where the request was parked.
-  private func authenticate(
-    _ request: borrowing HTTP2Request,
-    _ match: borrowing RouteMatch,
-    _ index: UInt32,
-    _ stream: HTTP2StreamHandle
-  ) throws(Problem) -> Caller? {
-    let route = match.route
-    let identity = request.authorizationIdentity
-    if route.caller == .everybody { return Caller(userID: [], isServer: false) }
-    // A device has no header: its credential is in the body.
-    if route.caller == .anyone && identity == 0 { return Caller(userID: [], isServer: false) }
-    switch connections.known(index, identity: identity) {
-    case .caller(let caller):
-      if let refusal = caller.refusal(at: now) {
-        counters.tokenRefusals &+= 1
-        throw Problem(refusal)
-      }
-      counters.tokenHits &+= 1
-      return caller
-    case .refused(let code):
-      counters.tokenRefusals &+= 1
-      throw Problem(code)
-    case .unknown: break
-    }
-    // A browser's EventSource sends no header.
-    let token =
-      route == .events && identity == 0
-      ? try queryToken(match.query) : try Authenticator.token(of: request.authorization)
-    switch authenticator.verdict(of: token, now: now) {
-    case .caller(let caller):
-      counters.tokenHits &+= 1
-      connections.remember(index, identity: identity, .success(caller))
-      prove(index)
-      return caller
-    case .refused(let code):
-      // As in `verified`: only this one may turn out otherwise.
-      if code != .tokenNotYetValid {
-        connections.remember(index, identity: identity, .failure(TokenRefusal(code)))
-      }
-      counters.tokenRefusals &+= 1
-      throw Problem(code)
-    case .unknown:
-      try authenticator.park(
-        ParkedRequest(connection: index, stream: stream),
-        token: token,
-        now: { self.now },
-        finished: { self.verified($0, $1) },
-        allFinished: { self.endTurn() }
-      )
-      counters.tokenMisses &+= 1
-      return nil
-    }
-  }
-
-  /// A connection has shown a valid token: it does not give way to newer ones any more.
-  private func prove(_ index: UInt32) {
-    guard connections.noteProven(index), let connection = connections.connection(index) else { return }
-    connection.isProven = true
-    if let channel = connection.channel { gate?.prove(channel) }
+    let address = request.bodyStreams && rates.isOn ? client(request, index) : nil
+    let context = RequestContext(caller: caller, connection: index, stream: stream, address: address)
+    try dispatch(match, context, request)
   }
 
   /// Takes up a request once more whose caller is known.
@@ -462,36 +415,6 @@ extension GatewayLoop: HTTP2ServerDelegate {
       answer(error, currentRoute, stream, connection)
     }
   }
-
-  /// Goes on with a request whose token has been verified.
-  private func verified(_ parked: ParkedRequest, _ result: Result<Caller, TokenRefusal>) {
-    guard let connection = connections.connection(parked.connection), connection.isOpen(parked.stream) else {
-      return
-    }
-    connections.markDirty(parked.connection)
-    currentRoute = GatewayCounters.noRoute
-    do throws(Problem) {
-      _ = try connection.withRequest(parked.stream) { request throws(Problem) in
-        let match = try self.router.match(request.method, request.path, self.scratch)
-        self.currentRoute = match.route.rawValue
-        switch result {
-        case .success(let caller):
-          self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
-          self.prove(parked.connection)
-          try self.receive(request, caller: caller, parked.stream, connection)
-        case .failure(let refusal):
-          // The times of a token change what it is worth; anything else about it never does.
-          if refusal.code != .tokenNotYetValid {
-            self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
-          }
-          self.counters.tokenRefusals &+= 1
-          throw Problem(refusal.code)
-        }
-      }
-    } catch {
-      answer(error, currentRoute, parked.stream, connection)
-    }
-  }
 }
 
 // MARK: - To the store
@@ -502,6 +425,8 @@ struct RequestContext {
   /// The connection's place in the ``ConnectionTable``.
   let connection: UInt32
   let stream: HTTP2StreamHandle
+  /// From where a streamed request comes, where there are rates; nil: not known, or not asked.
+  var address: PeerAddress?
 }
 
 extension GatewayLoop {

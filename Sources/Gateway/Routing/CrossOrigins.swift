@@ -60,7 +60,10 @@ package struct CrossOrigins: Sendable, Equatable {
     let origin = request.origin.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
     return [
       vary, HTTP2Header("access-control-allow-origin", origin),
-      HTTP2Header("access-control-expose-headers", "x-request-id, retry-after, etag"),
+      HTTP2Header(
+        "access-control-expose-headers",
+        "x-request-id, retry-after, etag, ratelimit, ratelimit-policy"
+      ),
     ]
   }
 

@@ -26,6 +26,9 @@ package struct GatewayConfiguration: Sendable {
   package var logLevel: Logger.Level
   package var limits = GatewayLimits()
   package var connections: ConnectionLimits
+  package var rates = RateLimits()
+  /// Trusted proxies begin a connection with a PROXY header.
+  package var takesProxyHeaders = false
   package var http2 = HTTP2Limits()
 
   package init(listen: Endpoint, stores: [Endpoint], tokenKeys: TokenKeys) {
@@ -76,12 +79,22 @@ package struct GatewayConfiguration: Sendable {
     return limits
   }
 
+  private static func rates(_ settings: Settings) throws(SettingsError) -> RateLimits {
+    let range = 1...1_000_000
+    return RateLimits(
+      user: try settings.integer("rate-user", in: range),
+      server: try settings.integer("rate-server", in: range),
+      address: try settings.integer("rate-address", in: range)
+    )
+  }
+
   /// All settings, by the key that is flag, environment variable and file key in one.
   package static let keys: Set<String> = [
     "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file",
     "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp",
     "ticket-secret-file", "hooks-file", "admin", "proxy-protocol", "cors-origin", "loops", "config",
-    "connections", "connections-per-address", "trusted-proxies", "gateway-memory",
+    "connections", "connections-per-address", "trusted-proxies", "gateway-memory", "rate-user", "rate-server",
+    "rate-address",
     "log-level",
   ]
 
@@ -114,8 +127,13 @@ package struct GatewayConfiguration: Sendable {
     http2.maxHeldBytes = memory / loopCount
     http2.maxConnectionHeldBytes = min(http2.maxConnectionHeldBytes, http2.maxHeldBytes / 4)
     http2.maxUnprovenHeldBytes = min(http2.maxUnprovenHeldBytes, http2.maxHeldBytes / 16)
-    if try settings.flag("proxy-protocol") {
-      throw SettingsError("proxy-protocol", "is not built yet; leave it out")
+    rates = try Self.rates(settings)
+    takesProxyHeaders = try settings.flag("proxy-protocol")
+    guard !takesProxyHeaders || !connections.trusted.isEmpty else {
+      throw SettingsError(
+        "proxy-protocol",
+        "needs --trusted-proxies with the addresses whose connections begin with a PROXY header"
+      )
     }
     origins = try CrossOrigins(try settings.list("cors-origin"))
     if let path = try settings.string("hooks-file") { hooks = try HookConfiguration.load(path, warn: warn) }

@@ -6,6 +6,12 @@ package struct GatewayLimits: Sendable {
   package var cachedTokens = 16_384
   /// Requests that wait for the verification of a token, on each event loop; one more is answered 503.
   package var parkedRequests = 4_096
+  /// Of one connection, or of one client behind a trusted proxy.
+  package var parkedRequestsPerOrigin = 512
+  /// Tokens that are none of ours, one after the other, after which a connection gets no more of them looked at and
+  /// ends, so much later.
+  package var badTokensPerConnection = 64
+  package var badTokenDelay = TimeAmount.seconds(1)
   /// JSON bodies, beside the size that HTTP/2 bounds.
   package var json = JSONLimits()
   /// Members in one request (API.md, "Set-up").

@@ -18,6 +18,7 @@ package final class GatewayServer: Service {
   private let listener: any Channel
   private let loops: [NIOLoopBound<GatewayLoop>]
   private let eventLoops: [any EventLoop]
+  private let refusals: (log: RefusalLog, ticker: RepeatedTask)
   private let readiness: Readiness
   private let logger: Logger
 
@@ -29,9 +30,11 @@ package final class GatewayServer: Service {
     address: Endpoint,
     loops: [NIOLoopBound<GatewayLoop>],
     eventLoops: [any EventLoop],
+    refusals: (log: RefusalLog, ticker: RepeatedTask),
     readiness: Readiness,
     logger: Logger
   ) {
+    self.refusals = refusals
     self.listener = listener
     self.address = address
     self.loops = loops
@@ -69,7 +72,13 @@ package final class GatewayServer: Service {
       )
     }
     let eventLoops = group.makeIterator().map { $0 as any EventLoop }
-    let gate = ConnectionGate(limits: configuration.connections, logger: logger)
+    let refusals = RefusalLog(logger: logger)
+    let gate = ConnectionGate(limits: configuration.connections, logger: logger, refusals: refusals)
+    let rates = RateLimiter(configuration.rates)
+    let refusalTicker = eventLoops[0].scheduleRepeatedTask(
+      initialDelay: RefusalLog.interval,
+      delay: RefusalLog.interval
+    ) { _ in refusals.write() }
     let storeReadiness = StoreReadiness(loopCount: eventLoops.count, readiness)
     var loops: [NIOLoopBound<GatewayLoop>] = []
     for (index, eventLoop) in eventLoops.enumerated() {
@@ -83,6 +92,8 @@ package final class GatewayServer: Service {
           verifier,
           { storeReadiness.changed(index, $0) },
           gate: gate,
+          rates: rates,
+          refusals: refusals,
           metrics: metrics,
           logger: logger
         )
@@ -100,6 +111,7 @@ package final class GatewayServer: Service {
       address: address,
       loops: loops,
       eventLoops: eventLoops,
+      refusals: (refusals, refusalTicker),
       readiness: readiness,
       logger: logger
     )
@@ -119,6 +131,8 @@ package final class GatewayServer: Service {
     _ verifier: TokenVerifier,
     _ storeReachChanged: @escaping @Sendable (StoreReach) -> Void,
     gate: ConnectionGate,
+    rates: RateLimiter,
+    refusals: RefusalLog,
     metrics: MetricsRegistry,
     logger: Logger
   ) async -> NIOLoopBound<GatewayLoop> {
@@ -138,6 +152,8 @@ package final class GatewayServer: Service {
         tickets: configuration.ticketKeys,
         hooks: configuration.hooks,
         gate: gate,
+        rates: rates,
+        refusals: refusals,
         logger: logger,
         storeReachChanged: storeReachChanged
       )
@@ -186,7 +202,8 @@ package final class GatewayServer: Service {
             try GatewayPipeline.assemble(
               channel,
               byEventLoop[ObjectIdentifier(channel.eventLoop)]!.value,
-              tls: tls
+              tls: tls,
+              takesProxyHeaders: configuration.takesProxyHeaders
             )
           }
         }
@@ -218,6 +235,8 @@ package final class GatewayServer: Service {
       eventLoop.flatSubmit { loop.value.close() }
     }
     for closed in closings { try? await closed.get() }
+    refusals.ticker.cancel()
+    refusals.log.write()
   }
 }
 

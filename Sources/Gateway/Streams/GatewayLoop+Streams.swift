@@ -105,9 +105,9 @@ extension GatewayLoop {
   // MARK: To the store
 
   /// Whether the loop's streams may have one more request at the store: the rest of its window is for other requests.
-  /// Where not, the stream is called again when they may.
+  /// Whoever asks too often waits as well. Where not, the stream is called again when they may.
   func mayAsk(_ stream: RequestStream) -> Bool {
-    if requestStreams.inFlight < limits.streamedInFlight, store.hasRoom { return true }
+    if requestStreams.inFlight < limits.streamedInFlight, store.hasRoom, mayDraw(stream) { return true }
     requestStreams.hold(stream)
     return false
   }
@@ -128,6 +128,7 @@ extension GatewayLoop {
     isByName: Bool = true
   ) -> UInt64 {
     requestStreams.inFlight += 1
+    drawForStream(stream)
     return keep(
       PendingRequest(
         stream: stream.handle,

@@ -1,4 +1,5 @@
 internal import HTTP2Session
+internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
@@ -15,6 +16,8 @@ class RequestStream {
   let connection: UInt32
   let route: Route
   let caller: Caller
+  /// From where it comes, where that is asked (``RequestContext/address``).
+  let address: PeerAddress?
   /// Its place in the ``RequestStreamTable``.
   fileprivate(set) var place: UInt32 = 0
   /// It is on the list of those that have something to do at the end of the turn.
@@ -33,6 +36,7 @@ class RequestStream {
     handle = context.stream
     connection = context.connection
     caller = context.caller
+    address = context.address
     self.route = route
   }
 

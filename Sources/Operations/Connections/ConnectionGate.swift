@@ -63,11 +63,14 @@ package final class ConnectionGate: Sendable {
 
   package let limits: ConnectionLimits
   private let logger: Logger
+  private let refusals: RefusalLog?
   private let state = NIOLockedValueBox(State())
 
-  package init(limits: ConnectionLimits, logger: Logger) {
+  /// - Parameter refusals: told of each connection that is refused or ended; nil: nobody is.
+  package init(limits: ConnectionLimits, logger: Logger, refusals: RefusalLog? = nil) {
     self.limits = limits
     self.logger = logger
+    self.refusals = refusals
   }
 
   package var counts: Counts { state.withLockedValue { $0.counts } }
@@ -75,39 +78,61 @@ package final class ConnectionGate: Sendable {
   /// Open connections.
   package var openCount: Int { state.withLockedValue { $0.open.count } }
 
+  /// Whether an address is a proxy's, whose connections clients share.
+  package func isTrusted(_ address: PeerAddress) -> Bool { limits.trusted.contains { $0.contains(address) } }
+
   /// Whether a connection that was just accepted may stay. It counts until it is closed.
   package func admits(_ channel: any Channel) -> Bool {
     let address = channel.remoteAddress.flatMap { PeerAddress($0) }
-    let isTrusted = address.map { address in limits.trusted.contains { $0.contains(address) } } ?? false
-    let isCounted = !isTrusted && (limits.countsLoopback || address?.isLoopback != true)
-    let network = isCounted ? address?.network : nil
     let id = ObjectIdentifier(channel)
-    let (refusal, ended): (String?, (any Channel)?) = state.withLockedValue { state in
+    let isBelowTotal = state.withLockedValue { state in
       guard state.open.count < limits.total else {
         state.counts.refusedForTotal += 1
-        return ("total", nil)
+        return false
       }
+      state.open[id] = Entry()
+      return true
+    }
+    guard isBelowTotal else {
+      refused("total", channel, address)
+      return false
+    }
+    channel.closeFuture.whenComplete { _ in self.closed(id) }
+    // A proxy's is whomever it names.
+    return address.map(isTrusted) ?? false || admits(channel, from: address)
+  }
+
+  /// Whether a connection may stay, by the address that it comes from: its peer's, or one that a trusted proxy names.
+  package func admits(_ channel: any Channel, from address: PeerAddress?) -> Bool {
+    let isCounted = limits.countsLoopback || address?.isLoopback != true
+    let network = isCounted ? address?.network : nil
+    let id = ObjectIdentifier(channel)
+    let (isAdmitted, ended): (Bool, (any Channel)?) = state.withLockedValue { state in
+      guard state.open[id] != nil else { return (false, nil) }
       if let network {
         let count = state.perNetwork[network, default: 0]
         guard count < limits.perAddress else {
           state.counts.refusedForAddress += 1
-          return ("address", nil)
+          return (false, nil)
         }
         state.perNetwork[network] = count + 1
+        state.open[id]?.network = network
       }
-      state.open[id] = Entry(network: network, place: nil)
-      guard !isTrusted else { return (nil, nil) }
       let ended = state.arrivals.count >= limits.unproven ? state.oldestUnproven() : nil
       state.arrive(id, channel)
-      return (nil, ended)
+      return (true, ended)
     }
-    if let refusal {
-      note(refusal, channel)
-      return false
+    if let ended {
+      refusals?.note(.connection, from: ended.remoteAddress.flatMap { PeerAddress($0) })
+      ended.close(promise: nil)
     }
-    channel.closeFuture.whenComplete { _ in self.closed(id) }
-    ended?.close(promise: nil)
-    return true
+    if !isAdmitted { refused("address", channel, address) }
+    return isAdmitted
+  }
+
+  private func refused(_ reason: String, _ channel: any Channel, _ address: PeerAddress?) {
+    note(reason, channel)
+    refusals?.note(.connection, from: address)
   }
 
   /// The peer has shown who it is.

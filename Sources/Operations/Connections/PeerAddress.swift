@@ -26,6 +26,24 @@ package struct PeerAddress: Hashable, Sendable {
     }
   }
 
+  /// An address in text, with a port or not: `192.0.2.7`, `192.0.2.7:5000`, `2001:db8::1`, `[2001:db8::1]:5000`. Nil
+  /// where it is none, or is longer than an address can be.
+  package init?(text: RawSpan) {
+    guard !text.isEmpty, text.byteCount <= Self.textBytesMax else { return nil }
+    var host = text.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }[...]
+    if host.first == "[" {
+      guard let end = host.firstIndex(of: "]") else { return nil }
+      host = host[host.index(after: host.startIndex)..<end]
+    } else if host.count(where: { $0 == ":" }) == 1 {
+      host = host.prefix { $0 != ":" }
+    }
+    guard let address = try? SocketAddress(ipAddress: String(host), port: 0) else { return nil }
+    self.init(address)
+  }
+
+  /// `[`, an IPv6 address, `]:65535`.
+  private static let textBytesMax = 53
+
   package var isIPv4: Bool { high == 0 && low >> 32 == 0xFFFF }
 
   /// `127.0.0.0/8` or `::1`.
@@ -34,6 +52,16 @@ package struct PeerAddress: Hashable, Sendable {
   /// What one peer has for itself: an IPv4 address, or the network of an IPv6 address, 64 bits, in which every host may
   /// choose as many addresses as it likes (RFC 4291 section 2.5.1).
   package var network: PeerAddress { isIPv4 ? self : PeerAddress(high: high, low: 0) }
+}
+
+extension PeerAddress: CustomStringConvertible {
+  /// As RFC 5952 wants it, but without shortening: `192.0.2.7`, `2001:db8:0:0:0:0:0:1`.
+  package var description: String {
+    if isIPv4 { return (0..<4).map { "\(low >> (24 - 8 * UInt64($0)) & 0xFF)" }.joined(separator: ".") }
+    return [high, low].flatMap { half in
+      (0..<4).map { String(half >> (48 - 16 * UInt64($0)) & 0xFFFF, radix: 16) }
+    }.joined(separator: ":")
+  }
 }
 
 /// A range of IP addresses in CIDR notation (RFC 4632 section 3.1): `10.0.0.0/8`, `2001:db8::/32`, or one address.

@@ -1,0 +1,304 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import Operations
+internal import ReceiptModel
+
+/// Who calls, from where, and how often: what a request has to pass before its route sees it.
+extension GatewayLoop {
+  // MARK: From where
+
+  /// Notes whose a connection is: its peer, whom a PROXY header names, or clients that a proxy names one by one.
+  func note(_ index: UInt32, client: PeerAddress?, _ connection: HTTP2ServerConnection<GatewayLoop>) {
+    let isShared = client.map { gate?.isTrusted($0) ?? false } ?? false
+    connections.note(index, client: client, isShared: isShared)
+    connection.isShared = isShared
+  }
+
+  /// The address that a request comes from; nil where that is not known.
+  func client(_ request: borrowing HTTP2Request, _ index: UInt32) -> PeerAddress? {
+    guard connections.entries[Int(index)].isShared else { return connections.entries[Int(index)].client }
+    return PeerAddress(lastOf: request.forwardedFor)
+  }
+
+  /// Who pays for tokens that are refused: nobody where the address is not known, or is this machine's, whose peers are
+  /// most often a proxy.
+  private func payer(_ request: borrowing HTTP2Request, _ index: UInt32) -> PeerAddress? {
+    guard let address = client(request, index) else { return nil }
+    return address.isLoopback && gate?.limits.countsLoopback != true ? nil : address
+  }
+
+  // MARK: Who
+
+  /// Who calls; nil where the request was parked.
+  func authenticate(
+    _ request: borrowing HTTP2Request,
+    _ match: borrowing RouteMatch,
+    _ index: UInt32,
+    _ stream: HTTP2StreamHandle
+  ) throws(Problem) -> Caller? {
+    let route = match.route
+    let identity = request.authorizationIdentity
+    if route.caller == .everybody { return Caller.nobody }
+    // A device has no header: its credential is in the body.
+    if route.caller == .anyone && identity == 0 { return Caller.nobody }
+    switch connections.known(index, identity: identity) {
+    case .caller(let caller):
+      if let refusal = caller.refusal(at: now) {
+        counters.tokenRefusals &+= 1
+        throw Problem(refusal)
+      }
+      counters.tokenHits &+= 1
+      return caller
+    case .refused(let code): throw refused(code, request, index)
+    case .unknown: break
+    }
+    // A browser's EventSource sends no header.
+    let token: RawSpan
+    do throws(Problem) {
+      token =
+        route == .events && identity == 0
+        ? try queryToken(match.query) : try Authenticator.token(of: request.authorization)
+    } catch {
+      throw error.code == .tokenTooLong ? refused(error.code, request, index) : error
+    }
+    switch authenticator.verdict(of: token, now: now) {
+    case .caller(let caller):
+      counters.tokenHits &+= 1
+      connections.remember(index, identity: identity, .success(caller))
+      prove(index)
+      return caller
+    case .refused(let code):
+      // As in `verified`: only this one may turn out otherwise.
+      if code != .tokenNotYetValid {
+        connections.remember(index, identity: identity, .failure(TokenRefusal(code)))
+      }
+      throw refused(code, request, index)
+    case .unknown:
+      try park(token, request, route, index, stream)
+      return nil
+    }
+  }
+
+  /// Has a token verified that is not known yet, where its sender has not shown too many that are none.
+  private func park(
+    _ token: RawSpan,
+    _ request: borrowing HTTP2Request,
+    _ route: Route,
+    _ index: UInt32,
+    _ stream: HTTP2StreamHandle
+  ) throws(Problem) {
+    if let address = payer(request, index), let decision = rates.mayShowToken(address, at: clock),
+      !decision.isAllowed
+    {
+      refusals?.note(.token, from: address)
+      throw tooManyBadTokens(decision.retryAfterSeconds)
+    }
+    if connections.entries[Int(index)].badTokens >= limits.badTokensPerConnection {
+      throw tooManyBadTokens(1)
+    }
+    if rates.isOn, let answer = rates.take(route.requestCost, from: client(request, index), at: clock),
+      !answer.decision.isAllowed
+    {
+      throw limited(answer, request, index, stream)
+    }
+    try authenticator.park(
+      ParkedRequest(connection: index, stream: stream, origin: origin(request, index)),
+      token: token,
+      now: { self.now },
+      finished: { self.verified($0, $1) },
+      allFinished: { self.endTurn() }
+    )
+    counters.tokenMisses &+= 1
+  }
+
+  private func origin(_ request: borrowing HTTP2Request, _ index: UInt32) -> TokenOrigin {
+    guard connections.entries[Int(index)].isShared else { return .connection(index) }
+    return client(request, index).map { .address($0.network) } ?? .unknown
+  }
+
+  /// A connection has shown a valid token: it does not give way to newer ones any more.
+  private func prove(_ index: UInt32) {
+    connections.noteGoodToken(index)
+    guard connections.noteProven(index), let connection = connections.connection(index) else { return }
+    connection.isProven = true
+    if let channel = connection.channel { gate?.prove(channel) }
+  }
+
+  /// Goes on with a request whose token has been verified.
+  private func verified(_ parked: ParkedRequest, _ result: Result<Caller, TokenRefusal>) {
+    guard let connection = connections.connection(parked.connection), connection.isOpen(parked.stream) else {
+      return
+    }
+    connections.markDirty(parked.connection)
+    currentRoute = GatewayCounters.noRoute
+    do throws(Problem) {
+      _ = try connection.withRequest(parked.stream) { request throws(Problem) in
+        let match = try self.router.match(request.method, request.path, self.scratch)
+        self.currentRoute = match.route.rawValue
+        switch result {
+        case .success(let caller):
+          self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
+          self.prove(parked.connection)
+          try self.receive(request, caller: caller, parked.stream, connection)
+        case .failure(let refusal):
+          // The times of a token change what it is worth; anything else about it never does.
+          if refusal.code != .tokenNotYetValid {
+            self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
+          }
+          throw self.refused(refusal.code, request, parked.connection)
+        }
+      }
+    } catch {
+      answer(error, currentRoute, parked.stream, connection)
+    }
+  }
+
+  // MARK: Tokens that are refused
+
+  /// What the sender of a refused token is told. One that no key of ours has signed costs its address, and a connection
+  /// that goes on showing them ends after a delay; a proxy's does not.
+  private func refused(_ code: ProblemCode, _ request: borrowing HTTP2Request, _ index: UInt32) -> Problem {
+    counters.tokenRefusals &+= 1
+    refusals?.note(.token, from: client(request, index))
+    guard code.isOfNoKey else { return Problem(code) }
+    if let address = payer(request, index) { rates.noteBadToken(address, at: clock) }
+    guard !connections.entries[Int(index)].isShared else { return Problem(code) }
+    if connections.noteBadToken(index) == limits.badTokensPerConnection { endSoon(index) }
+    return Problem(code)
+  }
+
+  private func tooManyBadTokens(_ retryAfterSeconds: Int) -> Problem {
+    counters.tokenRefusals &+= 1
+    var problem = Problem(
+      .rateLimited,
+      "too many tokens from here were signed by no key of this service; others are looked at later"
+    )
+    problem.retryAfterSeconds = retryAfterSeconds
+    return problem
+  }
+
+  /// Ends a connection, but not at once: whoever tries tokens is to wait before it can try on the next.
+  private func endSoon(_ index: UInt32) {
+    guard let connection = connections.connection(index) else { return }
+    counters.connectionsEndedForTokens &+= 1
+    refusals?.note(.connection, from: connections.entries[Int(index)].client)
+    eventLoop.assumeIsolated().scheduleTask(in: limits.badTokenDelay) {
+      guard self.connections.entries[Int(index)].badTokens >= self.limits.badTokensPerConnection else {
+        return
+      }
+      connection.fail(.enhanceYourCalm)
+    }
+  }
+
+  // MARK: How often
+
+  /// Nanoseconds, on a clock that does not go back.
+  private var clock: Int64 { Int64(NIODeadline.now().uptimeNanoseconds) }
+
+  /// Draws a request's cost from the buckets of its caller and of its address. A server's address is not asked: it has
+  /// the requests of all its users.
+  ///
+  /// - Parameter isFirst: the request was not parked: then its address has paid already.
+  func draw(
+    _ route: Route,
+    _ caller: Caller,
+    isFirst: Bool,
+    _ request: borrowing HTTP2Request,
+    _ stream: HTTP2StreamHandle,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) throws(Problem) {
+    // It has paid before it waited.
+    if isBeginningBatch { return }
+    let (cost, now, index) = (route.requestCost, clock, UInt32(truncatingIfNeeded: connection.userToken))
+    var answer = rates.take(cost, from: caller, at: now)
+    if answer?.decision.isAllowed != false, isFirst, !caller.isServer,
+      let ofAddress = rates.take(cost, from: client(request, index), at: now)
+    {
+      if answer.map({ ofAddress.decision.remaining < $0.decision.remaining }) ?? true { answer = ofAddress }
+      if !ofAddress.decision.isAllowed { answer = ofAddress }
+    }
+    guard let answer else { return }
+    guard answer.decision.isAllowed else { throw limited(answer, request, index, stream) }
+    connection.note(stream, answer.note)
+  }
+
+  /// What a request that no route was found for is answered: the problem, or that its address asks too often.
+  func drawn(
+    _ problem: Problem,
+    _ stream: HTTP2StreamHandle,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) -> Problem {
+    guard currentRoute == GatewayCounters.noRoute, rates.isOn else { return problem }
+    let index = UInt32(truncatingIfNeeded: connection.userToken)
+    return connection.withRequest(stream) { request in
+      guard let answer = self.rates.take(1, from: self.client(request, index), at: self.clock) else {
+        return problem
+      }
+      if !answer.decision.isAllowed { return self.limited(answer, request, index, stream) }
+      connection.note(stream, answer.note)
+      return problem
+    } ?? problem
+  }
+
+  private func limited(
+    _ answer: RateAnswer,
+    _ request: borrowing HTTP2Request,
+    _ index: UInt32,
+    _ stream: HTTP2StreamHandle
+  ) -> Problem {
+    connections.connection(index)?.note(stream, answer.note)
+    counters.rateLimited[Int(answer.share.rawValue) - 1] &+= 1
+    refusals?.note(.rate, from: client(request, index))
+    return rates.problem(answer)
+  }
+
+  /// Whether a stream may ask one thing more; what it asks is drawn in ``drawForStream(_:)``.
+  func mayDraw(_ stream: RequestStream) -> Bool {
+    guard rates.isOn else { return true }
+    let (caller, now) = (stream.caller, clock)
+    return rates.take(0, from: caller, at: now)?.decision.isAllowed != false
+      && (caller.isServer || rates.take(0, from: stream.address, at: now)?.decision.isAllowed != false)
+  }
+
+  /// Draws one request of a stream's body.
+  func drawForStream(_ stream: RequestStream) {
+    guard rates.isOn else { return }
+    _ = rates.take(1, from: stream.caller, at: clock)
+    if !stream.caller.isServer { _ = rates.take(1, from: stream.address, at: clock) }
+  }
+
+  /// Has answers carry what they share, to which rates belong while there are any.
+  func setCommonHeaders() {
+    let (origins, rates) = (origins, rates)
+    switch (origins.isEmpty, rates.isOn) {
+    case (true, false): resources.commonHeaders = nil
+    case (false, false): resources.commonHeaders = { origins.headers($0) }
+    case (true, true): resources.commonHeaders = { rates.headers($0.note) }
+    case (false, true): resources.commonHeaders = { origins.headers($0) + rates.headers($0.note) }
+    }
+  }
+}
+
+extension ProblemCode {
+  /// Whether it says that no key of this gateway has signed the token: time, and what its claims say, do not.
+  var isOfNoKey: Bool {
+    switch self {
+    case .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid: true
+    default: false
+    }
+  }
+}
+
+extension PeerAddress {
+  /// The last of a list with commas, as `X-Forwarded-For` is.
+  init?(lastOf list: RawSpan) {
+    var start = list.byteCount
+    while start > 0, list.unsafeLoad(fromByteOffset: start - 1, as: UInt8.self) != UInt8(ascii: ",") {
+      start -= 1
+    }
+    while start < list.byteCount, list.unsafeLoad(fromByteOffset: start, as: UInt8.self) == 0x20 {
+      start += 1
+    }
+    self.init(text: list.extracting(start..<list.byteCount))
+  }
+}

@@ -1,0 +1,178 @@
+internal import HTTP2Session
+internal import Operations
+
+/// `--rate-user`, `--rate-server` and `--rate-address`: requests a second; nil: no limit.
+package struct RateLimits: Hashable, Sendable {
+  package var user: Int?
+  package var server: Int?
+  package var address: Int?
+
+  package init(user: Int? = nil, server: Int? = nil, address: Int? = nil) {
+    self.user = user
+    self.server = server
+    self.address = address
+  }
+}
+
+/// How often callers may ask, for all event loops of a gateway. What a request costs is its route's
+/// (``Route/requestCost``).
+package final class RateLimiter: Sendable {
+  /// Whose bucket a request has drawn from.
+  enum Share: UInt64 {
+    case user = 1, server, address
+
+    /// The name of its policy in headers.
+    var name: String {
+      switch self {
+      case .user: "user"
+      case .server: "server"
+      case .address: "address"
+      }
+    }
+  }
+
+  private let users = RateTable()
+  private let servers = RateTable()
+  private let addresses = RateTable()
+  /// Tokens that addresses have shown and that were refused.
+  private let badTokens = RateTable(perSecond: badTokensPerSecond)
+
+  /// Bad tokens of one address whose verification is paid for; twice as many at once.
+  static let badTokensPerSecond = 100
+
+  package init(_ limits: RateLimits = RateLimits()) { update(limits) }
+
+  /// Takes other limits from the next request on.
+  package func update(_ limits: RateLimits) {
+    users.perSecond = limits.user
+    servers.perSecond = limits.server
+    addresses.perSecond = limits.address
+  }
+
+  /// Whether any limit is on.
+  @inline(__always)
+  var isOn: Bool { users.isOn || servers.isOn || addresses.isOn }
+
+  private func table(_ share: Share) -> RateTable {
+    switch share {
+    case .user: users
+    case .server: servers
+    case .address: addresses
+    }
+  }
+
+  /// Takes a request of an authenticated caller from the caller's bucket. A caller without a token has none.
+  func take(_ cost: Int, from caller: Caller, at now: Int64) -> RateAnswer? {
+    if caller.isServer { return take(cost, .server, caller.key, now) }
+    return caller.userID.isEmpty ? nil : take(cost, .user, caller.key, now)
+  }
+
+  /// Takes a request from the bucket of the address that it came from; nil where that is not known.
+  func take(_ cost: Int, from address: PeerAddress?, at now: Int64) -> RateAnswer? {
+    guard addresses.isOn, let address else { return nil }
+    return take(cost, .address, address.rateKey, now)
+  }
+
+  private func take(_ cost: Int, _ share: Share, _ key: UInt64, _ now: Int64) -> RateAnswer? {
+    table(share).take(cost, from: key, at: now).map { RateAnswer(share: share, decision: $0) }
+  }
+
+  /// Whether a token that an address shows for the first time is verified.
+  func mayShowToken(_ address: PeerAddress, at now: Int64) -> RateDecision? {
+    badTokens.take(0, from: address.rateKey, at: now)
+  }
+
+  /// Notes that a token which an address has shown is none of ours.
+  func noteBadToken(_ address: PeerAddress, at now: Int64) {
+    _ = badTokens.take(1, from: address.rateKey, at: now)
+  }
+
+  /// The headers of an answer whose request has drawn from a bucket (the IETF's draft-ietf-httpapi-ratelimit-headers).
+  func headers(_ note: UInt64) -> [HTTP2Header] {
+    guard let answer = RateAnswer(note: note), let perSecond = table(answer.share).perSecond else {
+      return []
+    }
+    let name = answer.share.name
+    return [
+      HTTP2Header("ratelimit-policy", "\"\(name)\";q=\(2 * perSecond);w=2"),
+      HTTP2Header(
+        "ratelimit",
+        "\"\(name)\";r=\(answer.decision.remaining);t=\(answer.decision.resetSeconds)"
+      ),
+    ]
+  }
+
+  /// What a refused caller is told.
+  func problem(_ answer: RateAnswer) -> Problem {
+    let perSecond = table(answer.share).perSecond ?? 0
+    let whose =
+      switch answer.share {
+      case .user: "this user's requests"
+      case .server: "the requests of this server's token"
+      case .address: "requests from this address"
+      }
+    var problem = Problem(
+      .rateLimited,
+      "\(whose) are limited to \(perSecond) a second, and \(2 * perSecond) at once"
+    )
+    problem.retryAfterSeconds = answer.decision.retryAfterSeconds
+    return problem
+  }
+}
+
+/// What came of drawing from a bucket, small enough to be kept beside a stream until its answer is written.
+struct RateAnswer {
+  let share: RateLimiter.Share
+  let decision: RateDecision
+
+  init(share: RateLimiter.Share, decision: RateDecision) {
+    self.share = share
+    self.decision = decision
+  }
+
+  /// As ``note``; nil where that says nothing.
+  init?(note: UInt64) {
+    guard let share = RateLimiter.Share(rawValue: note >> 62) else { return nil }
+    self.share = share
+    decision = RateDecision(
+      isAllowed: true,
+      remaining: Int(note & 0x7FFF_FFFF),
+      resetSeconds: Int(note >> 31 & 0x7FFF_FFFF),
+      retryAfterSeconds: 0
+    )
+  }
+
+  /// What the headers need, in one number; never 0.
+  var note: UInt64 {
+    share.rawValue << 62 | UInt64(min(decision.resetSeconds, 0x7FFF_FFFF)) << 31
+      | UInt64(min(decision.remaining, 0x7FFF_FFFF))
+  }
+}
+
+extension PeerAddress {
+  /// The bucket of its network.
+  fileprivate var rateKey: UInt64 {
+    var hasher = Hasher()
+    hasher.combine(network)
+    return UInt64(bitPattern: Int64(hasher.finalize()))
+  }
+}
+
+extension Route {
+  /// What a request is counted as against ``RateLimits``: about how much more work it is than to mark one channel read.
+  /// Of a streamed body each frame or line counts as one more.
+  var requestCost: Int {
+    switch self {
+    case .listRoster, .listMessages, .channelsOfUser, .receiptsOfUser, .threadsOfUser, .listReaders,
+      .listDelivered,
+      .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers, .changeMembers, .putChannel:
+      2
+    case .events, .frames, .unreadOfUser, .statuses, .markReadMany, .acknowledgeReceipts: 5
+    case .readStates, .unreadOfUsers, .registerMessages, .putChannels, .putUsers, .issueTickets,
+      .acknowledgePushes,
+      .truncateChannel, .deleteChannel, .deleteUser:
+      10
+    default: 1
+    }
+  }
+}

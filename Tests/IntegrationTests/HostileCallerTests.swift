@@ -1,0 +1,39 @@
+import Foundation
+import LocalStack
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// Callers who ask too often, or show tokens of no key (`Clients/hostile_callers.py`), beside one that behaves.
+  @Suite struct HostileCallers {
+    @Test func aRateHoldsForUserServerAndAddress() async throws {
+      let flags = ["--rate-user", "5", "--rate-server", "20", "--rate-address", "10"]
+      try await Self.play("rates", gatewayFlags: flags)
+    }
+
+    @Test(arguments: ["bad_tokens", "bad_tokens_behind_a_proxy"])
+    func tokensOfNoKeyCostTheirSender(_ name: String) async throws {
+      // With a share for each address also this machine's addresses count.
+      try await Self.play(name, gatewayFlags: ["--connections-per-address", "1000"])
+    }
+
+    @Test func aBalancerInTCPModeNamesTheClient() async throws {
+      try await Self.play("proxy_headers", gatewayFlags: ["--proxy-protocol", "--rate-address", "10"])
+    }
+
+    private static func play(_ name: String, gatewayFlags: [String]) async throws {
+      let flags = gatewayFlags + ["--trusted-proxies", "127.0.0.9", "--loops", "2"]
+      try await Pair.with(gatewayFlags: flags) { pair in
+        let secret = try String(contentsOfFile: pair.stack.files.jwtSecret, encoding: .utf8)
+        let specification: [String: Any] = [
+          "gateway": pair.h2cPort, "admin": pair.stack.plan.gateways[1].admin.port,
+          "server": pair.serverToken,
+          "secret": String(secret.prefix { $0 != "\n" }),
+        ]
+        try await Companion.play("hostile_callers.py", name, specification, pair) { try await $0.lastLine() }
+      }
+    }
+  }
+}
