@@ -22,13 +22,16 @@ extension HTTP2ServerConnection {
   /// Keeps a number beside a request until it is answered (``HTTP2Request/note``).
   package func note(_ stream: HTTP2StreamHandle, _ note: UInt64) { find(stream)?.pointee.note = note }
 
-  /// Has what a stream holds, now and later, count for somebody over all connections (``MemoryBudget``).
+  /// Has what a stream holds, now and later, count for somebody over all connections (``MemoryBudget``), and with it
+  /// what its answer will take.
   ///
-  /// - Parameter key: a hash of who it is, not 0, with a seed that nobody outside knows.
-  /// - Returns: false where they hold more than one connection may.
-  package func assign(_ stream: HTTP2StreamHandle, to key: UInt64) -> Bool {
+  /// - Parameters:
+  ///   - key: a hash of who it is, with a seed that nobody outside knows; 0: nobody else than so far.
+  ///   - answerBytes: about as many as the answer will have; it counts for itself when it is there.
+  /// - Returns: false where they, or this connection, would hold more than they may.
+  package func admit(_ stream: HTTP2StreamHandle, for key: UInt64, answerBytes: Int) -> Bool {
     guard let slot = find(stream) else { return true }
-    return core.pointee.assign(slot, to: key)
+    return core.pointee.admit(slot, for: key, answerBytes: answerBytes)
   }
 
   /// Answers a request. `body` writes into the stream's own buffer, which is empty when it is called and is

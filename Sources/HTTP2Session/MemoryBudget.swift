@@ -108,6 +108,16 @@ extension ServerCore {
     return memory.pointee.allows(share: key)
   }
 
+  /// The same, with what its answer will take.
+  ///
+  /// - Returns: whether they, and this connection, may hold as much.
+  @inline(__always)
+  mutating func admit(_ slot: UnsafeMutablePointer<StreamSlot>, for key: UInt64, answerBytes: Int) -> Bool {
+    let mayHold = key == 0 || assign(slot, to: key)
+    charge(slot, answer: answerBytes)
+    return mayHold && mayGrow(slot)
+  }
+
   /// The stream is closed.
   @inline(__always)
   mutating func discharge(_ slot: UnsafeMutablePointer<StreamSlot>) { setCharge(slot, 0) }

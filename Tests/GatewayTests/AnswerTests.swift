@@ -418,7 +418,9 @@ import Testing
       uniqueKeysWithValues: problem.headers(requestID: "r-1").map { ("\($0.name)", $0.value) }
     )
     #expect(headers["x-request-id"] == "r-1")
-    #expect((headers["retry-after"] != nil) == (code.status == 503 || code == .messageNotFound))
+    #expect(
+      (headers["retry-after"] != nil) == ([429, 503].contains(code.status) || code == .messageNotFound)
+    )
     #expect((headers["www-authenticate"] != nil) == (code.status == 401 && code != .webhookSignatureInvalid))
   }
 

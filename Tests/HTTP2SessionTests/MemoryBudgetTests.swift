@@ -126,7 +126,7 @@ import Testing
       // Who asks under an even stream of four is greedy.
       server.delegate.onRequest = { stream, connection in
         let path = connection.withRequest(stream) { text($0.path) }
-        guard connection.assign(stream, to: path == "/greedy" ? 7 : 9) else {
+        guard connection.admit(stream, for: path == "/greedy" ? 7 : 9, answerBytes: 0) else {
           return _ = connection.respond(stream, status: 503)
         }
         connection.respond(stream, status: 200) {

@@ -383,7 +383,8 @@ extension GatewayLoop: HTTP2ServerDelegate {
     } else {
       return
     }
-    if !caller.isServer, !caller.userID.isEmpty, !connection.assign(stream, to: caller.key) {
+    let share = caller.isServer || caller.userID.isEmpty ? 0 : caller.key
+    guard connection.admit(stream, for: share, answerBytes: match.route.answerBytes) else {
       throw Problem(.overloaded)
     }
     if rates.isOn { try draw(match.route, caller, isFirst: known == nil, request, stream, connection) }

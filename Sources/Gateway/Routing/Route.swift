@@ -145,3 +145,20 @@ package enum Route: UInt8, CaseIterable, Sendable {
     }
   }
 }
+
+extension Route {
+  /// About what its answer takes, in bytes, where that is more than a few: as much counts as held from the request on,
+  /// so that those who ask for much and take nothing are refused before it is there (``HTTP2Limits/maxHeldBytes``).
+  var answerBytes: Int {
+    switch self {
+    case .readState, .listRoster, .listMessages, .statuses, .messageStatus, .listReaders, .listDelivered,
+      .listUnread,
+      .listAcknowledged, .listUnacknowledged, .chosenMembers, .channelsOfUser, .receiptsOfUser,
+      .threadsOfUser,
+      .getChannel, .listChannelTypes, .unreadOfUser:
+      12 << 10
+    case .readStates, .unreadOfUsers, .issueTickets, .markReadMany: 48 << 10
+    default: 0
+    }
+  }
+}
