@@ -93,15 +93,22 @@ let package = Package(
     .target(
       name: "StoreServer",
       dependencies: [
-        "ErasureLedger", "Operations", "StoreEngine", "ReceiptModel", "ReceiptWire", nioCore, nioPosix,
-        crypto,
-        logging, deque,
+        "ErasureLedger", "LinkSecurity", "Operations", "StoreEngine", "ReceiptModel", "ReceiptWire",
+        "TLSSession", nioCore, nioPosix, crypto, logging, deque,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
     ),
     .target(name: "HTTP2Session", dependencies: ["CNghttp2", nioCore], swiftSettings: strict),
     .target(name: "TLSSession", dependencies: ["COpenSSL", nioCore], swiftSettings: strict),
+    .target(
+      name: "LinkSecurity",
+      dependencies: [
+        "TLSSession", "Operations", nioCore, logging,
+        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
+      ],
+      swiftSettings: strict
+    ),
     .target(name: "CRapidJSON"),
     // Proto/openapi.yaml as bytes of the program.
     .target(name: "CAPIDocument"),
@@ -115,15 +122,16 @@ let package = Package(
     ),
     .target(
       name: "StoreClient",
-      dependencies: ["ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto, logging],
+      dependencies: [
+        "LinkSecurity", "ReceiptModel", "ReceiptWire", "TLSSession", nioCore, nioPosix, crypto, logging,
+      ],
       swiftSettings: strict
     ),
     .target(
       name: "Gateway",
       dependencies: [
-        "CAPIDocument", "CMalloc", "CRapidJSON", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel",
-        "ReceiptWire",
-        "StoreClient",
+        "CAPIDocument", "CMalloc", "CRapidJSON", "HTTP2Session", "LinkSecurity", "TLSSession", "Operations",
+        "ReceiptModel", "ReceiptWire", "StoreClient",
         nioCore, nioPosix, logging, crypto, jwt, lifecycle, deque, yams,
       ],
       swiftSettings: strict
@@ -131,11 +139,9 @@ let package = Package(
     .executableTarget(
       name: "tidemark-store",
       dependencies: [
-        "ErasureLedger", "StoreServer", "StoreRocksDB", "StoreEngine", "ReceiptModel", "Operations",
-        arguments,
-        logging,
-        lifecycle,
-        nioCore, nioPosix, .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
+        "ErasureLedger", "LinkSecurity", "StoreServer", "StoreRocksDB", "StoreEngine", "ReceiptModel",
+        "Operations", arguments, logging, lifecycle, nioCore, nioPosix,
+        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
     ),
@@ -150,8 +156,8 @@ let package = Package(
     .target(
       name: "LoadGenerator",
       dependencies: [
-        "LocalStack", "HTTP2Session", "TLSSession", "Operations", "ReceiptModel", "ReceiptWire",
-        "StoreClient", "IndexRebuild", nioCore, nioPosix, logging, histogram,
+        "LocalStack", "HTTP2Session", "LinkSecurity", "TLSSession", "Operations", "ReceiptModel",
+        "ReceiptWire", "StoreClient", "IndexRebuild", nioCore, nioPosix, logging, histogram,
       ],
       swiftSettings: strict
     ),
@@ -179,16 +185,17 @@ let package = Package(
     ),
     .target(
       name: "IndexRebuild",
-      dependencies: ["StoreClient", "Operations", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, logging],
+      dependencies: [
+        "LinkSecurity", "StoreClient", "Operations", "ReceiptModel", "ReceiptWire", nioCore, nioPosix,
+        logging,
+      ],
       swiftSettings: strict
     ),
     .target(
       name: "Backup",
       dependencies: [
-        "ErasureLedger", "HTTP2Session", "LocalStack", "Operations", "ReceiptModel", "ReceiptWire",
-        "StoreClient", "StoreEngine",
-        "StoreRocksDB",
-        nioCore, nioPosix, crypto,
+        "ErasureLedger", "HTTP2Session", "LinkSecurity", "LocalStack", "Operations", "ReceiptModel",
+        "ReceiptWire", "StoreClient", "StoreEngine", "StoreRocksDB", "TLSSession", nioCore, nioPosix, crypto,
       ],
       swiftSettings: strict
     ),
@@ -200,8 +207,8 @@ let package = Package(
     .executableTarget(
       name: "tidemark",
       dependencies: [
-        "Backup", "LocalStack", "LoadGenerator", "Demo", "Watch", "TicketPost", "Probe", "IndexRebuild",
-        "Operations", "TLSSession", arguments, signals,
+        "Backup", "LinkSecurity", "LocalStack", "LoadGenerator", "Demo", "Watch", "TicketPost", "Probe",
+        "IndexRebuild", "Operations", "TLSSession", arguments, logging, signals,
       ],
       swiftSettings: strict
     ),
@@ -249,8 +256,8 @@ let package = Package(
     .testTarget(
       name: "GatewayTests",
       dependencies: [
-        "Gateway", "Operations", "HTTP2Session", "TLSSession", "StoreClient", "ReceiptModel", "ReceiptWire",
-        "TestSupport", nioCore, nioPosix, crypto, cryptoExtras, jwt, logging, lifecycle, yams,
+        "Gateway", "LinkSecurity", "Operations", "HTTP2Session", "TLSSession", "StoreClient", "ReceiptModel",
+        "ReceiptWire", "TestSupport", nioCore, nioPosix, crypto, cryptoExtras, jwt, logging, lifecycle, yams,
       ],
       swiftSettings: strict
     ),
@@ -326,7 +333,8 @@ let package = Package(
       // The store's own engine and pages too: to break by hand what a store that stands still has written.
       dependencies: [
         "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB",
-        "TestPrograms", "TestSupport", nioCore,
+        "TestPrograms", "TestSupport", nioCore, nioPosix,
+        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       exclude: ["Clients", "Fixtures"],
       swiftSettings: strict

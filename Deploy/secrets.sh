@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Makes what docker-compose.yml wants in Deploy/secrets (or in another directory, given as the argument): the secret between
-# gateways and store, those of tokens and of push tickets, and a self-signed certificate for HAProxy. What is there already stays.
+# gateways and store and their certificates, the secrets of tokens and of push tickets, and a self-signed certificate for
+# HAProxy. What is there already stays.
 set -euo pipefail
-directory=${1:-$(dirname "$0")/secrets}
+here=$(cd "$(dirname "$0")" && pwd)
+directory=${1:-$here/secrets}
 # The users in the containers: tidemark in Deploy/Dockerfile, haproxy in the haproxy image.
 service_gid=10001
 haproxy_gid=99
@@ -15,6 +17,9 @@ chmod 0700 "$directory"
 for name in frame-secret jwt-secret ticket-secret; do
   [ -e "$directory/$name" ] || openssl rand -hex 32 >"$directory/$name"
 done
+# Named as gateways' --store names it.
+[ -e "$directory/store-cert.pem" ] || "$here/link-certificates.sh" "$directory" store DNS:store
+[ -e "$directory/gateway-cert.pem" ] || "$here/link-certificates.sh" "$directory" gateway DNS:gateway
 if [ ! -e "$directory/haproxy.pem" ]; then
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 365 -subj /CN=localhost \
     -addext 'subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1' -addext 'basicConstraints=critical,CA:FALSE' \
@@ -26,14 +31,18 @@ if [ ! -e "$directory/haproxy.pem" ]; then
   rm "$directory/haproxy.key.new"
 fi
 
-# A file keeps its owner and mode when it is mounted into a container.
+# A file keeps its owner and mode when it is mounted into a container. The authority's key is mounted into none.
+services=()
+for name in frame-secret jwt-secret ticket-secret link-ca.pem store-cert.pem store-key.pem gateway-cert.pem gateway-key.pem; do
+  services+=("$directory/$name")
+done
 if [ "$(id -u)" = 0 ]; then
-  chgrp "$service_gid" "$directory/frame-secret" "$directory/jwt-secret" "$directory/ticket-secret"
+  chgrp "$service_gid" "${services[@]}"
   chgrp "$haproxy_gid" "$directory/haproxy.pem"
-  chmod 0640 "$directory/frame-secret" "$directory/jwt-secret" "$directory/ticket-secret" "$directory/haproxy.pem"
+  chmod 0640 "${services[@]}" "$directory/haproxy.pem"
 else
   # Without root no file can be given to another group: readable by whoever gets to see it, which the directory prevents here.
   # The services remark on it when they start.
-  chmod 0644 "$directory/frame-secret" "$directory/jwt-secret" "$directory/ticket-secret" "$directory/haproxy.pem"
+  chmod 0644 "${services[@]}" "$directory/haproxy.pem"
 fi
-echo "secrets and certificate are in $directory"
+echo "secrets and certificates are in $directory"

@@ -1,4 +1,5 @@
 internal import Foundation
+package import LinkSecurity
 internal import NIOCore
 package import Operations
 internal import ReceiptModel
@@ -10,6 +11,8 @@ package struct StoreBackup: Sendable {
   package var store: Endpoint
   /// The shared secret, then the one it replaces; empty: the store is not asked for a proof.
   package var secrets: [[UInt8]]
+  /// Nil: without TLS.
+  package var tls: LinkTLS?
   /// The directory of backups.
   package var target: String
 
@@ -44,7 +47,7 @@ package struct StoreBackup: Sendable {
   package func run(note: @escaping @Sendable (String) -> Void) async throws -> Summary {
     let directory = try BackupDirectory(target)
     note("connecting to \(store)")
-    let connection = try await StoreConnection.open(store, secrets: secrets)
+    let connection = try await StoreConnection.open(store, secrets: secrets, tls: tls)
     do {
       let summary = try await run(directory, connection, note)
       await connection.close()

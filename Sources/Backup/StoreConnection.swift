@@ -1,10 +1,12 @@
 internal import Foundation
+internal import LinkSecurity
 internal import NIOCore
 internal import NIOPosix
 internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
+internal import TLSSession
 
 /// One connection to a store, for requests that belong to it: nothing is sent again on another.
 final class StoreConnection: Sendable {
@@ -17,7 +19,7 @@ final class StoreConnection: Sendable {
   }
 
   /// Connects, and proves and asks for proof of the secret.
-  static func open(_ store: Endpoint, secrets: [[UInt8]]) async throws -> StoreConnection {
+  static func open(_ store: Endpoint, secrets: [[UInt8]], tls: LinkTLS?) async throws -> StoreConnection {
     let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
     let opened = eventLoop.makePromise(of: Void.self)
     do {
@@ -26,6 +28,9 @@ final class StoreConnection: Sendable {
         .channelOption(.tcpOption(.tcp_nodelay), value: 1)
         .connect(host: store.host, port: store.port) { channel in
           channel.eventLoop.makeCompletedFuture {
+            if let tls {
+              try channel.pipeline.syncOperations.addHandler(try tls.clientHandler(store: store.host))
+            }
             let handler = StoreConnectionFrames(eventLoop, StoreAuthenticator(secrets: secrets), opened)
             try channel.pipeline.syncOperations.addHandler(handler)
             return (channel, NIOLoopBound(handler, eventLoop: eventLoop))
@@ -198,6 +203,11 @@ private final class StoreConnectionFrames: ChannelInboundHandler {
   func channelInactive(context: ChannelHandlerContext) { fail(Self.lost) }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    if let error = error as? TLSError,
+      let explanation = HandshakeFailures.explanation(of: error, at: .gateway)
+    {
+      return fail(BackupFailure("\(explanation.reason): \(explanation.remedy)"))
+    }
     fail(Self.lost)
   }
 

@@ -20,6 +20,10 @@ static inline void COpenSSL_CTX_set_common_options(SSL_CTX *context) {
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 }
 
+static inline void COpenSSL_CTX_set_no_ticket(SSL_CTX *context) {
+  SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+}
+
 static inline long COpenSSL_set_host_name(SSL *ssl, const char *name) {
   return SSL_set_tlsext_host_name(ssl, name);
 }

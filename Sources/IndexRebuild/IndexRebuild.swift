@@ -1,3 +1,4 @@
+package import LinkSecurity
 internal import Logging
 internal import NIOCore
 internal import NIOPosix
@@ -11,6 +12,8 @@ package struct IndexRebuild: Sendable {
   package var store: Endpoint
   /// The shared secret, then the one it replaces; empty: the store is not asked for a proof.
   package var secrets: [[UInt8]]
+  /// Nil: without TLS.
+  package var tls: LinkTLS?
   /// A store, or a shard, that gives no answer for longer is given up.
   package var patience: Duration = .seconds(60)
   /// How often shards are asked how far they are.
@@ -71,12 +74,13 @@ private final class RebuildRun: StoreClientDelegate {
     // Standard output is for the result alone.
     var logger = Logger(label: "tidemark.rebuild-index") { StreamLogHandler.standardError(label: $0) }
     logger.logLevel = .warning
-    let configuration = StoreClientConfiguration(
+    var configuration = StoreClientConfiguration(
       addresses: [.init(host: rebuild.store.host, port: rebuild.store.port)],
       secrets: rebuild.secrets,
       name: "tidemark-rebuild-index",
       logger: logger
     )
+    configuration.transport = rebuild.tls.map { .tls($0) }
     let client = StoreClient(eventLoop: eventLoop, configuration: configuration, delegate: self)
     self.client = client
     let bound = NIOLoopBound(self, eventLoop: eventLoop)

@@ -1,3 +1,4 @@
+internal import LinkSecurity
 internal import Logging
 internal import NIOCore
 internal import Operations
@@ -43,7 +44,7 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
   /// Connects. On the event loop.
   ///
   /// - Parameter timeout: seconds after which a store that has not said `ready` is none.
-  func open(secrets: [[UInt8]], timeout: Double) {
+  func open(secrets: [[UInt8]], tls: LinkTLS?, timeout: Double) {
     var logger = Logger(label: "tidemark.bench")
     // A run says itself what went wrong; a wrong secret only the client knows of.
     logger.logLevel = .error
@@ -53,6 +54,7 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
       name: "tidemark-bench",
       logger: logger
     )
+    configuration.transport = tls.map { .tls($0) }
     configuration.inFlightMax = startedAt.count
     let client = StoreClient(eventLoop: eventLoop, configuration: configuration, delegate: self)
     self.client = client

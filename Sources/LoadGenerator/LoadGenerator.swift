@@ -112,7 +112,7 @@ package enum LoadGenerator {
           endpoint: plan.endpoint,
           walk: walk,
           streams: plan.streams
-        ).open(secrets: secrets, timeout: plan.openingTimeout)
+        ).open(secrets: secrets, tls: plan.storeTLS, timeout: plan.openingTimeout)
       }.get()
     }
     let bootstrap = ClientBootstrap(group: loop.eventLoop)

@@ -1,4 +1,5 @@
 internal import Foundation
+package import LinkSecurity
 package import Operations
 package import TLSSession
 
@@ -41,6 +42,8 @@ package struct LoadPlan: Sendable {
   package var language = Language.http2
   /// TLS, or h2c with prior knowledge.
   package var tls: TLSContext?
+  /// TLS of frames to a store; nil: in the clear.
+  package var storeTLS: LinkTLS?
   package var connections: [Connection]
   /// Requests under way at once on each connection, at least 1.
   package var streams: Int

@@ -1,3 +1,5 @@
+internal import NIOCore
+
 /// A place to listen at or connect to: `HOST:PORT`, an IPv6 host in brackets, as in `[::1]:8443`.
 package struct Endpoint: Hashable, Sendable, CustomStringConvertible {
   /// A host name or address, without brackets.
@@ -30,6 +32,12 @@ package struct Endpoint: Hashable, Sendable, CustomStringConvertible {
     }
     guard host.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "/") }) else { return nil }
     self.init(host: String(host), port: port)
+  }
+
+  /// Whether the host is `localhost` or a loopback address. Other names are not asked for.
+  package var isLoopback: Bool {
+    if host == "localhost" { return true }
+    return (try? SocketAddress(ipAddress: host, port: port)).flatMap { PeerAddress($0) }?.isLoopback ?? false
   }
 
   package var description: String {

@@ -91,11 +91,20 @@ package struct ProbeCommand: AsyncParsableCommand {
     @Flag(help: "Speak HTTP/2 to a gateway, with prior knowledge.")
     var http2 = false
 
-    @Flag(help: "TLS with ALPN h2; the certificate is verified with the system's authorities.")
+    @Flag(help: "TLS; the certificate is verified with the system's authorities.")
     var tls = false
 
-    @Option(help: ArgumentHelp("TLS; the certificate is verified with this PEM file.", valueName: "file"))
+    @Option(
+      name: [.customLong("ca"), .customLong("tls-ca")],
+      help: ArgumentHelp("TLS; the certificate is verified with this PEM file.", valueName: "file")
+    )
     var ca: String?
+
+    @Option(help: ArgumentHelp("Certificate to show: a store with TLS asks for one.", valueName: "file"))
+    var tlsCert: String?
+
+    @Option(help: ArgumentHelp("Its private key.", valueName: "file"))
+    var tlsKey: String?
 
     @Flag(help: "TLS; the certificate is not verified.")
     var insecure = false
@@ -115,16 +124,20 @@ package struct ProbeCommand: AsyncParsableCommand {
     func validate() throws {
       if ca != nil && insecure { throw ValidationError("--ca and --insecure: one or the other") }
       if serverName != nil && !usesTLS { throw ValidationError("--server-name is for TLS") }
+      guard (tlsCert == nil) == (tlsKey == nil) else {
+        throw ValidationError("--tls-cert and --tls-key go together")
+      }
+      if tlsCert != nil && !usesTLS { throw ValidationError("--tls-cert is for TLS: give --tls-ca") }
     }
 
     var usesTLS: Bool { tls || ca != nil || insecure }
 
-    func target(_ address: String) throws -> ProbeTarget {
-      try ProbeTarget(
-        address,
-        tls: usesTLS
-          ? ProbeTarget.TLS(authorityFile: ca, isInsecure: insecure, serverName: serverName) : nil
-      )
+    func target(_ address: String, speaksHTTP2: Bool) throws -> ProbeTarget {
+      guard usesTLS else { return try ProbeTarget(address) }
+      var tls = ProbeTarget.TLS(authorityFile: ca, isInsecure: insecure, serverName: serverName)
+      tls.isForFrames = !speaksHTTP2
+      if let tlsCert, let tlsKey { tls.identity = (tlsCert, tlsKey) }
+      return try ProbeTarget(address, tls: tls)
     }
 
     func variables() throws -> ProbeVariables {
@@ -178,7 +191,7 @@ package struct ProbeCommand: AsyncParsableCommand {
       let isAnswered = try await orExit {
         let variables = try connection.variables()
         let sender = ProbeSender(
-          target: try connection.target(target),
+          target: try connection.target(target, speaksHTTP2: connection.http2),
           timeout: try Duration(probe: connection.timeout),
           showsHex: connection.hex
         ) { show($0) }
@@ -223,12 +236,13 @@ package struct ProbeCommand: AsyncParsableCommand {
         if connection.http2, steps.speech == .store {
           throw ProbeError("\(script) is for a store: leave --http2 out")
         }
+        let speaksHTTP2 = connection.http2 || steps.speech == .http2
         let runner = ProbeRunner(
-          target: try connection.target(target),
+          target: try connection.target(target, speaksHTTP2: speaksHTTP2),
           timeout: try Duration(probe: connection.timeout),
           showsHex: connection.hex
         ) { show($0) }
-        guard connection.http2 || steps.speech == .http2 else {
+        guard speaksHTTP2 else {
           return try await runner.run(steps, in: language)
         }
         return try await runner.run(steps, in: connection.http2(target))

@@ -14,7 +14,7 @@ package enum Received: Equatable, Sendable {
 
 /// Where a probe connects to, and how.
 package struct ProbeTarget: Sendable {
-  /// TLS 1.2 or 1.3 with ALPN h2.
+  /// TLS 1.2 or 1.3: with ALPN h2, or that of the store's frames.
   package struct TLS: Sendable {
     /// PEM file of the authorities to trust; nil for the system's.
     package var authorityFile: String?
@@ -22,6 +22,9 @@ package struct ProbeTarget: Sendable {
     package var isInsecure: Bool
     /// The name in the certificate, where it is not the host.
     package var serverName: String?
+    /// PEM files of a certificate to show, and its key.
+    package var identity: (certificate: String, key: String)?
+    package var isForFrames = false
 
     package init(authorityFile: String? = nil, isInsecure: Bool = false, serverName: String? = nil) {
       self.authorityFile = authorityFile
@@ -67,7 +70,12 @@ package final class ProbeConnection: Sendable {
   package static func connect(to target: ProbeTarget, timeout: Duration) async throws -> ProbeConnection {
     do {
       let context = try target.tls.map { tls in
-        var configuration = TLSClientConfiguration(authorityFile: tls.authorityFile)
+        var configuration = TLSClientConfiguration(
+          authorityFile: tls.authorityFile,
+          certificateChainFile: tls.identity?.certificate,
+          privateKeyFile: tls.identity?.key,
+          applicationProtocol: tls.isForFrames ? .frames : .h2
+        )
         configuration.verifiesServer = !tls.isInsecure
         return try TLSContext(client: configuration)
       }

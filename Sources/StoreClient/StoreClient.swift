@@ -21,6 +21,8 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   private var link: StoreLink
   private var table: RequestTable
   private var connection: StoreConnectionHandler<Delegate>?
+  /// Of the newest attempt.
+  private var address: StoreClientConfiguration.Address
   /// The newest attempt, for `close` to wait for.
   private var channel: EventLoopFuture<any Channel>?
   private var ticker: RepeatedTask?
@@ -69,6 +71,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     self.delegate = delegate
     self.logger = configuration.logger
     self.link = StoreLink(configuration)
+    self.address = configuration.addresses[0]
     // One tick more: a request may be made late in a tick, and no deadline is to pass early.
     let ticks = configuration.requestDeadline.nanoseconds / StoreClientLimits.tick.nanoseconds + 1
     self.table = RequestTable(
@@ -231,7 +234,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   private func connect(_ addressIndex: Int) {
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    let attempt = connector(self, configuration.addresses[addressIndex])
+    let address = configuration.addresses[addressIndex]
+    self.address = address
+    let attempt = connector(self, address)
     channel = attempt
     attempt.whenFailure { error in bound.value.connectFailed(error) }
   }
@@ -241,14 +246,14 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     _ address: StoreClientConfiguration.Address
   ) -> EventLoopFuture<any Channel> {
     let bound = NIOLoopBound(client, eventLoop: client.eventLoop)
-    let transportHandlers = client.configuration.transportHandlers
+    let transport = client.configuration.transport
     return ClientBootstrap(group: client.eventLoop)
       .connectTimeout(client.configuration.connectTimeout)
       .channelOption(.tcpOption(.tcp_nodelay), value: 1)
       .channelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
-          if let transportHandlers {
-            try channel.pipeline.syncOperations.addHandlers(try transportHandlers())
+          if let transport {
+            try channel.pipeline.syncOperations.addHandlers(try transport.makeHandlers(address))
           }
           try channel.pipeline.syncOperations.addHandler(StoreConnectionHandler(client: bound.value))
         }
@@ -411,8 +416,12 @@ extension StoreClient {
     if isOpen, !link.takesRequests, table.onWire == 0 { connectionFailed(.drained) }
   }
 
-  func connectionErrored(_ error: any Error) {
+  func connectionErrored(_ handler: StoreConnectionHandler<Delegate>, _ error: any Error) {
     logger.debug("The connection to the store failed", metadata: ["error": "\(error)"])
+    guard handler === connection, !isOpen, let transport = configuration.transport,
+      transport.explains(error, address)
+    else { return }
+    connectionFailed(.transportFailed)
   }
 
   /// The other end closed it, or it broke.
@@ -455,6 +464,8 @@ extension StoreClient {
 
   /// A reason that repeats goes to the debug level.
   private func log(_ failure: LinkFailure) {
+    // The transport has said why.
+    if failure == .transportFailed { return lastLogged = nil }
     let isRepeated = lastLogged == failure.name
     lastLogged = failure.name
     var metadata: Logger.Metadata = ["reason": "\(failure.name)"]
@@ -477,7 +488,8 @@ extension StoreClient {
       metadata["correlation"] = "\(correlation)"
     case .version(let version):
       metadata["version"] = "\(version)"
-    case .connectFailed, .connectionLost, .openingTimeout, .silent, .drained, .limits, .otherStore:
+    case .connectFailed, .connectionLost, .transportFailed, .openingTimeout, .silent, .drained, .limits,
+      .otherStore:
       break
     }
     logger.log(level: isRepeated ? .debug : .warning, "No connection to the store", metadata: metadata)

@@ -37,8 +37,8 @@ package struct StoreClientConfiguration: Sendable {
   /// The store not heard of for so long is pinged; when nothing comes for as long again, the connection is
   /// given up.
   package var pingInterval: TimeAmount = .seconds(5)
-  /// Handlers between the socket and the frames, made anew for each connection: mutual TLS.
-  package var transportHandlers: (@Sendable () throws -> [any ChannelHandler])?
+  /// Nil: frames are sent in the clear.
+  package var transport: StoreTransport?
   package var logger: Logger
 
   package init(

@@ -95,7 +95,7 @@ final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboun
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     // A reset, or a fault of the transport below (TLS): either way this connection is done.
-    client?.connectionErrored(error)
+    client?.connectionErrored(self, error)
     context.close(promise: nil)
   }
 }

@@ -337,6 +337,8 @@ struct StoreLink {
 enum LinkFailure: Error, Equatable {
   case connectFailed
   case connectionLost
+  /// What is between socket and frames failed before the store was ready: the TLS handshake.
+  case transportFailed
   case openingTimeout
   /// Nothing heard, not even an answer to a ping.
   case silent
@@ -361,8 +363,8 @@ enum LinkFailure: Error, Equatable {
     switch self {
     case .refused(let error): error.code == .sessionExpired
     case .otherStore: true
-    case .connectFailed, .connectionLost, .openingTimeout, .silent, .drained, .unproven, .version, .limits,
-      .malformed, .unexpected, .strayReply:
+    case .connectFailed, .connectionLost, .transportFailed, .openingTimeout, .silent, .drained, .unproven,
+      .version, .limits, .malformed, .unexpected, .strayReply:
       false
     }
   }
@@ -372,9 +374,8 @@ enum LinkFailure: Error, Equatable {
     switch self {
     case .unproven: true
     case .refused(let error): error.code == .authenticationFailed
-    case .connectFailed, .connectionLost, .openingTimeout, .silent, .drained, .version, .limits, .otherStore,
-      .malformed,
-      .unexpected, .strayReply:
+    case .connectFailed, .connectionLost, .transportFailed, .openingTimeout, .silent, .drained, .version,
+      .limits, .otherStore, .malformed, .unexpected, .strayReply:
       false
     }
   }
@@ -382,7 +383,7 @@ enum LinkFailure: Error, Equatable {
   /// The store itself said or showed that this connection will not do.
   var isFromStore: Bool {
     switch self {
-    case .connectFailed, .connectionLost, .openingTimeout, .silent: false
+    case .connectFailed, .connectionLost, .transportFailed, .openingTimeout, .silent: false
     case .drained, .unproven, .version, .limits, .otherStore, .malformed, .unexpected, .strayReply, .refused:
       true
     }
@@ -393,6 +394,7 @@ enum LinkFailure: Error, Equatable {
     switch self {
     case .connectFailed: "connect_failed"
     case .connectionLost: "connection_lost"
+    case .transportFailed: "tls_handshake_failed"
     case .openingTimeout: "opening_timeout"
     case .silent: "silent"
     case .drained: "drained"

@@ -1,3 +1,4 @@
+import LinkSecurity
 import Logging
 import NIOCore
 import NIOPosix
@@ -5,6 +6,7 @@ import Operations
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import TLSSession
 
 /// One gateway's connection: bytes to frames, the opening, then each request to the loop that owns its shard, and
 /// replies back.
@@ -31,6 +33,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   private let account = ConnectionAccount()
   private var serial: UInt64 = 0
   private let desk: BackupDesk
+  private let tlsFailures: HandshakeFailures?
   /// Made with the first request of a backup.
   private var backup: BackupFrames?
 
@@ -51,9 +54,11 @@ final class FrameServerHandler: ChannelInboundHandler {
     gate: ConnectionGate,
     counters: ConnectionCounters,
     desk: BackupDesk,
+    tlsFailures: HandshakeFailures?,
     logger: Logger
   ) {
     self.desk = desk
+    self.tlsFailures = tlsFailures
     self.runtime = runtime
     self.terms = terms
     self.registry = registry
@@ -129,8 +134,22 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    logger.info("connection failed", metadata: ["error": "\(error)"])
+    if opening != nil, let error = error as? TLSError, let tlsFailures {
+      tlsFailures.note(error, peer: "\(context.remoteAddress.map(String.init(describing:)) ?? "unknown")")
+    } else {
+      logger.info("connection failed", metadata: ["error": "\(error)"])
+    }
     context.close(promise: nil)
+  }
+
+  /// What a peer that speaks no TLS is told by a store that does.
+  static var plaintextRefusal: ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.writeError(
+      .handshakeRequired,
+      detail: "this store speaks TLS: give the other side --tls-ca, --tls-cert and --tls-key"
+    )
+    return buffer
   }
 
   // MARK: Frames
@@ -277,6 +296,13 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func refuse(_ error: WireError) {
     switch error {
+    // The first bytes of a TLS handshake: 22, 3 and a minor version (RFC 8446 section 5.1).
+    case .lengthTooLarge(let length) where opening != nil && length >> 16 == 0x1603:
+      end(
+        .frameTooLarge,
+        "the peer speaks TLS and this store does not: give the store --tls-cert, --tls-key and --tls-ca, "
+          + "or leave --tls-ca out on the other side"
+      )
     case .lengthTooLarge(let length):
       end(.frameTooLarge, "length \(length), at most \(decoder.lengthLimit)")
     case .unknownKind(let kind):
@@ -289,7 +315,13 @@ final class FrameServerHandler: ChannelInboundHandler {
   /// An error frame of the connection, then close.
   private func end(_ code: ErrorCode, _ detail: String) {
     guard let context, !isClosing else { return }
-    logger.info("connection refused", metadata: ["code": "\(code.name)", "detail": "\(detail)"])
+    // Who has not proved itself may come as often as it likes.
+    if let count = opening == nil ? 1 : counters.openingRefused() {
+      logger.info(
+        "connection refused",
+        metadata: ["code": "\(code.name)", "detail": "\(detail)", "count": "\(count)"]
+      )
+    }
     var buffer = ByteBuffer()
     buffer.writeError(code, retryAfterMilliseconds: code == .unavailable ? 500 : 0, detail: detail)
     let context2 = NIOLoopBound(context, eventLoop: context.eventLoop)

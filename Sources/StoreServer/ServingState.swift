@@ -1,4 +1,6 @@
 import NIOConcurrencyHelpers
+import NIOCore
+import Operations
 import ReceiptModel
 
 /// The loops that serve at this moment; none while the store starts, or reads its data again after a failed append.
@@ -37,4 +39,11 @@ final class ConnectionCounters: Sendable {
   func closed() { values.withLockedValue { $0.now -= 1 } }
 
   var current: (opened: UInt64, now: Int) { values.withLockedValue { $0 } }
+
+  private let refusals = NIOLockedValueBox(RefusalNote())
+
+  /// A connection ends before its opening is done.
+  ///
+  /// - Returns: how many have since the last line about it; nil: no line is due.
+  func openingRefused() -> Int? { refusals.withLockedValue { $0.refused(at: .now()) } }
 }

@@ -1,4 +1,5 @@
 package import ErasureLedger
+package import LinkSecurity
 package import Logging
 import NIOConcurrencyHelpers
 package import NIOCore
@@ -16,6 +17,8 @@ package struct StoreServerConfiguration: Sendable {
   package var loops: Int
   /// The shared secret, then the previous one. None: gateways are not authenticated.
   package var secrets: [[UInt8]] = []
+  /// Mutual TLS; nil: frames come and go in the clear.
+  package var tls: LinkTLS?
   /// Requests of one connection that may be unanswered.
   package var window: UInt32 = 32_768
   /// Gateways have a connection for each of their loops; a proven peer is one that has finished its opening.
@@ -113,10 +116,14 @@ package final class StoreServer: Sendable {
         value: AdaptiveRecvByteBufferAllocator(minimum: 4096, initial: 32_768, maximum: 32_768)
       )
       .childChannelOption(.writeBufferWaterMark, value: .init(low: 2 << 20, high: 8 << 20))
-      .childChannelInitializer { [serving, registry, gate, counters, desk, logger] channel in
+      .childChannelInitializer { [serving, registry, gate, counters, desk, logger, configuration] channel in
         channel.eventLoop.makeCompletedFuture {
           var logger = logger
           logger[metadataKey: "peer"] = "\(channel.remoteAddress.map(String.init(describing:)) ?? "unknown")"
+          if let tls = configuration.tls {
+            let handler = try tls.serverHandler(plaintextRefusal: FrameServerHandler.plaintextRefusal)
+            try channel.pipeline.syncOperations.addHandler(handler)
+          }
           try channel.pipeline.syncOperations.addHandler(
             FrameServerHandler(
               runtime: serving,
@@ -125,6 +132,7 @@ package final class StoreServer: Sendable {
               gate: gate,
               counters: counters,
               desk: desk,
+              tlsFailures: configuration.tls?.failures,
               logger: logger
             )
           )

@@ -96,7 +96,7 @@ package final class TLSConnection {
     OpenSSLErrors.clear()
     let result = SSL_do_handshake(ssl)
     if result == 1 {
-      if applicationProtocol == .h2 && negotiatedProtocol != "h2" {
+      if let name = applicationProtocol.required, negotiatedProtocol != name {
         isBroken = true
         throw .noApplicationProtocol
       }
@@ -114,6 +114,9 @@ package final class TLSConnection {
     }
   }
 
+  /// Reasons from here on (`SSL_AD_REASON_OFFSET`) are alerts of the peer.
+  private static let alerts: Int32 = 1_000
+
   private func handshakeError() -> TLSError {
     let verdict = SSL_get_verify_result(ssl)
     let (number, reason) = OpenSSLErrors.take()
@@ -123,6 +126,10 @@ package final class TLSConnection {
     case SSL_R_NO_APPLICATION_PROTOCOL, SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL:
       return .noApplicationProtocol
     case SSL_R_UNEXPECTED_EOF_WHILE_READING: return .truncated
+    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE: return .noPeerCertificate
+    case SSL_R_WRONG_VERSION_NUMBER, SSL_R_BAD_RECORD_TYPE, SSL_R_HTTP_REQUEST, SSL_R_HTTPS_PROXY_REQUEST:
+      return .notTLS
+    case Self.alerts...: return .alert(reason: reason)
     default: return .handshake(reason: reason)
     }
   }
@@ -154,7 +161,12 @@ package final class TLSConnection {
       default:
         isBroken = true
         let (number, reason) = OpenSSLErrors.take()
-        throw number == SSL_R_UNEXPECTED_EOF_WHILE_READING ? .truncated : .record(reason: reason)
+        switch number {
+        case SSL_R_UNEXPECTED_EOF_WHILE_READING: throw .truncated
+        // In TLS 1.3 a client hears only here that its certificate is refused.
+        case Self.alerts...: throw .alert(reason: reason)
+        default: throw .record(reason: reason)
+        }
       }
     }
     return total

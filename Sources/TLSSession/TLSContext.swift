@@ -8,8 +8,19 @@ package enum TLSApplicationProtocol: Sendable {
   /// Of a server: HTTP/2 where the client offers it. A client that offers HTTP/1, or nothing, gets its handshake, so
   /// that it can be told; any other offer fails.
   case h2OrHTTP1
+  /// Tidemark's own frames between gateway and store, "tidemark/1". A handshake without it fails.
+  case frames
   /// None is offered or asked for.
   case none
+
+  /// The name that has to be agreed on; nil where a handshake may do without.
+  var required: String? {
+    switch self {
+    case .h2: "h2"
+    case .frames: "tidemark/1"
+    case .h2OrHTTP1, .none: nil
+    }
+  }
 }
 
 /// A version of TLS. Older ones are not spoken at all.
@@ -34,6 +45,8 @@ package struct TLSServerConfiguration: Sendable {
   package var applicationProtocol: TLSApplicationProtocol
   /// Versions that are spoken.
   package var versions: ClosedRange<TLSVersion> = .v1_2 ... .v1_3
+  /// Whether clients may resume sessions; then their certificates are not verified again.
+  package var issuesTickets = true
 
   /// A server with that certificate.
   package init(
@@ -187,7 +200,12 @@ package final class TLSContext: Sendable {
     switch configuration.applicationProtocol {
     case .h2: SSL_CTX_set_alpn_select_cb(context, selectH2, nil)
     case .h2OrHTTP1: SSL_CTX_set_alpn_select_cb(context, selectH2OrHTTP1, nil)
+    case .frames: SSL_CTX_set_alpn_select_cb(context, selectFrames, nil)
     case .none: break
+    }
+    if !configuration.issuesTickets {
+      COpenSSL_CTX_set_no_ticket(context)
+      SSL_CTX_set_num_tickets(context, 0)
     }
   }
 
@@ -203,8 +221,8 @@ package final class TLSContext: Sendable {
       try loadIdentity(context, chain, configuration.privateKeyFile ?? chain)
     }
     SSL_CTX_set_verify(context, configuration.verifiesServer ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nil)
-    if configuration.applicationProtocol == .h2 {
-      let offer: [UInt8] = [2, UInt8(ascii: "h"), UInt8(ascii: "2")]
+    if let name = configuration.applicationProtocol.required {
+      let offer = [UInt8(name.utf8.count)] + Array(name.utf8)
       // Unlike its relatives, 0 is success.
       guard SSL_CTX_set_alpn_protos(context, offer, UInt32(offer.count)) == 0 else {
         throw .configuration(reason: OpenSSLErrors.take().reason)
@@ -247,7 +265,19 @@ private func selectH2(
   select("h2", out, outCount, offered, count) ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL
 }
 
-/// The same, or a version of HTTP/1.
+/// The same for the frames between gateway and store.
+private func selectFrames(
+  _: OpaquePointer?,
+  _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,
+  _ outCount: UnsafeMutablePointer<UInt8>?,
+  _ offered: UnsafePointer<UInt8>?,
+  _ count: UInt32,
+  _: UnsafeMutableRawPointer?
+) -> Int32 {
+  select("tidemark/1", out, outCount, offered, count) ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL
+}
+
+/// The same as ``selectH2``, or a version of HTTP/1.
 private func selectH2OrHTTP1(
   _: OpaquePointer?,
   _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,

@@ -18,7 +18,13 @@ package enum TLSError: Error, Equatable, CustomStringConvertible {
   case certificate(reason: String)
   /// No application protocol in common (RFC 7301 section 3.2); a client that offered none counts too.
   case noApplicationProtocol
-  /// The handshake failed otherwise. Bytes that are no TLS end here.
+  /// What the peer sends is no TLS: plain frames, plain HTTP.
+  case notTLS
+  /// A client has to show a certificate and shows none.
+  case noPeerCertificate
+  /// The peer gives up and says why (RFC 8446 section 6.2): in most cases it does not accept this side's certificate.
+  case alert(reason: String)
+  /// The handshake failed otherwise.
   case handshake(reason: String)
   /// The handshake took longer than it may.
   case handshakeTimeout
@@ -36,6 +42,9 @@ package enum TLSError: Error, Equatable, CustomStringConvertible {
     case .configuration(let reason): "TLS configuration: \(reason)"
     case .certificate(let reason): "TLS certificate: \(reason)"
     case .noApplicationProtocol: "TLS: no application protocol in common"
+    case .notTLS: "TLS: the peer does not speak it"
+    case .noPeerCertificate: "TLS certificate: the client shows none"
+    case .alert(let reason): "TLS: refused by the peer: \(reason)"
     case .handshake(let reason): "TLS handshake: \(reason)"
     case .handshakeTimeout: "TLS handshake: took too long"
     case .record(let reason): "TLS: \(reason)"

@@ -25,25 +25,32 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
 
   private let connection: TLSConnection
   private let handshakeTimeout: TimeAmount
+  private let plaintextRefusal: ByteBuffer?
   private var state = State.idle
   private var pending: MarkedCircularBuffer<(ByteBuffer, EventLoopPromise<Void>?)>
   private var timer: Scheduled<Void>?
 
   /// A handler for one connection. Throws ``TLSError/configuration(reason:)``.
+  ///
+  /// - Parameter plaintextRefusal: what a peer that speaks no TLS is sent, in the clear, before the connection is closed;
+  ///   nil: nothing.
   package convenience init(
     context: TLSContext,
     serverName: String? = nil,
-    handshakeTimeout: TimeAmount = .seconds(10)
+    handshakeTimeout: TimeAmount = .seconds(10),
+    plaintextRefusal: ByteBuffer? = nil
   ) throws(TLSError) {
     self.init(
       connection: try TLSConnection(context: context, serverName: serverName),
-      handshakeTimeout: handshakeTimeout
+      handshakeTimeout: handshakeTimeout,
+      plaintextRefusal: plaintextRefusal
     )
   }
 
-  init(connection: TLSConnection, handshakeTimeout: TimeAmount) {
+  init(connection: TLSConnection, handshakeTimeout: TimeAmount, plaintextRefusal: ByteBuffer? = nil) {
     self.connection = connection
     self.handshakeTimeout = handshakeTimeout
+    self.plaintextRefusal = plaintextRefusal
     self.pending = MarkedCircularBuffer(initialCapacity: 4)
   }
 
@@ -200,7 +207,12 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
 
   private func fail(_ context: ChannelHandlerContext, _ error: TLSError) {
     guard state != .closed else { return }
-    sendOutput(context, promise: nil)
+    if error == .notTLS, let plaintextRefusal {
+      _ = connection.takeOutput()
+      context.writeAndFlush(wrapOutboundOut(plaintextRefusal), promise: nil)
+    } else {
+      sendOutput(context, promise: nil)
+    }
     end(error)
     context.fireErrorCaught(error)
     context.close(promise: nil)

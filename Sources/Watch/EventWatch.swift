@@ -310,10 +310,8 @@ private final class LossHandler: ChannelInboundHandler {
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     if let error = error as? TLSError, case .certificate(let reason) = error {
       delegate.end(.untrusted(reason))
-    } else if let error = error as? TLSError, case .handshake(let reason) = error,
-      reason.contains("wrong version number")
-    {
-      delegate.end(.unreadable("TLS handshake: \(reason); of a port without TLS give an http:// URL"))
+    } else if error as? TLSError == .notTLS {
+      delegate.end(.unreadable("\(TLSError.notTLS); of a port without TLS give an http:// URL"))
     } else {
       delegate.end(.lost(HTTP2Caller.reason(error)))
     }

@@ -24,6 +24,18 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Flag(help: "Serve without TLS, by prior knowledge: behind a load balancer.") var h2c = false
   @Option(parsing: .upToNextOption, help: ArgumentHelp("The store, or several.", valueName: "host:port"))
   var store: [String] = []
+  @Option(
+    help: ArgumentHelp(
+      "Speak TLS to the store, whose certificate has to be by this authority, PEM.",
+      valueName: "file"
+    )
+  )
+  var tlsCa: String?
+  @Option(
+    help: ArgumentHelp("Certificate to show the store, PEM; --tls-cert by default.", valueName: "file")
+  )
+  var storeTlsCert: String?
+  @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var storeTlsKey: String?
   @Option(help: ArgumentHelp("Secret that store and gateway share, at least 16 bytes.", valueName: "file"))
   var secretFile: String?
   @Option(help: ArgumentHelp("Secret of HS256 tokens, at least 32 bytes.", valueName: "file"))
@@ -126,6 +138,7 @@ struct TidemarkGateway: AsyncParsableCommand {
     let given: [String: String?] = [
       "listen": listen, "tls-cert": tlsCert, "tls-key": tlsKey, "h2c": h2c ? "true" : nil,
       "store": store.isEmpty ? nil : store.joined(separator: ","),
+      "tls-ca": tlsCa, "store-tls-cert": storeTlsCert, "store-tls-key": storeTlsKey,
       "secret-file": secretFile, "jwt-secret-file": jwtSecretFile, "jwks-file": jwksFile,
       "jwt-issuer": jwtIssuer.isEmpty ? nil : jwtIssuer.joined(separator: ","),
       "jwt-audience": jwtAudience.isEmpty ? nil : jwtAudience.joined(separator: ","),
@@ -180,7 +193,7 @@ struct TidemarkGateway: AsyncParsableCommand {
       logger: logger
     )
     var line =
-      "tidemark-gateway listening on \(gateway.address) (\(configuration.tls == nil ? "h2c" : "TLS"))"
+      "tidemark-gateway listening on \(gateway.address) (\(configuration.tls == nil ? "h2c" : "TLS")), \(configuration.storeTLS == nil ? "plaintext" : "TLS") to the store"
     if let endpoint = configuration.admin {
       let admin = try await AdminServer.start(
         at: endpoint,

@@ -1,5 +1,6 @@
 import ErasureLedger
 import Foundation
+import LinkSecurity
 import Logging
 import NIOConcurrencyHelpers
 import NIOCore
@@ -14,6 +15,7 @@ import StoreServer
 struct StoreService: Service {
   let server: StoreServer
   let listen: Endpoint
+  let tls: LinkTLS?
   let readiness: Readiness
   let metrics: MetricsRegistry
   let logger: Logger
@@ -26,7 +28,7 @@ struct StoreService: Service {
     do {
       let address = try await server.start()
       ProcessRunner.printLine(
-        "tidemark-store is listening on \(address.ipAddress ?? listen.host):\(address.port ?? listen.port)"
+        "tidemark-store is listening on \(address.ipAddress ?? listen.host):\(address.port ?? listen.port) (\(tls == nil ? "plaintext" : "TLS"))"
       )
     } catch let error as StorageError {
       throw SettingsError(error.description)
@@ -40,6 +42,7 @@ struct StoreService: Service {
     metrics.register(on: MultiThreadedEventLoopGroup.singleton.next()) { samples in
       Self.write(statistics.withLockedValue { $0 }, into: &samples)
       server.gate.collect(into: &samples, prefix: "tidemark_store")
+      tls?.failures.collect(into: &samples, name: "tidemark_store_tls_handshakes_failed_total")
       samples.gauge(
         "tidemark_store_memory_bytes",
         help: "Bytes that channels may occupy in memory (--memory).",

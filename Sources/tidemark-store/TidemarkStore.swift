@@ -1,6 +1,7 @@
 import ArgumentParser
 import ErasureLedger
 import Foundation
+import LinkSecurity
 import Logging
 import NIOCore
 import NIOPosix
@@ -82,11 +83,18 @@ struct TidemarkStore: AsyncParsableCommand {
   )
   var erasureLedger: String?
   @Option(
-    help: ArgumentHelp("Not built yet, as are --tls-key and --tls-ca: use --secret-file.", valueName: "file")
+    help: ArgumentHelp(
+      "Certificate for TLS with gateways, PEM: names this store as gateways' --store does.",
+      valueName: "file"
+    )
   )
   var tlsCert: String?
-  @Option(help: .hidden) var tlsKey: String?
-  @Option(help: .hidden) var tlsCa: String?
+  @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var tlsKey: String?
+  @Option(
+    help: ArgumentHelp("Authority that gateways' certificates have to be by, PEM.", valueName: "file")
+  )
+  var tlsCa: String?
+  @Flag(help: "Listen on other addresses than loopback without TLS.") var allowPlaintext = false
   @Option(help: ArgumentHelp("YAML or JSON file with the same keys.", valueName: "file"))
   var config: String?
   @Option(
@@ -107,11 +115,8 @@ struct TidemarkStore: AsyncParsableCommand {
   private static let keys: Set<String> = [
     "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
     "memory", "event-interval-members", "event-interval",
-    "erasure-ledger",
+    "erasure-ledger", "tls-cert", "tls-key", "tls-ca", "allow-plaintext",
   ]
-  /// Flags of the public page whose time has not come. They are refused by name rather than ignored: each of them
-  /// promises something.
-  private static let keysNotBuilt: Set<String> = ["tls-cert", "tls-key", "tls-ca"]
 
   func run() async throws {
     if let url = HealthCheck.url(flag: healthCheck) {
@@ -134,6 +139,32 @@ struct TidemarkStore: AsyncParsableCommand {
     return TimeSpan.milliseconds(time, unitless: 1).flatMap { Durability("\(prefix)\($0)") }
   }
 
+  /// TLS of the listener for gateways. Without it the store is for this machine only, unless the operator says otherwise.
+  private func tls(_ settings: Settings, _ listen: Endpoint, _ logger: Logger) throws(SettingsError)
+    -> LinkTLS?
+  {
+    let files = try LinkTLSFiles(
+      certificate: try settings.string("tls-cert"),
+      privateKey: try settings.string("tls-key"),
+      authority: try settings.string("tls-ca")
+    )
+    if let files { return try LinkTLS(files, end: .store, logger: logger) }
+    guard !listen.isLoopback else {
+      logger.notice("without TLS: only this machine's own processes reach the port")
+      return nil
+    }
+    guard try settings.flag("allow-plaintext") else {
+      throw SettingsError(
+        "listen",
+        "\(listen): others than this machine would reach a store without TLS there; give --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1, or say --allow-plaintext"
+      )
+    }
+    logger.warning(
+      "frames are not encrypted (--allow-plaintext): whoever is on the network between gateways and store reads and changes everything"
+    )
+    return nil
+  }
+
   private func serve() async throws(SettingsError) {
     var flags: [String: String] = [:]
     flags["data"] = data
@@ -152,14 +183,12 @@ struct TidemarkStore: AsyncParsableCommand {
     flags["tls-cert"] = tlsCert
     flags["tls-key"] = tlsKey
     flags["tls-ca"] = tlsCa
+    flags["allow-plaintext"] = allowPlaintext ? "true" : nil
     let settings = try await Settings(
       flags: flags,
-      keys: Self.keys.union(Self.keysNotBuilt),
+      keys: Self.keys,
       environment: ProcessInfo.processInfo.environment
     )
-    for key in Self.keysNotBuilt.sorted() where try settings.string(key) != nil {
-      throw SettingsError(key, "is not built yet; leave it out")
-    }
     let mode = try settings.string("durability") ?? "sync"
     guard let durability = Self.durability(mode) else {
       throw SettingsError("durability", "\"\(mode)\": give sync, or interval:TIME from 1ms to 60s")
@@ -184,6 +213,7 @@ struct TidemarkStore: AsyncParsableCommand {
     } else {
       logger.warning("no --secret-file: any process that reaches this port is served")
     }
+    configuration.tls = try tls(settings, listen, logger)
 
     let descriptors = DescriptorLimit.forConnections(of: DescriptorLimit.raise()) / 2
     configuration.connections.total = min(configuration.connections.total, descriptors)
@@ -248,6 +278,7 @@ struct TidemarkStore: AsyncParsableCommand {
       StoreService(
         server: server,
         listen: listen,
+        tls: configuration.tls,
         readiness: readiness,
         metrics: metrics,
         logger: logger,

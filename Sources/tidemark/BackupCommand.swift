@@ -27,47 +27,15 @@ struct BackupCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark backup") {
-      let backup = StoreBackup(store: try place.endpoint, secrets: try place.secrets, target: to)
+      var backup = StoreBackup(store: try place.endpoint, secrets: try place.secrets, target: to)
+      backup.tls = try place.tls
+      let configured = backup
       let progress = ProgressLine()
       let summary = try await withInterrupts {
         defer { progress.clear() }
-        return try await backup.run { progress.show($0) }
+        return try await configured.run { progress.show($0) }
       }
       Terminal.print(summary.document)
-    }
-  }
-}
-
-/// Where a store is, and the secret that it shares.
-struct StoreOptions: ParsableArguments {
-  @Option(
-    help: ArgumentHelp("The store's address for gateways, an IPv6 one in brackets.", valueName: "host:port")
-  )
-  var store: String
-  @Option(
-    help: ArgumentHelp(
-      "File whose first line is the secret shared with the store; a second line is the previous one.",
-      valueName: "file"
-    )
-  )
-  var secretFile: String?
-
-  func validate() throws {
-    guard let endpoint = Endpoint(store), endpoint.port > 0 else {
-      throw ValidationError("--store \"\(store)\": give HOST:PORT, such as 10.0.0.5:7410 or [::1]:7410")
-    }
-  }
-
-  var endpoint: Endpoint {
-    get throws {
-      guard let endpoint = Endpoint(store) else { throw ExitCode.validationFailure }
-      return endpoint
-    }
-  }
-
-  var secrets: [[UInt8]] {
-    get throws {
-      try secretFile.map { try SecretFile.load($0, key: "secret-file", warn: Terminal.printError).all } ?? []
     }
   }
 }

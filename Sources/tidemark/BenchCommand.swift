@@ -52,6 +52,7 @@ struct LoadCommand: AsyncParsableCommand {
     help: ArgumentHelp("With store-frames: the secret that store and gateway share.", valueName: "file")
   )
   var secretFile: String?
+  @OptionGroup var storeTLS: StoreTLSOptions
   @Option(help: "Channels that the requests go round in, at least.")
   var channels = 200
   @Option(help: "Connections; with --gateway, each is a user of its own.")
@@ -168,9 +169,10 @@ struct LoadCommand: AsyncParsableCommand {
     bench.duration = duration?.seconds
     bench.processes = processes
     Terminal.printError("setting up: \(bench.summary)")
-    let plan = try await bench.prepare { registered, total in
+    var plan = try await bench.prepare { registered, total in
       progress.show("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
     }
+    plan.storeTLS = try storeTLS.tls
     let report = try await load(plan, progress)
     progress.show("checking")
     let problems = try await bench.verify(report)

@@ -1,7 +1,6 @@
 import ArgumentParser
 import IndexRebuild
 import LocalStack
-import Operations
 
 /// tidemark rebuild-index
 struct RebuildIndexCommand: AsyncParsableCommand {
@@ -19,33 +18,14 @@ struct RebuildIndexCommand: AsyncParsableCommand {
       """
   )
 
-  @Option(
-    help: ArgumentHelp("The store's address for gateways, an IPv6 one in brackets.", valueName: "host:port")
-  )
-  var store: String
-  @Option(
-    help: ArgumentHelp(
-      "File whose first line is the secret shared with the store; a second line is the previous one.",
-      valueName: "file"
-    )
-  )
-  var secretFile: String?
+  @OptionGroup var place: StoreOptions
   @Option(help: ArgumentHelp("How long a shard may give no answer: 90s, 15m.", valueName: "time"))
   var timeout = TimeSpanArgument(seconds: 60)
 
-  func validate() throws {
-    guard let endpoint = Endpoint(store), endpoint.port > 0 else {
-      throw ValidationError("--store \"\(store)\": give HOST:PORT, such as 10.0.0.5:7410 or [::1]:7410")
-    }
-  }
-
   func run() async throws {
     try await reportingErrors("tidemark rebuild-index") {
-      guard let endpoint = Endpoint(store) else { throw ExitCode.validationFailure }
-      let secrets = try secretFile.map {
-        try SecretFile.load($0, key: "secret-file", warn: Terminal.printError).all
-      }
-      var rebuild = IndexRebuild(store: endpoint, secrets: secrets ?? [])
+      var rebuild = IndexRebuild(store: try place.endpoint, secrets: try place.secrets)
+      rebuild.tls = try place.tls
       rebuild.patience = .milliseconds(timeout.milliseconds)
       let configured = rebuild
       let progress = ProgressLine()

@@ -1,4 +1,5 @@
 import Foundation
+import LinkSecurity
 import Logging
 import Operations
 import Testing
@@ -43,6 +44,29 @@ import Testing
     }
   }
 
+  @Test func theLinkHasTheListenersIdentityOrItsOwn() async throws {
+    try await withFiles { secret, _ in
+      let base = ["listen": "127.0.0.1:0", "store": "store:1", "jwt-secret-file": secret]
+      let listener = ["tls-cert": "c", "tls-key": "k"]
+      let own = ["store-tls-cert": "sc", "store-tls-key": "sk"]
+      for (flags, servesTLS, certificate) in [
+        (["h2c": "true"], false, nil), (listener, true, nil),
+        (listener.merging(["h2c": "true", "tls-ca": "a"]) { $1 }, false, "c"),
+        (listener.merging(["tls-ca": "a"]) { $1 }, true, "c"),
+        (own.merging(["h2c": "true", "tls-ca": "a"]) { $1 }, false, "sc"),
+        (own.merging(listener) { $1 }.merging(["tls-ca": "a"]) { $1 }, true, "sc"),
+      ] as [([String: String], Bool, String?)] {
+        let (configuration, _) = try await read(base.merging(flags) { $1 })
+        #expect((configuration.tls != nil) == servesTLS, "\(flags)")
+        #expect(configuration.storeTLS?.certificate.path == certificate, "\(flags)")
+        #expect(
+          configuration.storeTLS?.privateKey.path == certificate.map { $0.dropLast() + "k" },
+          "\(flags)"
+        )
+      }
+    }
+  }
+
   @Test func warnsWhereTheStoreNeedNotProveItself() async throws {
     try await withFiles { secret, _ in
       let (configuration, warnings) = try await read([
@@ -66,6 +90,16 @@ import Testing
         (["h2c": ""], "--tls-cert and --tls-key are missing"),
         (["tls-cert": "c"], "--tls-key is missing"), (["tls-key": "c"], "--tls-cert is missing"),
         (["tls-cert": "c", "tls-key": "k"], "--h2c serves without TLS"),
+        (["tls-ca": "a"], "--tls-cert is missing: with --tls-ca the store asks"),
+        (["tls-ca": "a", "tls-cert": "c"], "--tls-key is missing: --tls-cert needs"),
+        (["tls-ca": "a", "tls-key": "k"], "--tls-cert is missing: with --tls-ca"),
+        (["store-tls-cert": "c"], "--store-tls-cert is for TLS with the store: give --tls-ca"),
+        (["tls-ca": "a", "store-tls-cert": "c"], "--store-tls-key is missing"),
+        (
+          [
+            "tls-ca": "a", "store-tls-cert": "c", "store-tls-key": "k", "tls-cert": "c", "tls-key": "k",
+          ], "--h2c serves without TLS"
+        ),
         (["jwt-secret-file": ""], "--jwt-secret-file is missing"),
         (["jwt-secret-file": short], "too short; give at least 32 bytes"),
         (["secret-file": short], "too short; give at least 16 bytes"),

@@ -129,7 +129,10 @@ extension RealProcesses {
         let output = try await Command.run("/bin/bash", [script, directory])
         #expect(output.status == 0, "\(output)")
         contents.append(
-          try ["frame-secret", "jwt-secret", "ticket-secret", "haproxy.pem", "haproxy.crt"].map {
+          try [
+            "frame-secret", "jwt-secret", "ticket-secret", "haproxy.pem", "haproxy.crt", "link-ca.pem",
+            "link-ca-key.pem", "store-cert.pem", "store-key.pem", "gateway-cert.pem", "gateway-key.pem",
+          ].map {
             try Data(contentsOf: URL(fileURLWithPath: "\(directory)/\($0)"))
           }
         )

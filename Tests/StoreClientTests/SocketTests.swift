@@ -91,7 +91,7 @@ struct SocketTests {
         logger: logger
       )
       configuration.requestDeadline = .minutes(5)
-      if scrambled { configuration.transportHandlers = { [Scrambler()] } }
+      if scrambled { configuration.transport = StoreTransport(makeHandlers: { _ in [Scrambler()] }) }
       world.value.store.secrets = configuration.secrets
       let recorder = world.value.recorder
       let client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder)

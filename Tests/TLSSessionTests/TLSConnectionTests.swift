@@ -55,7 +55,7 @@ struct TLSConnectionTests {
     )
     pair.run()
     #expect(pair.serverError == .handshake(reason: "unsupported protocol"))
-    #expect(pair.clientError == .handshake(reason: "tlsv1 alert protocol version"))
+    #expect(pair.clientError == .alert(reason: "tlsv1 alert protocol version"))
   }
 
   @Test("ALPN: a client that offers nothing, and a server that chooses nothing")
@@ -105,10 +105,9 @@ struct TLSConnectionTests {
     pair.run()
     #expect(pair.clientError == .certificate(reason: reason))
     #expect(!pair.client.isEstablished)
-    if case .some(.handshake) = pair.serverError {
-    } else if case .some(.record) = pair.serverError {
-    } else {
+    guard case .alert = pair.serverError else {
       Issue.record("the server has not been told: \(pair.serverError as Any)")
+      return
     }
   }
 
@@ -117,6 +116,23 @@ struct TLSConnectionTests {
     let pair = try Loopback(client: Contexts.client(), server: Contexts.server(), serverName: name)
     pair.run()
     #expect(pair.isEstablished, "\(pair.clientError as Any)")
+  }
+
+  @Test("the frames' own protocol: neither a server nor a client takes another for it")
+  func frames() throws {
+    for (client, server, works) in [
+      (TLSApplicationProtocol.frames, TLSApplicationProtocol.frames, true), (.h2, .frames, false),
+      (.frames, .h2, false), (.none, .frames, false), (.frames, .none, false),
+    ] {
+      let pair = try Loopback(
+        client: Contexts.client(applicationProtocol: client),
+        server: Contexts.server(applicationProtocol: server)
+      )
+      pair.run()
+      #expect(pair.isEstablished == works, "\(client) \(server)")
+      if works { continue }
+      #expect([pair.clientError, pair.serverError].contains(.noApplicationProtocol), "\(client) \(server)")
+    }
   }
 
   @Test("mutual TLS: with, without and with a foreign certificate", arguments: [TLSVersion.v1_2, .v1_3])
@@ -130,7 +146,7 @@ struct TLSConnectionTests {
       #expect(pair.server.isEstablished == works, "\(certificate ?? "none")")
       if works { continue }
       switch pair.serverError {
-      case .handshake("peer did not return a certificate"): #expect(certificate == nil)
+      case .noPeerCertificate: #expect(certificate == nil)
       case .certificate("unable to get local issuer certificate"): #expect(certificate == "other")
       default: Issue.record("\(pair.serverError as Any)")
       }
@@ -148,7 +164,11 @@ struct TLSConnectionTests {
     let server = try TLSConnection(context: Contexts.server())
     server.consume(ByteBuffer(string: text + String(repeating: "x", count: 30_000)))
     #expect { try server.handshake() } throws: { error in
-      if case .handshake(let reason) = error as? TLSError { !reason.isEmpty } else { false }
+      switch error as? TLSError {
+      case .notTLS: !text.hasPrefix("\u{16}")
+      case .handshake(let reason): text.hasPrefix("\u{16}") && !reason.isEmpty
+      default: false
+      }
     }
     #expect(throws: TLSError.closed) { try server.handshake() }
   }

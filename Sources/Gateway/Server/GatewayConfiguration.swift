@@ -1,4 +1,5 @@
 package import HTTP2Session
+package import LinkSecurity
 package import Logging
 internal import NIOCore
 package import Operations
@@ -11,6 +12,8 @@ package struct GatewayConfiguration: Sendable {
   /// The files for TLS; nil: HTTP/2 without it, by prior knowledge.
   package var tls: TLSServerConfiguration?
   package var stores: [Endpoint]
+  /// The files for TLS with the store; nil: without it.
+  package var storeTLS: LinkTLSFiles?
   /// What store and gateway prove to each other; empty for nothing.
   package var storeSecrets: [[UInt8]]
   package var tokenKeys: TokenKeys
@@ -90,7 +93,8 @@ package struct GatewayConfiguration: Sendable {
 
   /// All settings, by the key that is flag, environment variable and file key in one.
   package static let keys: Set<String> = [
-    "listen", "tls-cert", "tls-key", "h2c", "store", "secret-file", "jwt-secret-file", "jwks-file",
+    "listen", "tls-cert", "tls-key", "h2c", "store", "tls-ca", "store-tls-cert", "store-tls-key",
+    "secret-file", "jwt-secret-file", "jwks-file",
     "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp",
     "ticket-secret-file", "hooks-file", "admin", "proxy-protocol", "cors-origin", "loops", "config",
     "connections", "connections-per-address", "trusted-proxies", "gateway-memory", "rate-user", "rate-server",
@@ -110,7 +114,8 @@ package struct GatewayConfiguration: Sendable {
       throw SettingsError("store", "is missing: give the HOST:PORT of the store, or several with commas")
     }
     self.init(listen: listen, stores: stores, tokenKeys: try Self.tokenKeys(settings, warn))
-    self.tls = try Self.tls(settings)
+    storeTLS = try Self.storeTLS(settings)
+    tls = try Self.tls(settings, isAlsoForStore: storeTLS?.certificate.key == "tls-cert")
     if let path = try settings.string("secret-file") {
       storeSecrets = try SecretFile.load(path, key: "secret-file", byteCountMin: 16, warn: warn).all
     } else {
@@ -151,7 +156,37 @@ package struct GatewayConfiguration: Sendable {
     }
   }
 
-  private static func tls(_ settings: Settings) throws(SettingsError) -> TLSServerConfiguration? {
+  /// `--tls-ca` says that the store is spoken to over TLS. The gateway's identity there is `--store-tls-cert`, or else
+  /// the certificate that it shows its clients.
+  private static func storeTLS(_ settings: Settings) throws(SettingsError) -> LinkTLSFiles? {
+    let own = (certificate: try settings.string("store-tls-cert"), key: try settings.string("store-tls-key"))
+    guard let authority = try settings.string("tls-ca") else {
+      for (key, value) in [("store-tls-cert", own.certificate), ("store-tls-key", own.key)] where value != nil
+      {
+        throw SettingsError(key, "is for TLS with the store: give --tls-ca, the authority of its certificate")
+      }
+      return nil
+    }
+    let prefix = own.certificate == nil && own.key == nil ? "" : "store-"
+    let (certificateKey, privateKeyKey) = ("\(prefix)tls-cert", "\(prefix)tls-key")
+    let purpose = "is missing: with --tls-ca the store asks for this gateway's certificate"
+    guard let certificate = try settings.string(certificateKey) else {
+      throw SettingsError(certificateKey, "\(purpose); give --\(certificateKey) and --\(privateKeyKey)")
+    }
+    guard let key = try settings.string(privateKeyKey) else {
+      throw SettingsError(privateKeyKey, "is missing: --\(certificateKey) needs its private key")
+    }
+    return LinkTLSFiles(
+      certificate: LinkTLSFiles.File(certificate, key: certificateKey),
+      privateKey: LinkTLSFiles.File(key, key: privateKeyKey),
+      authority: LinkTLSFiles.File(authority, key: "tls-ca")
+    )
+  }
+
+  /// - Parameter isAlsoForStore: the certificate is what the gateway shows the store, and so it may stand beside `--h2c`.
+  private static func tls(_ settings: Settings, isAlsoForStore: Bool) throws(SettingsError)
+    -> TLSServerConfiguration?
+  {
     let certificate = try settings.string("tls-cert")
     let key = try settings.string("tls-key")
     let isPlain = try settings.flag("h2c")
@@ -161,6 +196,7 @@ package struct GatewayConfiguration: Sendable {
         throw SettingsError("tls-cert", "and --tls-key are missing: give both, or --h2c to serve without TLS")
       }
       return nil
+    case (_?, _?) where isPlain && isAlsoForStore: return nil
     case (let certificate?, let key?):
       guard !isPlain else {
         throw SettingsError("h2c", "serves without TLS and --tls-cert with it: give one of them")

@@ -1,3 +1,4 @@
+internal import LinkSecurity
 package import Logging
 internal import NIOCore
 package import NIOPosix
@@ -55,6 +56,16 @@ package final class GatewayServer: Service {
     logger: Logger
   ) async throws(SettingsError) -> GatewayServer {
     let tls = try configuration.tls.map { tls throws(SettingsError) in try context(tls) }
+    let storeTLS = try configuration.storeTLS.map { files throws(SettingsError) in
+      try LinkTLS(files, end: .gateway, logger: logger)
+    }
+    if storeTLS == nil {
+      logger.log(
+        level: configuration.stores.allSatisfy(\.isLoopback) ? .notice : .warning,
+        "no --tls-ca: frames to the store are not encrypted; whoever is on the network in between reads and changes everything",
+        metadata: ["store": "\(configuration.stores.map(\.description).joined(separator: ", "))"]
+      )
+    }
     let verifier: TokenVerifier
     do {
       verifier = try await TokenVerifier(configuration.tokenKeys)
@@ -90,6 +101,7 @@ package final class GatewayServer: Service {
           on: eventLoop,
           configuration,
           verifier,
+          storeTLS,
           { storeReadiness.changed(index, $0) },
           gate: gate,
           rates: rates,
@@ -99,7 +111,13 @@ package final class GatewayServer: Service {
         )
       )
     }
-    metrics.register(on: eventLoops[0]) { gate.collect(into: &$0, prefix: "tidemark_gateway") }
+    metrics.register(on: eventLoops[0]) { samples in
+      gate.collect(into: &samples, prefix: "tidemark_gateway")
+      storeTLS?.failures.collect(
+        into: &samples,
+        name: "tidemark_gateway_store_tls_handshakes_failed_total"
+      )
+    }
     let listener = try await listen(configuration, group, eventLoops, loops, tls, gate)
     readiness.set("process", nil)
     let address = Endpoint(
@@ -129,6 +147,7 @@ package final class GatewayServer: Service {
     on eventLoop: any EventLoop,
     _ configuration: GatewayConfiguration,
     _ verifier: TokenVerifier,
+    _ storeTLS: LinkTLS?,
     _ storeReachChanged: @escaping @Sendable (StoreReach) -> Void,
     gate: ConnectionGate,
     rates: RateLimiter,
@@ -136,12 +155,13 @@ package final class GatewayServer: Service {
     metrics: MetricsRegistry,
     logger: Logger
   ) async -> NIOLoopBound<GatewayLoop> {
-    let store = StoreClientConfiguration(
+    var store = StoreClientConfiguration(
       addresses: configuration.stores.map { StoreClientConfiguration.Address(host: $0.host, port: $0.port) },
       secrets: configuration.storeSecrets,
       logger: logger
     )
-    let made = eventLoop.submit {
+    store.transport = storeTLS.map { .tls($0) }
+    let made = eventLoop.submit { [store] in
       let loop = GatewayLoop(
         eventLoop: eventLoop,
         store: store,

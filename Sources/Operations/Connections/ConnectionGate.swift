@@ -220,12 +220,14 @@ extension ConnectionGate.State {
 }
 
 /// When something that may happen thousands of times a second is logged.
-struct RefusalNote {
+package struct RefusalNote: Sendable {
   private var last: NIODeadline?
   private var count = 0
 
+  package init() {}
+
   /// - Returns: how many there were since the last line, this one included; nil: no line is due.
-  mutating func refused(at now: NIODeadline) -> Int? {
+  package mutating func refused(at now: NIODeadline) -> Int? {
     count += 1
     if let last, now < last + .seconds(1) { return nil }
     defer { count = 0 }

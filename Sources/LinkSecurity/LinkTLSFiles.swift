@@ -1,0 +1,86 @@
+package import Operations
+package import TLSSession
+
+/// The files with which one end of the link between gateways and store proves itself, and verifies the other end.
+package struct LinkTLSFiles: Sendable, Equatable {
+  /// A PEM file, and the setting that names it.
+  package struct File: Sendable, Equatable {
+    package var path: String
+    /// As in `tls-cert`.
+    package var key: String
+
+    package init(_ path: String, key: String) {
+      self.path = path
+      self.key = key
+    }
+  }
+
+  /// This end's certificate first, then the chain.
+  package var certificate: File
+  /// Its key, without a password.
+  package var privateKey: File
+  /// The authorities that the other end's certificate has to be by.
+  package var authority: File
+
+  package init(certificate: File, privateKey: File, authority: File) {
+    self.certificate = certificate
+    self.privateKey = privateKey
+    self.authority = authority
+  }
+
+  /// Of `--tls-cert`, `--tls-key` and `--tls-ca`: all three, or none.
+  ///
+  /// - Returns: nil for none.
+  package init?(certificate: String?, privateKey: String?, authority: String?) throws(SettingsError) {
+    if certificate == nil, privateKey == nil, authority == nil { return nil }
+    let purpose = "--tls-cert, --tls-key and --tls-ca go together, or none of them"
+    guard let certificate else { throw SettingsError("tls-cert", "is missing: \(purpose)") }
+    guard let privateKey else { throw SettingsError("tls-key", "is missing: \(purpose)") }
+    guard let authority else { throw SettingsError("tls-ca", "is missing: \(purpose)") }
+    self.init(
+      certificate: File(certificate, key: "tls-cert"),
+      privateKey: File(privateKey, key: "tls-key"),
+      authority: File(authority, key: "tls-ca")
+    )
+  }
+
+  /// Reads the files for an end.
+  ///
+  /// - Throws: an error that names the setting whose file cannot be used.
+  package func context(of end: LinkTLS.End) throws(SettingsError) -> TLSContext {
+    do throws(TLSError) {
+      switch end {
+      case .store:
+        var configuration = TLSServerConfiguration(
+          certificateChainFile: certificate.path,
+          privateKeyFile: privateKey.path,
+          clientAuthorityFile: authority.path,
+          applicationProtocol: .frames
+        )
+        configuration.versions = LinkTLS.versions
+        // A gateway's certificate is verified with every connection.
+        configuration.issuesTickets = false
+        return try TLSContext(server: configuration)
+      case .gateway:
+        var configuration = TLSClientConfiguration(
+          authorityFile: authority.path,
+          certificateChainFile: certificate.path,
+          privateKeyFile: privateKey.path,
+          applicationProtocol: .frames
+        )
+        configuration.versions = LinkTLS.versions
+        return try TLSContext(client: configuration)
+      }
+    } catch {
+      throw settingsError(error)
+    }
+  }
+
+  /// The same error by the setting's name.
+  package func settingsError(_ error: TLSError) -> SettingsError {
+    guard case .file(let path, let reason) = error,
+      let file = [certificate, privateKey, authority].first(where: { $0.path == path })
+    else { return SettingsError(certificate.key, "cannot be used: \(error)") }
+    return SettingsError(file.key, "\(path): \(reason)")
+  }
+}

@@ -1,0 +1,271 @@
+import Foundation
+import LocalStack
+import NIOCore
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// TLS between gateways and store: what is on the wire, who is let in, and what is said of who is not.
+  @Suite struct LinkTLS {
+    @Test func framesAreEncryptedAndBothEndsVerified() async throws {
+      try await Self.withTLS { pair in
+        let store = pair.stack.plan.store
+        let proxy = try await RecordingProxy.start(to: store.port)
+        defer { Task { await proxy.stop() } }
+
+        // Over a gateway of either kind, and over one whose frames are recorded.
+        try await pair.makeChannel("messaging:secret-room", message: "m1")
+        let token = try await pair.token("bob")
+        let own = Self.link(pair, "gateway")
+        let recorded = try await Self.gateway(pair, "recorded", store: proxy.port, own)
+        defer { recorded.process.kill() }
+        try await eventually("the gateway behind the recorder is ready") { await recorded.isReady }
+        let read = try await Command.run(
+          "curl",
+          [
+            "-sS", "--http2-prior-knowledge", "-X", "POST", "-H", "authorization: Bearer \(token)",
+            "http://127.0.0.1:\(recorded.port)/v1/channels/messaging:secret-room/read",
+          ]
+        )
+        #expect(read.out.contains(#""last_read_message_id":"m1""#), "\(read)")
+        let seen = try await pair.expect(
+          200,
+          "GET",
+          "/v1/channels/messaging:secret-room/messages/m1/status",
+          token: try await pair.token("alice")
+        )
+        #expect(seen["status"] as? String == "read")
+        #expect(proxy.bytes.count > 2_000, "the recorder has seen \(proxy.bytes.count) bytes")
+        for text in ["secret-room", "bob", "alice", "tidemark-gateway"] {
+          #expect(!proxy.hasSeen(text), "\(text) is on the wire")
+        }
+        // TLS 1.3 all along: a handshake, then application data.
+        #expect(proxy.bytes.prefix(2) == [22, 3])
+
+        // The commands that speak to a store.
+        let address = "\(store)"
+        let place = ["--store", address, "--secret-file", pair.stack.files.frameSecret]
+        let backups = pair.directory + "/backups"
+        for line in [["backup"] + place + own + [backups], ["rebuild-index"] + place + own] {
+          let output = try await Self.tidemark(line)
+          #expect(output.status == 0, "\(line): \(output)")
+        }
+        let probe = ["probe", "send", address, "ping bytes=0102030405060708"]
+        let secret = ["--secret-file", pair.stack.files.frameSecret]
+        let answered = try await Self.tidemark(probe + secret + own)
+        #expect(answered.status == 0 && answered.out.contains("TLSv1.3"), "\(answered)")
+        #expect(answered.out.contains("ALPN tidemark/1"), "\(answered)")
+
+        // Whom the store does not let in.
+        let before = try await Self.failedHandshakes(pair)
+        let ca = ["--tls-ca", Self.file(pair, "link-ca.pem")]
+        let anonymous = try await Self.tidemark(probe + secret + ca)
+        #expect(anonymous.status == 1, "\(anonymous)")
+        let strange = Self.link(pair, "stranger", authority: "link", directory: "strange")
+        let foreign = try await Self.tidemark(["backup"] + place + strange + [backups])
+        #expect(foreign.status == 1, "\(foreign)")
+        #expect(foreign.error.contains("the store refuses this side's certificate"), "\(foreign)")
+        let plain = try await Self.tidemark(["backup"] + place + [backups])
+        #expect(plain.status == 1 && plain.error.contains("this store speaks TLS"), "\(plain)")
+        try await eventually("the store has counted three failed handshakes") {
+          try await Self.failedHandshakes(pair) == before + 3
+        }
+        let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+        #expect(log.contains("tidemark-store is listening on \(address) (TLS)"), "\(log)")
+        #expect(log.contains("the peer shows no certificate"), "\(log.suffix(2_000))")
+        #expect(log.contains("remedy=give the gateway --tls-cert and --tls-key"), "\(log.suffix(2_000))")
+
+        // Which store a gateway does not use, and what it says.
+        let otherName = "localhost:\(store.port)"
+        let foreignFlags = [
+          "--tls-ca", Self.file(pair, "strange/link-ca.pem"), "--tls-cert",
+          Self.file(pair, "gateway-cert.pem"),
+          "--tls-key", Self.file(pair, "gateway-key.pem"),
+        ]
+        for (name, address, flags, texts) in [
+          ("other-authority", address, foreignFlags, ["self-signed certificate in certificate chain"]),
+          ("other-name", otherName, own, ["hostname mismatch", "name the host of --store"]),
+          ("no-tls", address, [], ["this store speaks TLS", "frames to the store are not encrypted"]),
+        ] {
+          let gateway = try await Self.gateway(pair, name, store: address, flags)
+          try await eventually("\(name): the gateway says why it has no store") {
+            let log = try String(contentsOfFile: gateway.log, encoding: .utf8)
+            return texts.allSatisfy { log.contains($0) }
+          }
+          let ready = try await Command.run("curl", ["-sS", "http://\(gateway.admin)/ready"])
+          #expect(ready.out.contains("no connection"), "\(name): \(ready)")
+          #expect(gateway.process.isRunning)
+          await gateway.process.stop()
+        }
+        try await pair.expect(
+          200,
+          "POST",
+          "/v1/channels/messaging:secret-room/read",
+          token: token
+        )
+      }
+    }
+
+    /// A store without TLS says so, is for this machine only, and says what is wrong to a gateway with TLS.
+    @Test func withoutTLSAStoreIsForThisMachine() async throws {
+      try await Self.withTLS(isUsed: false) { pair in
+        let address = "\(pair.stack.plan.store)"
+        let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+        #expect(log.contains("tidemark-store is listening on \(address) (plaintext)"), "\(log)")
+        let own = Self.link(pair, "gateway")
+        let gateway = try await Self.gateway(pair, "tls", store: address, own)
+        try await eventually("the gateway says that the store does not speak TLS") {
+          try String(contentsOfFile: gateway.log, encoding: .utf8).contains("the store does not speak TLS")
+        }
+        try await eventually("the store says that a peer speaks TLS") {
+          try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+            .contains("the peer speaks TLS and this store does not")
+        }
+        #expect(gateway.process.isRunning)
+        await gateway.process.stop()
+        // It goes on serving those that speak plaintext.
+        try await pair.makeChannel("messaging:plain", message: "m1")
+
+        let files = [
+          "--tls-cert", Self.file(pair, "store-cert.pem"), "--tls-key", Self.file(pair, "store-key.pem"),
+          "--tls-ca", Self.file(pair, "link-ca.pem"),
+        ]
+        let base = ["--data", pair.directory + "/other", "--secret-file", pair.stack.files.frameSecret]
+        let local = ["--listen", "127.0.0.1:0"]
+        let (certificate, key, authority) = (files[1], files[3], files[5])
+        let otherKey = Self.file(pair, "gateway-key.pem")
+        func flags(_ certificate: String?, _ key: String?, _ authority: String?) -> [String] {
+          zip(["--tls-cert", "--tls-key", "--tls-ca"], [certificate, key, authority])
+            .flatMap { flag, file in file.map { [flag, $0] } ?? [] }
+        }
+        let refused: [([String], String)] = [
+          (["--listen", "0.0.0.0:0"], "--listen 0.0.0.0:0: others than this machine would reach"),
+          (["--listen", "[::]:0"], "give --tls-cert, --tls-key and --tls-ca"),
+          (local + flags(certificate, key, nil), "--tls-ca is missing"),
+          (local + flags(nil, key, authority), "--tls-cert is missing"),
+          (local + flags(certificate, nil, authority), "--tls-key is missing"),
+          (local + flags(certificate, key, "/none"), "--tls-ca /none: No such file"),
+          (local + flags(certificate, otherKey, authority), "gateway-key.pem: key values mismatch"),
+        ]
+        for (flags, text) in refused {
+          let output = try await Command.run(Pair.binaries + "/tidemark-store", base + flags)
+          #expect(output.status == 78 && output.error.contains(text), "\(flags): \(output)")
+        }
+        for flags in [["--allow-plaintext"], files] {
+          let store = try ChildProcess(
+            name: "store",
+            executable: Pair.binaries + "/tidemark-store",
+            arguments: base + ["--listen", "0.0.0.0:0"] + flags,
+            logFile: pair.directory + "/other.log"
+          )
+          let kind = flags.count == 1 ? "plaintext" : "TLS"
+          try await eventually("a store listens on every address, \(kind)") {
+            try String(contentsOfFile: pair.directory + "/other.log", encoding: .utf8).contains("(\(kind))")
+          }
+          await store.stop()
+        }
+        let said = try String(contentsOfFile: pair.directory + "/other.log", encoding: .utf8)
+        #expect(said.contains("frames are not encrypted (--allow-plaintext)"), "\(said)")
+      }
+    }
+
+    // MARK: What they work with
+
+    static func file(_ pair: Pair, _ name: String) -> String { pair.directory + "/link/" + name }
+
+    /// Flags of a gateway, or of a command that speaks to a store.
+    static func link(
+      _ pair: Pair,
+      _ name: String,
+      authority: String = "link",
+      directory: String = "."
+    ) -> [String] {
+      [
+        "--tls-ca", file(pair, "\(authority)-ca.pem"), "--tls-cert",
+        file(pair, "\(directory)/\(name)-cert.pem"),
+        "--tls-key", file(pair, "\(directory)/\(name)-key.pem"),
+      ]
+    }
+
+    /// Makes a certificate as operators do.
+    static func makeCertificate(_ directory: String, _ name: String, _ alternatives: String) async throws {
+      let script = Pair.packageRoot + "/Deploy/link-certificates.sh"
+      let output = try await Command.run("/bin/bash", [script, directory, name, alternatives])
+      guard output.status == 0 else { throw Unexpected("\(script): \(output)") }
+    }
+
+    /// A pair with certificates, which it uses or not: an authority's for store and gateways, and one of a stranger's.
+    static func withTLS(isUsed: Bool = true, _ body: (Pair) async throws -> Void) async throws {
+      let link = NSTemporaryDirectory() + "tidemark-link-\(UUID().uuidString)"
+      defer { try? FileManager.default.removeItem(atPath: link) }
+      try await makeCertificate(link, "store", "DNS:store.example.org,IP:127.0.0.1")
+      try await makeCertificate(link, "gateway", "DNS:gateway")
+      try await makeCertificate(link + "/strange", "stranger", "DNS:stranger,IP:127.0.0.1")
+      let ca = ["--tls-ca", "\(link)/link-ca.pem"]
+      let store = ca + ["--tls-cert", "\(link)/store-cert.pem", "--tls-key", "\(link)/store-key.pem"]
+      let gateway =
+        ca + ["--store-tls-cert", "\(link)/gateway-cert.pem", "--store-tls-key", "\(link)/gateway-key.pem"]
+      try await Pair.with(
+        storeFlags: isUsed ? store : [],
+        gatewayFlags: isUsed ? gateway : [],
+        prepare: { files in
+          try FileManager.default.createSymbolicLink(
+            atPath: files.directory + "/link",
+            withDestinationPath: link
+          )
+        },
+        body
+      )
+    }
+
+    static func tidemark(_ arguments: [String]) async throws -> Command.Output {
+      try await Command.run(Pair.binaries + "/tidemark", arguments, limit: .seconds(120))
+    }
+
+    static func failedHandshakes(_ pair: Pair) async throws -> Int {
+      let metrics = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"])
+      let name = "tidemark_store_tls_handshakes_failed_total "
+      let line = metrics.out.split(separator: "\n").first { $0.hasPrefix(name) }
+      guard let count = line.flatMap({ Int($0.dropFirst(name.count)) }) else {
+        throw Unexpected("no \(name): \(metrics)")
+      }
+      return count
+    }
+
+    struct Gateway {
+      let process: ChildProcess
+      let port: Int
+      let admin: Endpoint
+      let log: String
+
+      var isReady: Bool {
+        get async { await HealthCheck.run("http://\(admin)/ready", timeout: .seconds(5)).exitCode == 0 }
+      }
+    }
+
+    /// One more gateway of the pair, with h2c.
+    static func gateway(_ pair: Pair, _ name: String, store: Int, _ flags: [String]) async throws -> Gateway {
+      try await gateway(pair, name, store: "127.0.0.1:\(store)", flags)
+    }
+
+    static func gateway(_ pair: Pair, _ name: String, store: String, _ flags: [String]) async throws
+      -> Gateway
+    {
+      let ports = try LoopbackPorts.free(2)
+      let log = "\(pair.directory)/\(name).log"
+      let files = pair.stack.files
+      let process = try ChildProcess(
+        name: name,
+        executable: Pair.binaries + "/tidemark-gateway",
+        arguments: [
+          "--listen", "\(ports[0])", "--h2c", "--store", store, "--secret-file", files.frameSecret,
+          "--jwt-secret-file", files.jwtSecret, "--admin", "\(ports[1])",
+        ] + flags,
+        logFile: log
+      )
+      return Gateway(process: process, port: ports[0].port, admin: ports[1], log: log)
+    }
+  }
+}
