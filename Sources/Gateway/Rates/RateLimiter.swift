@@ -165,11 +165,11 @@ extension Route {
     switch self {
     case .listRoster, .listMessages, .channelsOfUser, .receiptsOfUser, .threadsOfUser, .listReaders,
       .listDelivered,
-      .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers, .changeMembers, .putChannel:
+      .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers, .changeMembers, .putChannel,
+      .acknowledgePushes:
       2
     case .events, .frames, .unreadOfUser, .statuses, .markReadMany, .acknowledgeReceipts: 5
     case .readStates, .unreadOfUsers, .registerMessages, .putChannels, .putUsers, .issueTickets,
-      .acknowledgePushes,
       .truncateChannel, .deleteChannel, .deleteUser:
       10
     default: 1
