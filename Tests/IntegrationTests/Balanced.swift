@@ -30,12 +30,12 @@ struct Balanced: Sendable {
   var certificate: String { stack.files.certificate }
 
   /// Starts all of it, waits until HAProxy has found both gateways, runs `body`, and ends everything whatever comes.
-  static func with(_ body: (Balanced) async throws -> Void) async throws {
+  static func with(gatewayFlags: [String] = [], _ body: (Balanced) async throws -> Void) async throws {
     let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: directory) }
     let ports = try LoopbackPorts.free(8)
-    let plan = StackPlan(
+    var plan = StackPlan(
       store: ports[0],
       storeAdmin: ports[1],
       gateways: [
@@ -43,6 +43,7 @@ struct Balanced: Sendable {
         StackPlan.Gateway(name: "gateway-2", listen: ports[4], admin: ports[5], usesTLS: false),
       ]
     )
+    for index in plan.gateways.indices { plan.gateways[index].flags = gatewayFlags }
     let stack = LocalStack(
       plan: plan,
       files: StackFiles(directory: directory),

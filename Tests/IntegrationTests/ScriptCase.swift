@@ -17,14 +17,26 @@ extension Companion {
     _ pair: Pair,
     _ body: (Companion) async throws -> String
   ) async throws {
-    let path = pair.directory + "/specification.json"
+    try await play(script, name, specification, pair.stack, in: pair.directory, body)
+  }
+
+  /// The same with other gateways than a pair's.
+  static func play(
+    _ script: String,
+    _ name: String,
+    _ specification: [String: Any],
+    _ stack: LocalStack,
+    in directory: String,
+    _ body: (Companion) async throws -> String
+  ) async throws {
+    let path = directory + "/specification.json"
     try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
     let companion = try Companion(Pair.python, [Pair.client(script), name, path])
     defer { companion.end() }
     let last = try await body(companion)
     #expect(last.hasPrefix("ok "), "\(name): \(last) \(companion.errors)")
     print(name, last)
-    for gateway in await pair.stack.gatewayProcesses { #expect(gateway.isRunning) }
+    for gateway in await stack.gatewayProcesses { #expect(gateway.isRunning) }
   }
 
   /// Hears the script to its end.

@@ -3,15 +3,19 @@ bodies that do not end.
 
 usage: hostile_memory.py CASE SPECIFICATION
 
-The file says, as JSON: `gateway` (a port without TLS), `pid` (the gateway's process), `limit` (bytes that it may grow by), `server` (a token) and `token` (of the user bob). The last
-line on standard output begins with `ok`.
+The file says, as JSON: `port` (of a gateway without TLS, or, with `certificate`, of a load balancer), `pids` (the gateways' processes), `limit` (bytes that each may grow by), `server` (a
+token) and `token` (of the user bob). The last line on standard output begins with `ok`.
 """
-import json, socket, struct, sys, threading, time
+import json, socket, ssl, struct, sys, threading, time
 import httpx
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
-port, pid, limit, server, bob = (specification[name] for name in ("gateway", "pid", "limit", "server", "token"))
+port, pids, limit, server, bob = (specification[name] for name in ("port", "pids", "limit", "server", "token"))
+certificate = specification.get("certificate")
+tls = ssl.create_default_context(cafile=certificate)
+if certificate:
+    tls.set_alpn_protocols(["h2"])
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
@@ -61,8 +65,10 @@ ENTRY, REFERENCE = b"\x40" + text("x-big") + text("x" * 3900), b"\xbe"
 
 
 def connect(first=b""):
-    made = socket.create_connection(("127.0.0.1", port), timeout=20)
+    made = socket.create_connection(("127.0.0.1", port), timeout=20, source_address=("127.0.0.2", 0))
     try:
+        if certificate:
+            made = tls.wrap_socket(made, server_hostname="localhost")
         made.sendall(PREFACE + settings() + first)
     except OSError:
         pass
@@ -79,8 +85,13 @@ def send(connection, data):
 
 
 def resident():
-    with open(f"/proc/{pid}/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) * 1024
+    """Of the process that has most."""
+
+    def one(pid):
+        with open(f"/proc/{pid}/status") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) * 1024
+
+    return max(one(pid) for pid in pids)
 
 
 class Neighbour(threading.Thread):
@@ -88,11 +99,11 @@ class Neighbour(threading.Thread):
 
     def __init__(self):
         super().__init__(daemon=True)
-        self.client = httpx.Client(http1=False, http2=True, timeout=60)
+        self.client = httpx.Client(http1=False, http2=True, timeout=60, verify=tls)
         self.times, self.faults, self.ends = [], [], False
 
     def call(self, method, path, body=None, token=server):
-        answer = self.client.request(method, f"http://127.0.0.1:{port}{path}", json=body, headers={"authorization": "Bearer " + token})
+        answer = self.client.request(method, f"{'https://localhost' if certificate else 'http://127.0.0.1'}:{port}{path}", json=body, headers={"authorization": "Bearer " + token})
         check(answer.status_code < 300, f"{method} {path} answers {answer.status_code} {answer.text}")
         return answer
 
