@@ -206,6 +206,7 @@ KINDS = {
     "list_channels": 0x29, "unread_counts": 0x2A, "purge": 0x2B, "rebuild_index": 0x2C,
     "ticket_place": 0x2D, "webhook_known": 0x2E,
     "subscribe": 0x30, "unsubscribe": 0x31, "subscribe_user": 0x32, "announce_row": 0x33,
+    "get_token": 0x34, "list_revoked_tokens": 0x35, "revoke_token": 0x46,
     "thread_read_state": 0x37, "user_receipts": 0x38, "user_threads": 0x39,
     "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
     "list_roster": 0x44, "list_messages": 0x45,
@@ -293,6 +294,10 @@ def place(channel_number, row_number, parent, sequence, user, message_id, cid=CI
 def delivery(moved, sent, delivered, cid="", user="", message_id=""):
     return [byte("moved", moved), time("sent", sent), time("delivered", delivered), string("cid", cid),
             string("user", user), string("message", message_id)]
+
+
+def revocation(jti, until, version):
+    return [string("jti", jti), time("until", until), number("version", version)]
 
 
 def viewed(viewer, message_id, flags=0):
@@ -694,6 +699,23 @@ FRAMES = [
           correlation=33),
     frame("note_webhook_reply", [byte("noted", 1)], correlation=33),
     frame("note_webhook_reply", [byte("noted", 0)], correlation=33, name="note_webhook_reply: it was known"),
+    frame("revoke_token", [string("jti", "backend-7"), number("counter", 45), byte("revoked", 1),
+                           time("until", T0 + 86_400_000)], correlation=45),
+    frame("revoke_token", [string("jti", "j" * 255), number("counter", 46), byte("revoked", 0), time("until", 0)],
+          flags=1, correlation=46, name="revoke_token: taken back, the longest id, a resend"),
+    frame("revoke_token_reply", [time("until", T0 + 86_400_000), number("version", 7)], correlation=45),
+    frame("revoke_token_reply", [time("until", 0), number("version", 2**64 - 1)], correlation=46,
+          name="revoke_token_reply: not revoked"),
+    frame("get_token", [string("jti", "Zo\u00eb/1")], correlation=47),
+    frame("get_token_reply", [time("until", 0), number("version", 0)], correlation=47),
+    frame("list_revoked_tokens", [number("known", 0), number("after", 0)], correlation=48),
+    frame("list_revoked_tokens", [number("known", 300), number("after", 128)], correlation=48,
+          name="list_revoked_tokens: the next part"),
+    frame("list_revoked_tokens_reply", [number("version", 9), number("flags", 0), time("ended", 0),
+                                        many("revocations", [])], correlation=48),
+    frame("list_revoked_tokens_reply", [number("version", 300), number("flags", 3), time("ended", T0),
+          many("revocations", [revocation("backend-7", T0 + 86_400_000, 7), revocation("j" * 255, 2**63 - 1, 128)])],
+          correlation=48, name="list_revoked_tokens_reply: the beginning of a long list"),
     frame("present_ticket", [number("counter", 44), string("ticket", "t" * 160), time("acked", T0), number("flags", 1)],
           correlation=34),
     frame("present_ticket_reply", delivery(1, T0, T0 + 750, CID, "alice", "m-42"), correlation=34),
@@ -1036,8 +1058,8 @@ BAD_FRAMES = [
     bad("kind 0x3f, the one before acknowledge_push", "unknownKind", header(8, 0x3F).hex()),
     bad("kind 0x4b, the one before backup_begin", "unknownKind", header(8, 0x4B).hex()),
     bad("kind 0xcb, its reply", "unknownKind", header(8, 0xCB).hex()),
-    bad("kind 0x34, the one after announce_row", "unknownKind", header(8, 0x34).hex()),
-    bad("a reply to no known kind", "unknownKind", header(8, 0xB4).hex()),
+    bad("kind 0x36, the one before thread_read_state", "unknownKind", header(8, 0x36).hex()),
+    bad("a reply to no known kind", "unknownKind", header(8, 0xB6).hex()),
     bad("a reply to events", "unknownKind", header(8, 0x88).hex()),
     bad("a reply to hello", "unknownKind", header(8, 0x81).hex()),
     bad("kind before the payload is there", "unknownKind", header(1000, 0x7F)[:6].hex()),
@@ -1317,6 +1339,21 @@ BAD_FRAMES = [
     bad("note_webhook until a time above 63 bits", "badVarint",
         altered("note_webhook", b"\x01k\x01" + varint(2**63))),
     bad("note_webhook_reply with no payload", "truncated", altered("note_webhook_reply", b"")),
+    bad("revoke_token without its time", "truncated", altered("revoke_token", b"\x01j\x01\x01")),
+    bad("revoke_token with more behind it", "trailingBytes", altered("revoke_token", b"\x01j\x01\x01\x05\x00")),
+    bad("revoke_token until a time above 63 bits", "badVarint",
+        altered("revoke_token", b"\x01j\x01\x01" + varint(2**63))),
+    bad("revoke_token_reply without its version", "truncated", altered("revoke_token_reply", b"\x00")),
+    bad("get_token with no payload", "truncated", altered("get_token", b"")),
+    bad("list_revoked_tokens with more behind it", "trailingBytes", altered("list_revoked_tokens", b"\x00\x00\x00")),
+    bad("list_revoked_tokens_reply: flags 4", "badValue:flags",
+        altered("list_revoked_tokens_reply", b"\x09\x04\x00\x00")),
+    bad("list_revoked_tokens_reply: more behind none", "badValue:count",
+        altered("list_revoked_tokens_reply", b"\x09\x02\x00\x00")),
+    bad("list_revoked_tokens_reply of more than there can be", "badValue:count",
+        altered("list_revoked_tokens_reply", b"\x09\x00\x00\x02\x01j\x05\x01")),
+    bad("list_revoked_tokens_reply: an id that is no text", "badValue:text",
+        altered("list_revoked_tokens_reply", b"\x09\x00\x00\x01\x01\xff\x05\x01")),
     bad("present_ticket without its flags", "truncated", altered("present_ticket", b"\x01\x01t\x00")),
     bad("present_ticket_reply: moved 8", "badValue:flags", altered("present_ticket_reply", b"\x08" + DELIVERY[1:])),
     # Events.
@@ -1414,7 +1451,7 @@ EFFECTS = {
     "channel_assigned": 1, "row_assigned": 2, "row_left": 3, "role_assigned": 4, "read_moved": 5,
     "delivered_moved": 6, "marker_assigned": 7, "message_assigned": 8, "message_deleted": 9, "read_moved_hidden": 10,
     "delivered_moved_hidden": 11, "delivered_acked": 13, "delivered_acked_hidden": 14, "channel_type_assigned": 16,
-    "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "ids_widened": 21, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
+    "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "ids_widened": 21, "token_revoked": 22, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
@@ -1671,6 +1708,8 @@ EFFECT_VECTORS = [
         name="step_tail_assigned: a step that was acknowledged later"),
     effect("webhook_noted", raw("hash", xxh64(b"msg_2b5Yz")), time("until", T0 + 600_000)),
     effect("ids_widened"),
+    effect("token_revoked", *revocation("backend-7", T0 + 86_400_000, 7)),
+    effect("token_revoked", *revocation("Zo\u00eb/1", 0, 2**64 - 1), name="token_revoked: taken back"),
 ] + [
     # Threads: all that one can have.
     in_thread(n, inner) for n, inner in [
@@ -1724,6 +1763,7 @@ for name, index, effects in [
                                                "row_assigned: with a marker and an acknowledged time",
                                                "step_tail_assigned: a step that was acknowledged later")),
     ("webhooks", 90, named("webhook_noted")),
+    ("tokens", 92, named("token_revoked", "token_revoked: taken back")),
     ("the shard's head, with ids of the new kind", 91, EFFECT_VECTORS[16:17] + named("ids_widened")),
 ]:
     data = b"\x01" + varint(index) + varint(len(effects)) + b"".join(bytes.fromhex(e["hex"]) for e in effects)
@@ -1786,6 +1826,8 @@ BAD_BATCHES = [
     bad_batch("delivered_acked without its time, at the end", "truncated", batch_of(effect_bytes(
         "delivered_acked", at(1, 0) + [number("sequence", 1), time("time", T0)]))),
     bad_batch("a webhook whose hash is cut", "truncated", batch_of(effect_bytes("webhook_noted", [raw("hash", "00")]))),
+    bad_batch("a token without its version", "truncated", batch_of(effect_bytes(
+        "token_revoked", [string("jti", "a"), time("until", 5)]))),
     bad_batch("a marker without its time", "truncated", batch_of(effect_bytes(
         "marker_assigned", at(1, 3) + [opt("marker", 0), number("unread_epoch", 1)]))),
     bad_batch("a type without its time", "truncated",
@@ -1934,7 +1976,7 @@ BAD_BATCHES = [
                  "message_counts_assigned", "segments_noted", "mute_assigned", "unread_flag_assigned",
                  "membership_assigned", "membership_removed", "options_changed", "channel_type_assigned", "type_settled",
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
-                 "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned", "webhook_noted", "ids_widened")
+                 "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned", "webhook_noted", "ids_widened", "token_revoked")
 ]
 
 # ------------------------------------------------------------------------------------------------------ shard hash

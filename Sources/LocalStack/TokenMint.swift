@@ -26,18 +26,31 @@ package struct TokenMint: Sendable {
   }
 
   /// A token for a user.
-  package func user(_ id: String, lifetime: Duration) async throws -> String {
-    try await sign(user: id, server: nil, lifetime)
+  ///
+  /// - Parameter tokenID: its `jti`; nil: it has none.
+  package func user(_ id: String, lifetime: Duration, id tokenID: String? = nil) async throws -> String {
+    try await sign(user: id, server: nil, lifetime, tokenID)
   }
 
   /// A token for a chat backend, which may do everything.
-  package func server(lifetime: Duration) async throws -> String {
-    try await sign(user: nil, server: true, lifetime)
+  ///
+  /// - Parameter tokenID: its `jti`; nil: it has none.
+  package func server(lifetime: Duration, id tokenID: String? = nil) async throws -> String {
+    try await sign(user: nil, server: true, lifetime, tokenID)
   }
 
-  private func sign(user: String?, server: Bool?, _ lifetime: Duration) async throws -> String {
+  /// A new id for a token.
+  package static func randomID() -> String { UUID().uuidString.lowercased() }
+
+  private func sign(
+    user: String?,
+    server: Bool?,
+    _ lifetime: Duration,
+    _ tokenID: String?
+  ) async throws -> String {
     let now = Int64(Date().timeIntervalSince1970)
-    let claims = Claims(user_id: user, server: server, iat: now, exp: now + lifetime.components.seconds)
+    let end = now + lifetime.components.seconds
+    let claims = Claims(user_id: user, server: server, iat: now, exp: end, jti: tokenID)
     return try await keys.sign(claims)
   }
 }
@@ -50,6 +63,7 @@ private struct Claims: JWTPayload {
   var server: Bool?
   var iat: Int64
   var exp: Int64
+  var jti: String?
 
   /// Nothing to check: these claims are only ever made here.
   func verify(using algorithm: some JWTAlgorithm) throws {}

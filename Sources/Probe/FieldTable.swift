@@ -212,6 +212,17 @@ package enum FrameTable {
       [FieldSpec("key", .string), counter, FieldSpec("until", .varint())]
     ),
     FrameSpec(
+      0x46,
+      "revoke_token",
+      [FieldSpec("jti", .string), counter, FieldSpec("revoked", .byte()), FieldSpec("until", .varint())]
+    ),
+    FrameSpec(0x34, "get_token", [FieldSpec("jti", .string)]),
+    FrameSpec(
+      0x35,
+      "list_revoked_tokens",
+      [FieldSpec("known", .varint(), preset: "0"), FieldSpec("after", .varint(), preset: "0")]
+    ),
+    FrameSpec(
       0x43,
       "present_ticket",
       [counter, FieldSpec("ticket", .string), FieldSpec("acked", .varint()), FieldSpec("flags", .varint())]
@@ -491,6 +502,19 @@ package enum FrameTable {
     FrameSpec(0xC1, "redeem_ticket_reply", delivery),
     FrameSpec(0xC2, "note_webhook_reply", [FieldSpec("noted", .byte())]),
     FrameSpec(0xC3, "present_ticket_reply", delivery),
+    FrameSpec(0xC6, "revoke_token_reply", tokenState),
+    FrameSpec(0xB4, "get_token_reply", tokenState),
+    FrameSpec(
+      0xB5,
+      "list_revoked_tokens_reply",
+      [
+        FieldSpec("version", .varint()), FieldSpec("flags", .varint()), FieldSpec("ended", .varint()),
+        FieldSpec(
+          "revocations",
+          .list([FieldSpec("jti", .string), FieldSpec("until", .varint()), FieldSpec("version", .varint())])
+        ),
+      ]
+    ),
     FrameSpec(
       0xCC,
       "backup_begin_reply",
@@ -525,6 +549,7 @@ package enum FrameTable {
     FieldSpec("sent", .varint()), FieldSpec("delivered", .varint()), cid, user,
     message,
   ]
+  private static let tokenState = [FieldSpec("until", .varint()), FieldSpec("version", .varint())]
   private static let members = FieldType.list([user, FieldSpec("role", .string)])
   private static let options = FieldType.list([
     FieldSpec("option", .varint(names: optionNames)), FieldSpec("value", .blob),

@@ -468,7 +468,7 @@ package struct ChannelState: ~Copyable, Sendable {
       preconditionFailure("not built yet")
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
       .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
-      .webhookNoted, .idsWidened:
+      .webhookNoted, .tokenRevoked, .idsWidened:
       preconditionFailure("addressed to the shard, not to a channel")
     }
   }
@@ -526,7 +526,7 @@ package struct ChannelState: ~Copyable, Sendable {
       return effects(of: .segment(segment), inThread: parent)
     case .memberships(let page):
       return memberships.effects(of: page, number: number)
-    case .types, .users, .shardHead, .outbox, .index, .webhooks:
+    case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens:
       preconditionFailure("pages of the shard")
     }
   }

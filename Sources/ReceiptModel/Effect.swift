@@ -71,6 +71,8 @@ package enum Effect: Hashable, Sendable {
   case countersAssigned(nextChannel: ChannelNumber, time: Timestamp)
   /// A webhook was taken: the XXH64 of its key is remembered up to and including this time.
   case webhookNoted(UInt64, until: Timestamp)
+  /// A token is revoked, or is not any more.
+  indirect case tokenRevoked(TokenRevocation)
   indirect case sessionAssigned(SessionRecord)
   /// Ids that builds of before 2027 do not take are in this shard. Those builds refuse the directory by this effect,
   /// which they do not know.
@@ -134,7 +136,7 @@ package enum Effect: Hashable, Sendable {
       effect.channel
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
       .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
-      .webhookNoted, .idsWidened:
+      .webhookNoted, .tokenRevoked, .idsWidened:
       nil
     }
   }
@@ -234,6 +236,7 @@ package enum Effect: Hashable, Sendable {
       .users(number / PageID.usersPerPage)
     case .countersAssigned, .sessionAssigned, .idsWidened: .shardHead
     case .webhookNoted(let key, _): .webhooks(PageID.webhookPage(of: key))
+    case .tokenRevoked: .tokens
     case .inThread(let parent, let effect): effect.page.inThread(parent)
     case .membershipAssigned(_, let place, _), .membershipRemoved(_, let place):
       .memberships(place / PageID.membershipsPerPage)
@@ -243,7 +246,7 @@ package enum Effect: Hashable, Sendable {
   }
 }
 
-/// A page's name within its channel, or within its shard for the last six: the unit of a checkpoint.
+/// A page's name within its channel, or within its shard for the last seven: the unit of a checkpoint.
 package enum PageID: Hashable, Sendable {
   case head
   case rows(UInt32)
@@ -267,6 +270,8 @@ package enum PageID: Hashable, Sendable {
   case index
   /// Webhooks that are remembered.
   case webhooks(UInt32)
+  /// Tokens that are revoked.
+  case tokens
 
   /// Member rows in one page.
   package static let rowsPerPage: UInt32 = 256

@@ -139,7 +139,7 @@ extension ChannelState {
         .channelDeleted,
         .messageCountsAssigned, .segmentsNoted, .membershipQueued, .membershipsSent, .membershipsTaken,
         .indexEpochAssigned,
-        .webhookNoted, .idsWidened:
+        .webhookNoted, .tokenRevoked, .idsWidened:
         return nil
       case .membershipAssigned(_, let place, let membership):
         return memberships.place(of: membership.cid) == place

@@ -54,6 +54,8 @@ package struct ShardState: ~Copyable, Sendable {
   package private(set) var outbox: Outbox
   /// Webhooks that were taken, and are remembered so that none is taken twice.
   package private(set) var webhooks = WebhookTable()
+  /// Tokens that are revoked one by one; in one shard of the store.
+  package private(set) var revokedTokens = RevokedTokenTable()
   /// Ids have come into the shard that builds of before 2027 do not take.
   package private(set) var hasWideIDs = false
   private let passing = PassedByAddress()
@@ -289,6 +291,8 @@ package struct ShardState: ~Copyable, Sendable {
       outbox.assign(epoch: epoch)
     case .webhookNoted(let key, let until):
       webhooks.note(key, until: until, at: time)
+    case .tokenRevoked(let revocation):
+      revokedTokens.assign(revocation, at: time)
     case .idsWidened:
       hasWideIDs = true
     case .sessionAssigned:
@@ -339,6 +343,9 @@ package struct ShardState: ~Copyable, Sendable {
 
   /// The effects that make a page of remembered webhooks.
   package func webhookEffects(_ page: UInt32) -> [Effect] { webhooks.effects(of: page, at: time) }
+
+  /// The effects that make the page of revoked tokens.
+  package var tokenEffects: [Effect] { revokedTokens.effects }
 
   // MARK: Users' settings in channels
 

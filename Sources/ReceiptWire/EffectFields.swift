@@ -22,6 +22,7 @@ enum EffectNumber: UInt8 {
   case typeSettled = 19
   case webhookNoted = 20
   case idsWidened = 21
+  case tokenRevoked = 22
   case acknowledged = 32
   case acknowledgementForgotten = 33
   case acknowledgedThrough = 34
@@ -299,6 +300,8 @@ extension ByteBuffer {
         buffer.writeInteger(key)
         buffer.writeTime(until)
       }
+    case .tokenRevoked(let revocation):
+      writeEffect(.tokenRevoked) { $0.writeTokenRevocation(revocation) }
     }
   }
 
@@ -676,6 +679,8 @@ extension FieldReader {
     case .webhookNoted:
       let key = try hash()
       return .webhookNoted(key, until: try time())
+    case .tokenRevoked:
+      return .tokenRevoked(try tokenRevocation())
     }
   }
 

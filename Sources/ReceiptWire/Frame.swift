@@ -47,6 +47,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unsubscribe = 0x31
   case subscribeUser = 0x32
   case announceRow = 0x33
+  case getToken = 0x34
+  case listRevokedTokens = 0x35
   case threadReadState = 0x37
   case userReceipts = 0x38
   case userThreads = 0x39
@@ -58,6 +60,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case presentTicket = 0x43
   case listRoster = 0x44
   case listMessages = 0x45
+  case revokeToken = 0x46
   case backupBegin = 0x4C
   case backupRead = 0x4D
   case backupDigest = 0x4E
@@ -97,6 +100,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case unsubscribeReply = 0xB1
   case subscribeUserReply = 0xB2
   case announceRowReply = 0xB3
+  case getTokenReply = 0xB4
+  case listRevokedTokensReply = 0xB5
   case threadReadStateReply = 0xB7
   case userReceiptsReply = 0xB8
   case userThreadsReply = 0xB9
@@ -108,6 +113,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case presentTicketReply = 0xC3
   case listRosterReply = 0xC4
   case listMessagesReply = 0xC5
+  case revokeTokenReply = 0xC6
   case backupBeginReply = 0xCC
   case backupReadReply = 0xCD
   case backupDigestReply = 0xCE

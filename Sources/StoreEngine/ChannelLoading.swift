@@ -463,7 +463,7 @@ private struct LoadedContent {
       return place < MembershipTable.placesMax
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
       .sessionAssigned, .channelDeleted, .membershipQueued, .membershipsSent, .membershipsTaken,
-      .indexEpochAssigned, .webhookNoted, .idsWidened:
+      .indexEpochAssigned, .webhookNoted, .tokenRevoked, .idsWidened:
       return false
     }
   }
@@ -485,6 +485,7 @@ extension PageID {
     case .index: 9 << 32
     case .memberships(let number): 10 << 32 | UInt64(number)
     case .webhooks(let number): 11 << 32 | UInt64(number)
+    case .tokens: 12 << 32
     // A thread's pages are together, rows first.
     case .threadRows(let parent, let number): 1 << 56 | UInt64(parent.rawValue) << 24 | UInt64(number)
     case .threadSegment(let parent, let number):
@@ -508,7 +509,7 @@ extension PageID {
   /// Whether it is one of the shard's own, not a channel's.
   package var isOfShard: Bool {
     switch self {
-    case .types, .shardHead, .users, .index: true
+    case .types, .shardHead, .users, .index, .tokens: true
     case .outbox(let number): UInt64(number) < Self.outboxPages
     case .webhooks(let number): number < Self.webhookPages
     case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: false
@@ -545,6 +546,7 @@ extension PageID {
     case 9 where number == 0: self = .index
     case 10: self = .memberships(number)
     case 11: self = .webhooks(number)
+    case 12 where number == 0: self = .tokens
     default: return nil
     }
   }

@@ -40,11 +40,14 @@ struct DirtyPages {
   private var outbox: [UInt64] = []
   private var index: UInt64 = 0
   private var webhooks: [UInt64] = []
+  private var tokens: UInt64 = 0
   private(set) var typesLast = LogIndex.zero
   /// The last effect on users' settings.
   private(set) var usersLast = LogIndex.zero
   /// The last effect on remembered webhooks.
   private(set) var webhooksLast = LogIndex.zero
+  /// The last effect on revoked tokens.
+  private(set) var tokensLast = LogIndex.zero
   private var queue: Deque<Entry> = []
   /// Pages whose first effect was found in the log at recovery: older than all of `queue`, in no order among
   /// themselves.
@@ -117,6 +120,9 @@ struct DirtyPages {
     case .webhooks(let number):
       isNew = Self.mark(&webhooks, Int(number), index)
       webhooksLast = max(webhooksLast, index)
+    case .tokens:
+      isNew = Self.mark(&tokens, index)
+      tokensLast = max(tokensLast, index)
     }
     if let slot { trackers[Int(slot.rawValue)].last = max(trackers[Int(slot.rawValue)].last, index.rawValue) }
     guard isNew else { return }
@@ -155,6 +161,7 @@ struct DirtyPages {
     case .outbox(let number): outbox[Int(number)] = 0
     case .index: index = 0
     case .webhooks(let number): webhooks[Int(number)] = 0
+    case .tokens: tokens = 0
     }
     return entry
   }

@@ -104,7 +104,7 @@ extension FrameKind {
     switch self {
     case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes, .patchUser, .assignUser,
       .getUser, .settle, .listUnsettled, .purge, .listChannels, .rebuildIndex, .unreadCounts,
-      .webhookKnown, .noteWebhook, .presentTicket:
+      .webhookKnown, .noteWebhook, .presentTicket, .getToken, .listRevokedTokens, .revokeToken:
       false
     default: true
     }

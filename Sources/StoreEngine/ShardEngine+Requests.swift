@@ -36,6 +36,8 @@ extension ShardEngine {
       try redeemTicket(header, payload, lane)
     case .webhookKnown, .noteWebhook, .presentTicket:
       try performPush(header, payload.extracting(first: fields), lane)
+    case .getToken, .listRevokedTokens, .revokeToken:
+      try performTokens(header, payload.extracting(first: fields), lane)
     default:
       var reader = FieldReader(payload.extracting(first: fields))
       let cid = try reader.string()

@@ -380,6 +380,8 @@ final class ShardEngine {
       effects = state.indexEffects
     } else if case .webhooks(let page) = entry.page {
       effects = state.webhookEffects(page)
+    } else if entry.page == .tokens {
+      effects = state.tokenEffects
     } else {
       let kept = sessions.records(
         elapsed: loop.elapsedMilliseconds,
@@ -471,6 +473,7 @@ final class ShardEngine {
     case .outbox(let number): "outbox page \(number)"
     case .index: "index page"
     case .webhooks(let number): "webhooks page \(number)"
+    case .tokens: "tokens page"
     default: "page \(page)"
     }
   }
@@ -489,6 +492,9 @@ final class ShardEngine {
       default: true
       }
     guard follows else { throw .corrupt("\(place): a user's settings are out of their order") }
+    if case .tokenRevoked(let revocation) = effect, revocation.version <= state.revokedTokens.version {
+      throw .corrupt("\(place): the revocations of tokens are out of their order")
+    }
     guard canBeOnItsWay(effect) else { throw .corrupt("\(place): a change of a membership that cannot be") }
   }
 

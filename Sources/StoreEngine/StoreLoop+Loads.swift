@@ -62,7 +62,11 @@ extension StoreLoop {
     guard memory.budget < .max else { return }
     var resident = 0
     var channels = 0
-    memory.reserve(shards.reduce(0) { $0 + $1.state.settings.byteCount + $1.state.webhooks.byteCount })
+    memory.reserve(
+      shards.reduce(0) {
+        $0 + $1.state.settings.byteCount + $1.state.webhooks.byteCount + $1.state.revokedTokens.byteCount
+      }
+    )
     for shard in shards {
       resident += shard.state.residentBytes
       channels += shard.state.loadedCount

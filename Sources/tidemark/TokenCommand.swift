@@ -18,12 +18,27 @@ struct TokenCommand: AsyncParsableCommand {
   var server = false
   @Option(help: ArgumentHelp("How long it is valid: 90s, 15m, 1h, 7d.", valueName: "time"))
   var ttl = TimeSpanArgument(seconds: 3600)
+  @Option(
+    help: ArgumentHelp(
+      """
+      The token's id (jti), by which PUT /v1/tokens/{jti} revokes it. Default: with --server a random UUID, with \
+      --user none. To read a token's id: cut -d. -f2 | tr _- /+ | base64 -d 2>/dev/null
+      """,
+      valueName: "jti"
+    )
+  )
+  var id: String?
 
   func validate() throws {
     try ttl.validate("--ttl", in: 1...TimeSpanArgument.daysMax)
     guard (user == nil) == server else { throw ValidationError("give either --user ID or --server") }
-    if let user, !Self.isUser(user) {
+    if let user, !Self.isID(user) {
       throw ValidationError("--user \"\(user)\": give 1 to 255 bytes of UTF-8 without control characters")
+    }
+    if let id, !Self.isID(id) || id == "." || id == ".." {
+      throw ValidationError(
+        "--id \"\(id)\": give 1 to 255 bytes of UTF-8 without control characters, and not \".\" or \"..\""
+      )
     }
   }
 
@@ -33,15 +48,15 @@ struct TokenCommand: AsyncParsableCommand {
       let lifetime = Duration.milliseconds(ttl.milliseconds)
       let token: String
       if let user {
-        token = try await mint.user(user, lifetime: lifetime)
+        token = try await mint.user(user, lifetime: lifetime, id: id)
       } else {
-        token = try await mint.server(lifetime: lifetime)
+        token = try await mint.server(lifetime: lifetime, id: id ?? TokenMint.randomID())
       }
       Terminal.print(token)
     }
   }
 
-  private static func isUser(_ id: String) -> Bool {
+  private static func isID(_ id: String) -> Bool {
     (1...255).contains(id.utf8.count)
       && id.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7F...0x9F).contains($0.value) }
   }

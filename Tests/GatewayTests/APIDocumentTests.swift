@@ -43,7 +43,7 @@ import Yams
     var concrete = path
     for (part, value) in [
       ("{cid}", "messaging:general"), ("{type}", "messaging"), ("{id}", "m1"), ("{user}", "bob"),
-      ("{name}", "relay"),
+      ("{name}", "relay"), ("{jti}", "backend%2F7"),
     ] { concrete = concrete.replacingOccurrences(of: part, with: value) }
     let bytes = Array(concrete.utf8)
     do throws(Problem) {
@@ -143,7 +143,7 @@ import Yams
     (.markUnread, .markUnread), (.markDelivered, .markDelivered), (.markReadMany, .markReadMany),
     (.acknowledgeReceipts, .acknowledgeReceipts), (.statuses, .statuses), (.unreadOfUsers, .unreadOfUsers),
     (.issueTickets, .issueTickets), (.acknowledgePushes, .acknowledgePushes), (.putChannels, .putChannels),
-    (.putUsers, .putUsers), (.readStates, .readStates),
+    (.putUsers, .putUsers), (.putToken, .putToken), (.readStates, .readStates),
   ]
 
   @Test func fieldsOfBodiesAreThoseOfTheCode() throws {

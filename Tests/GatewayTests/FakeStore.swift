@@ -123,6 +123,8 @@ final class FakeModel {
 
   let shardCount: UInt32
   var mode = FakeStore.Mode.normal
+  /// Keeps the revoked tokens.
+  var tokens = ShardState(id: ShardState.tokenShard)
   var log: [FrameKind] = []
   var issued: [UInt32?] = []
   var channels: [String: Channel] = [:]
@@ -236,6 +238,9 @@ final class FakeModel {
     var reader = FieldReader(payload)
     hasThread = header.flags.contains(.thread)
     if header.kind == .unreadCounts { return try unreadCounts(header, &reader, mode, fields: &fields) }
+    if [.revokeToken, .getToken, .listRevokedTokens].contains(header.kind) {
+      return try token(header.kind, &reader, fields: &fields)
+    }
     if header.kind.rawValue & 0xF0 == 0x30 { return try events(header, &reader, fields: &fields) }
     if header.kind == .purge { return try purge(header.shard.rawValue, &reader, fields: &fields) }
     if header.kind == .listUnsettled { return listUnsettled(header.shard.rawValue, fields: &fields) }

@@ -34,6 +34,7 @@ struct TestGateway: Sendable {
     hooks: [PushHook] = [],
     deadline: TimeAmount = .seconds(5),
     settling: TimeAmount? = nil,
+    tokenList: TimeAmount? = nil,
     store other: FakeStore? = nil,
     _ body: (TestGateway) async throws -> Void
   ) async throws {
@@ -41,6 +42,9 @@ struct TestGateway: Sendable {
     let eventLoop = group.next()
     var limits = limits
     limits.settlingInterval = settling
+    limits.tokenListInterval = tokenList
+    let revokedTokens = RevokedTokens()
+    if tokenList == nil { revokedTokens.replace([], version: 0) }
     let store: FakeStore
     if let other { store = other } else { store = try await FakeStore.start(on: group.next()) }
     let secrets = [Array(TestTokens.secret.utf8)]
@@ -57,6 +61,7 @@ struct TestGateway: Sendable {
         eventLoop: eventLoop,
         store: configuration,
         verifier: verifier,
+        revokedTokens: revokedTokens,
         limits: limits,
         http2: http2,
         origins: origins,

@@ -440,7 +440,13 @@ private struct SomeClaims: JWTPayload {
     let outcome = try await loop.flatSubmit { () -> EventLoopFuture<[String]> in
       var limits = GatewayLimits()
       limits.parkedRequests = 5
-      let authenticator = Authenticator(eventLoop: loop, verifier: verifier, limits: limits, seed: 1)
+      let authenticator = Authenticator(
+        eventLoop: loop,
+        verifier: verifier,
+        revokedTokens: RevokedTokens(),
+        limits: limits,
+        seed: 1
+      )
       let done = loop.makePromise(of: [String].self)
       var log: [String] = []
       var batches = 0

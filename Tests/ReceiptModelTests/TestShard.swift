@@ -527,7 +527,7 @@ extension PageID {
       .threadSegment(_, let number):
       number
     case .receipts(let sequence): sequence.rawValue
-    case .head, .types, .shardHead, .index: 0
+    case .head, .types, .shardHead, .index, .tokens: 0
     }
   }
 }

@@ -192,6 +192,17 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     _ = try reader.string()
     _ = try reader.varint()
     _ = try reader.time()
+  case .getToken: _ = try reader.string()
+  case .listRevokedTokens:
+    _ = try reader.varint()
+    _ = try reader.varint()
+  case .revokeToken:
+    _ = try reader.string()
+    _ = try reader.varint()
+    _ = try reader.byte()
+    _ = try reader.time()
+  case .getTokenReply, .revokeTokenReply: _ = try TokenStateFields(&reader)
+  case .listRevokedTokensReply: _ = try RevokedTokenListFields(&reader)
   case .presentTicket:
     _ = try reader.varint()
     _ = try reader.string()

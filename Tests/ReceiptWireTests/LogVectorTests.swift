@@ -22,7 +22,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 46)
+    #expect(known.count == 47)
   }
 
   /// What a thread can have is what the model says, and each of it has a vector in one.
@@ -369,6 +369,14 @@ struct LogVectorTests {
     case "webhook_noted":
       let key = fields.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) }
       return .webhookNoted(key, until: time(fields, "until"))
+    case "token_revoked":
+      return .tokenRevoked(
+        TokenRevocation(
+          id: fields.text("jti"),
+          until: time(fields, "until"),
+          version: fields.number("version")
+        )
+      )
     case "ids_widened": return .idsWidened
     case "index_epoch_assigned": return .indexEpochAssigned(fields.number("epoch"))
     default: fatalError("no effect \(vector.effect)")

@@ -25,6 +25,9 @@ enum Answer: Hashable {
   case delivery(moved: Bool, sent: Int64, delivered: Int64, [String])
   /// That a webhook is known, or was noted.
   case known(Bool)
+  /// 0: it is not revoked.
+  case token(until: Int64, version: UInt64)
+  case tokens(version: UInt64, isAnew: Bool, [String])
 }
 
 struct RowView: Hashable {
@@ -176,6 +179,13 @@ extension Answer {
       )
     case .noteWebhookReply, .webhookKnownReply:
       self = .known(try reader.byte() == 1)
+    case .revokeTokenReply, .getTokenReply:
+      let state = try TokenStateFields(&reader)
+      self = .token(until: state.until.milliseconds, version: state.version)
+    case .listRevokedTokensReply:
+      let list = try RevokedTokenListFields(&reader)
+      let tokens = list.revocations.map { "\($0.id) until \($0.until.milliseconds) by \($0.version)" }
+      self = .tokens(version: list.version, isAnew: list.isAnew, tokens)
     case .listChannelTypesReply:
       var types: [TypeView] = []
       for _ in 0..<(try reader.count()) { types.append(TypeView(try reader.channelTypeRecord())) }

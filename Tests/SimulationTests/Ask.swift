@@ -55,6 +55,10 @@ enum Ask {
   case push(cid: String, user: String, message: String, acked: Int64)
   case note(key: String, until: Int64)
   case known(key: String)
+  /// 0: the revocation is taken back.
+  case revoke(token: String, until: Int64)
+  case token(String)
+  case tokens(known: UInt64, after: UInt64)
   /// One of the four that may have the flag `thread`, with the thread's parent message.
   indirect case inThread(String, Ask)
   case patchType(String, OptionChange)
@@ -85,7 +89,8 @@ enum Ask {
       .malformed(let cid), .truncate(let cid, _), .end(let cid), .erase(let cid, _), .push(let cid, _, _, _):
       cid
     case .inThread(_, let ask): ask.cid
-    case .patchType, .assignType, .getType, .listTypes, .patchUser, .assignUser, .getUser, .note, .known:
+    case .patchType, .assignType, .getType, .listTypes, .patchUser, .assignUser, .getUser, .note, .known,
+      .revoke, .token, .tokens:
       nil
     }
   }
@@ -95,6 +100,14 @@ enum Ask {
     switch self {
     case .note(let key, _), .known(let key): key
     default: nil
+    }
+  }
+
+  /// Whether it is about tokens, and so for one shard.
+  var isAboutTokens: Bool {
+    switch self {
+    case .revoke, .token, .tokens: true
+    default: false
     }
   }
 
@@ -133,6 +146,9 @@ enum Ask {
     case .push: .acknowledgePush
     case .note: .noteWebhook
     case .known: .webhookKnown
+    case .revoke: .revokeToken
+    case .token: .getToken
+    case .tokens: .listRevokedTokens
     case .inThread(_, let ask): ask.kind
     case .patchType: .patchChannelType
     case .assignType: .assignChannelType
@@ -157,6 +173,7 @@ enum Ask {
     if let cid { buffer.writeField(cid) }
     switch self {
     case .patchType(let name, _), .assignType(let name, _, _), .getType(let name): buffer.writeField(name)
+    case .revoke(let name, _), .token(let name): buffer.writeField(name)
     default: if let first = settingsUser ?? webhook { buffer.writeField(first) }
     }
     if kind.isCommand { buffer.writeVarint(counter) }
@@ -215,6 +232,12 @@ enum Ask {
       buffer.writeVarint(1)
     case .note(_, let until):
       buffer.writeTime(Timestamp(milliseconds: until))
+    case .revoke(_, let until):
+      buffer.writeInteger(UInt8(until == 0 ? 0 : 1))
+      buffer.writeTime(Timestamp(milliseconds: until))
+    case .tokens(let known, let after):
+      buffer.writeVarint(known)
+      buffer.writeVarint(after)
     case .patchType(_, let options):
       buffer.writeOptionPatch(options.wire)
     case .assignType(_, let version, let options):
@@ -242,7 +265,7 @@ enum Ask {
       buffer.writeTime(Timestamp(milliseconds: settings.readShownSince))
       buffer.writeTime(Timestamp(milliseconds: settings.deliveredShownSince))
       buffer.writeTime(.none)
-    case .getChannel, .getType, .listTypes, .getUser, .inThread, .end, .known:
+    case .getChannel, .getType, .listTypes, .getUser, .inThread, .end, .known, .token:
       break
     }
   }

@@ -74,6 +74,7 @@ struct NaiveShard {
   private(set) var users: [String: SettingsView] = [:]
   /// Up to when each is remembered.
   var webhooks: [String: Int64] = [:]
+  var tokens = NaiveTokens()
 
   /// What a command came to.
   struct Outcome {
@@ -151,6 +152,7 @@ struct NaiveShard {
       return Outcome(answer: .sequence(place + 1))
     case .push: return push(ask, at: time, isCovered: true)
     case .note(let key, let until): return note(key, until: until, at: time, isCovered: true)
+    case .revoke(let token, _): return Outcome(answer: tokens.answer(token, at: time))
     case .truncate, .end, .erase: return answerRemoved(ask)
     case .put(let cid, _, _):
       return Outcome(
@@ -274,6 +276,7 @@ struct NaiveShard {
       return unread(Spot(cid: cid), user, message, epoch)
     case .push: return push(ask, at: time, isCovered: false)
     case .note(let key, let until): return note(key, until: until, at: time, isCovered: false)
+    case .revoke(let token, let until): return tokens.revoke(token, until: until, at: time)
     case .inThread(let parent, let ask): return inThread(parent, ask, time)
     case .patchType(let name, let options):
       var type = type(name)
@@ -454,6 +457,8 @@ struct NaiveShard {
     case .getType(let name): return .type(type(name))
     case .getUser(let user): return .settings(settings(user))
     case .known(let key): return .known(isKnown(key, at: time))
+    case .token(let token): return tokens.answer(token, at: time)
+    case .tokens(let known, let after): return tokens.list(known: known, after: after, at: time)
     case .listTypes: return .types(types.values.sorted { $0.name < $1.name })
     default: preconditionFailure("not a query")
     }

@@ -42,6 +42,7 @@ struct ShardOracle {
   private var typesPlace = 0
   private var usersPlace = 0
   private var webhooksPlace = 0
+  private var tokensPlace = 0
   private(set) var taken: [CommandKey: Taken] = [:]
   private(set) var time: Int64 = 0
   // Since the last start
@@ -97,6 +98,8 @@ struct ShardOracle {
           channelPlace[cid] = lastPlace
         } else if ask.webhook != nil {
           webhooksPlace = lastPlace
+        } else if ask.isAboutTokens {
+          tokensPlace = lastPlace
         } else if ask.settingsUser != nil {
           usersPlace = lastPlace
         } else {
@@ -112,6 +115,7 @@ struct ShardOracle {
 
   private func needs(_ ask: Ask) -> Int {
     if ask.webhook != nil { return webhooksPlace }
+    if ask.isAboutTokens { return tokensPlace }
     guard let cid = ask.cid else { return ask.settingsUser == nil ? typesPlace : usersPlace }
     let place = channelPlace[cid] ?? 0
     return live.channels[cid] == nil ? place : max(place, typesPlace, usersPlace)
@@ -154,6 +158,7 @@ struct ShardOracle {
     typesPlace = 0
     usersPlace = 0
     webhooksPlace = 0
+    tokensPlace = 0
     inMemory = []
     wereInMemory = []
     loading = [:]

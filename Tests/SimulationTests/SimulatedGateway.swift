@@ -137,10 +137,11 @@ struct AskGenerator {
     }
   }
 
-  /// An acknowledgement, late or in the future as often as not, or one of few webhooks.
+  /// An acknowledgement, late or in the future as often as not, or one of few webhooks, or tokens.
   private mutating func push(_ cid: String) -> Ask {
     let time = 1_000_000_000 + Int64(random.below(random.oneIn(2) ? 20_000 : 20_000_000))
     if random.oneIn(4) {
+      if random.oneIn(3) { return token(time) }
       let key = "relay/\(random.below(40))"
       return random.oneIn(2) ? .known(key: key) : .note(key: key, until: time)
     }
@@ -150,6 +151,18 @@ struct AskGenerator {
       message: random.oneIn(4) ? reply(cid) : message(cid),
       acked: random.oneIn(3) ? 0 : random.oneIn(20) ? 1 : time
     )
+  }
+
+  private mutating func token(_ time: Int64) -> Ask {
+    let token = "token/\(random.below(30))"
+    switch random.below(6) {
+    case 0: return .token(token)
+    case 1:
+      let known = UInt64(random.below(40))
+      return .tokens(known: known, after: random.oneIn(4) ? UInt64(random.below(40)) : known)
+    case 2: return .revoke(token: token, until: 0)
+    default: return .revoke(token: token, until: time)
+    }
   }
 
   /// One channel is put and deleted again and again, with so many members that it takes slices.

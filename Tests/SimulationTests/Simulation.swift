@@ -167,6 +167,7 @@ final class Simulation {
     if let key = ask.webhook {
       shard = Int(ShardID.owning(Array(key.utf8).span.bytes, count: Self.shardCount).rawValue)
     }
+    if ask.isAboutTokens { shard = 0 }
     if case .patchUser(let user, _, _) = ask {
       shard = Int(ShardID.owning(Array(user.utf8).span.bytes, count: Self.shardCount).rawValue)
     }
@@ -649,6 +650,7 @@ final class Simulation {
     let auditor = gateways.count - 1
     for shard in oracles.indices {
       issue(.listTypes, to: shard, by: auditor)
+      if shard == 0 { issue(.tokens(known: 0, after: 0), to: shard, by: auditor) }
       for key in oracles[shard].live.webhooks.keys.sorted() where isComplete {
         issue(.known(key: key), to: shard, by: auditor)
       }

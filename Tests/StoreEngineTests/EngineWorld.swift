@@ -455,6 +455,16 @@ final class Gateway {
         return try reader.byte() == 1 ? "known" : "not known"
       case .noteWebhookReply:
         return try reader.byte() == 1 ? "noted" : "was known"
+      case .revokeTokenReply, .getTokenReply:
+        let state = try TokenStateFields(&reader)
+        try reader.end()
+        return state.until == .none ? "not revoked" : "revoked until \(state.until.milliseconds)"
+      case .listRevokedTokensReply:
+        let list = try RevokedTokenListFields(&reader)
+        try reader.end()
+        let ids = list.revocations.map { " \($0.id)" }.joined()
+        return
+          "tokens\(ids) of version \(list.version)\(list.isAnew ? " anew" : "")\(list.hasMore ? " and more" : "")"
       case .subscribeUserReply:
         let through = try reader.time().milliseconds
         try reader.end()

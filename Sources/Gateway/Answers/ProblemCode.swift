@@ -7,6 +7,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case invalidCID = "invalid_cid"
   case invalidMessageID = "invalid_message_id"
   case invalidUserID = "invalid_user_id"
+  case invalidTokenID = "invalid_token_id"
   case invalidChannelType = "invalid_channel_type"
   case invalidOption = "invalid_option"
   case unknownField = "unknown_field"
@@ -26,6 +27,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case tokenNotYetValid = "token_not_yet_valid"
   case tokenWithoutUser = "token_without_user"
   case tokenUserInvalid = "token_user_invalid"
+  case tokenIDInvalid = "token_id_invalid"
   case tokenRevoked = "token_revoked"
   case tokenIssuerNotAllowed = "token_issuer_not_allowed"
   case tokenAudienceNotAllowed = "token_audience_not_allowed"
@@ -77,12 +79,13 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   /// its own.
   package var status: Int {
     switch self {
-    case .invalidJSON, .invalidField, .invalidCID, .invalidMessageID, .invalidUserID, .invalidChannelType,
-      .invalidOption, .unknownField, .invalidCursor, .invalidQuery, .userIDRequired, .orderNotAvailable,
+    case .invalidJSON, .invalidField, .invalidCID, .invalidMessageID, .invalidUserID, .invalidTokenID,
+      .invalidChannelType, .invalidOption, .unknownField, .invalidCursor, .invalidQuery, .userIDRequired,
+      .orderNotAvailable,
       .ticketInvalid, .webhookTooOld:
       400
     case .tokenMissing, .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid,
-      .tokenExpired, .tokenNotYetValid, .tokenWithoutUser, .tokenUserInvalid, .tokenRevoked,
+      .tokenExpired, .tokenNotYetValid, .tokenWithoutUser, .tokenUserInvalid, .tokenIDInvalid, .tokenRevoked,
       .tokenIssuerNotAllowed, .tokenAudienceNotAllowed, .tokenWithoutExpiry, .tokenWithoutIssueTime,
       .webhookSignatureInvalid:
       401
@@ -112,6 +115,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .invalidCID: "A channel id is not of the form type:id"
     case .invalidMessageID: "A message id is not 1 to 255 bytes of UTF-8 without control characters"
     case .invalidUserID: "A user id is not 1 to 255 bytes of UTF-8 without control characters"
+    case .invalidTokenID: "A token id (jti) is not 1 to 255 bytes of UTF-8 without control characters"
     case .invalidChannelType: "A channel type is not 1 to 64 of A-Z a-z 0-9 _ -"
     case .invalidOption: "An option has a value that it does not take"
     case .unknownField: "There is no field, option or query parameter of that name"
@@ -127,7 +131,8 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .tokenNotYetValid: "The token is not valid yet"
     case .tokenWithoutUser: "The token names no user and is no server's"
     case .tokenUserInvalid: "The token's user id is not 1 to 255 bytes of UTF-8 without control characters"
-    case .tokenRevoked: "The user's tokens of that time have been revoked"
+    case .tokenIDInvalid: "The token's id (jti) is not 1 to 255 bytes of UTF-8 without control characters"
+    case .tokenRevoked: "The token has been revoked, by its id (jti) or with its user's tokens of that time"
     case .tokenIssuerNotAllowed: "The token's issuer (iss) is not one that this gateway accepts"
     case .tokenAudienceNotAllowed: "The token is for no audience (aud) of this gateway"
     case .tokenWithoutExpiry: "The token has no end (exp); this gateway asks for one"

@@ -39,6 +39,7 @@ package final class Authenticator {
 
   private let eventLoop: any EventLoop
   private let verifier: TokenVerifier
+  let revokedTokens: RevokedTokens
   private let parkedMax: Int
   private let parkedPerOrigin: Int
   private var cache: TokenCache
@@ -50,9 +51,11 @@ package final class Authenticator {
   package init(
     eventLoop: any EventLoop,
     verifier: TokenVerifier,
+    revokedTokens: RevokedTokens,
     limits: GatewayLimits,
     seed: UInt64
   ) {
+    self.revokedTokens = revokedTokens
     self.eventLoop = eventLoop
     self.verifier = verifier
     self.parkedMax = limits.parkedRequests
@@ -91,8 +94,13 @@ package final class Authenticator {
     guard let caller = cache.find(token) else {
       return verifier.refusal(ofForm: token).map { .refused($0) } ?? .unknown
     }
-    if let refusal = caller.refusal(at: now) { return .refused(refusal) }
+    if let refusal = refusal(of: caller, now: now) { return .refused(refusal) }
     return .caller(caller)
+  }
+
+  /// Why the caller's token may not be used at `now`, by its times or because it is revoked by its id; nil if it may.
+  package func refusal(of caller: Caller, now: Int64) -> ProblemCode? {
+    caller.refusal(at: now) ?? revokedTokens.refusal(of: caller.tokenID)
   }
 
   /// Has a token verified and calls `finished` for the request then, on the event loop. Requests with a token
@@ -143,10 +151,10 @@ package final class Authenticator {
     }
     var result = result
     if case .success(let caller) = result {
-      if let refusal = caller.refusal(at: now) {
+      if let refusal = refusal(of: caller, now: now) {
         result = .failure(TokenRefusal(refusal))
         // A token that is valid later will be asked for again; an expired one would only take a place.
-        if refusal == .tokenNotYetValid { cache.insert(token, caller, now: now) }
+        if refusal.mayPass { cache.insert(token, caller, now: now) }
       } else {
         cache.insert(token, caller, now: now)
       }

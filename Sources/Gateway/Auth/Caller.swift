@@ -15,6 +15,8 @@ package final class Caller: Sendable {
   /// Who this is, as a hash that is never 0: one for all tokens of a user, one for each token of a server. What is
   /// bounded for each caller goes by it (``RateTable``).
   package let key: UInt64
+  /// The token's id, by which it may be revoked (``RevokedTokens``); nil where it has none.
+  package let tokenID: TokenID?
 
   /// - Parameter token: a server's, as it is signed.
   package init(
@@ -23,11 +25,13 @@ package final class Caller: Sendable {
     expiresAt: Int64 = .max,
     notBefore: Int64 = .min,
     issued: UInt32 = 0,
-    token: [UInt8] = []
+    token: [UInt8] = [],
+    tokenID: TokenID? = nil
   ) {
     var hasher = Hasher()
     hasher.combine(isServer ? token : userID)
     key = UInt64(bitPattern: Int64(hasher.finalize())) | 1
+    self.tokenID = tokenID
     self.issued = isServer || userID.isEmpty ? nil : issued
     self.userID = userID
     self.isServer = isServer
@@ -56,4 +60,9 @@ package final class Caller: Sendable {
     if now < notBefore { return .tokenNotYetValid }
     return nil
   }
+}
+
+extension ProblemCode {
+  /// Whether a token that is refused with this code may be accepted later.
+  var mayPass: Bool { self == .tokenNotYetValid || self == .tokenRevoked || self == .storeUnavailable }
 }

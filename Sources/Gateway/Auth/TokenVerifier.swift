@@ -110,13 +110,15 @@ package struct TokenVerifier: Sendable {
   private func caller(_ claims: TokenClaims, _ token: [UInt8]) throws -> Caller {
     let end = policy.end(claims)
     let times = (expiresAt: Self.milliseconds(end) ?? .max, notBefore: Self.milliseconds(claims.nbf) ?? .min)
+    let tokenID = try Self.tokenID(claims.jti)
     if claims.server == true {
       return Caller(
         userID: [],
         isServer: true,
         expiresAt: times.expiresAt,
         notBefore: times.notBefore,
-        token: token
+        token: token,
+        tokenID: tokenID
       )
     }
     guard let user = claims.user_id ?? claims.sub else { throw TokenRefusal(.tokenWithoutUser) }
@@ -127,8 +129,16 @@ package struct TokenVerifier: Sendable {
       isServer: false,
       expiresAt: times.expiresAt,
       notBefore: times.notBefore,
-      issued: Self.issued(claims.iat)
+      issued: Self.issued(claims.iat),
+      tokenID: tokenID
     )
+  }
+
+  private static func tokenID(_ jti: String?) throws(TokenRefusal) -> TokenID? {
+    guard let jti else { return nil }
+    let bytes = Array(jti.utf8)
+    guard TokenID.isValid(bytes.span.bytes) else { throw TokenRefusal(.tokenIDInvalid) }
+    return TokenID(bytes)
   }
 
   /// Whole seconds of `iat`, rounded down: a token is revoked rather than not by the fraction of a second. What is
@@ -235,6 +245,7 @@ private struct TokenClaims: JWTPayload, IssuedClaims {
   var iat: Double?
   var iss: String?
   var aud: AudienceClaim?
+  var jti: String?
 
   func verify(using algorithm: some JWTAlgorithm) async throws {}
 }

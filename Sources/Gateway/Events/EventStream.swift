@@ -8,8 +8,8 @@ final class EventStream {
   /// The connection's place in the ``ConnectionTable``.
   let connection: UInt32
   let handle: HTTP2StreamHandle
-  /// When the caller's token ends, in milliseconds since 1970.
-  let expiresAt: Int64
+  /// Whose token it ends with.
+  let caller: Caller
   /// Whose `notification.totals` it asks for; nil: nobody's.
   let totalsOf: String?
   /// 200 was answered.
@@ -21,13 +21,13 @@ final class EventStream {
     _ ref: EventHub.Ref,
     connection: UInt32,
     handle: HTTP2StreamHandle,
-    expiresAt: Int64,
+    caller: Caller,
     totalsOf: String?
   ) {
     self.ref = ref
     self.connection = connection
     self.handle = handle
-    self.expiresAt = expiresAt
+    self.caller = caller
     self.totalsOf = totalsOf
   }
 }

@@ -42,6 +42,7 @@ final class FrameStream: RequestStream {
     guard case .reading = state else { return }
     switch reason {
     case .tokenExpired: end(.authenticationFailed, "the token has expired")
+    case .tokenRevoked: end(.authenticationFailed, "the token has been revoked")
     case .draining:
       output.writeFrame(FrameHeader(.drain)) { _ in }
       state = .ending(nil, correlation: 0, detail: "")

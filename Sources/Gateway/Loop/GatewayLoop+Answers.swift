@@ -53,6 +53,8 @@ extension GatewayLoop: StoreClientDelegate {
       userListReplied(request, kind, payload)
     } else if request.shape.isEvent {
       eventReplied(request, kind, payload)
+    } else if request.shape == .tokenList {
+      tokenListReplied(request, kind, payload)
     } else {
       settlingReplied(request, kind, payload)
     }
@@ -71,6 +73,8 @@ extension GatewayLoop: StoreClientDelegate {
       userListFailed(request, problem)
     } else if request.shape.isEvent {
       eventFailed(request, problem)
+    } else if request.shape == .tokenList {
+      tokenListFailed(request)
     } else {
       settlingFailed(request)
     }
@@ -89,6 +93,7 @@ extension GatewayLoop: StoreClientDelegate {
     if isReady {
       subscribeAnew()
       settleWhatIsLeft()
+      readTokenListAnew()
     }
   }
 
@@ -161,6 +166,10 @@ extension GatewayLoop: StoreClientDelegate {
     case .user:
       let settings = try reader.userSettings()
       connection.respond(request.stream, status: 200) { UserJSON.write(settings, into: &$0) }
+    case .token:
+      let state = try TokenStateFields(&reader)
+      try reader.end()
+      respondWithToken(request, connection, state)
     case .acknowledged:
       try replyAcknowledged(request, &reader, connection)
     case .members:
@@ -179,7 +188,7 @@ extension GatewayLoop: StoreClientDelegate {
       .jobDetail, .jobAnnounce,
       .ownList, .ownEntries, .ownPlace, .erasureBegun,
       .erasureAssigned, .erasureChecked, .erasureListed, .erasureErased, .erasureForgot, .erasurePurged,
-      .unsettled, .assignment, .settlement, .eventUser, .eventList, .eventFrame, .eventUserEnd,
+      .unsettled, .assignment, .settlement, .tokenList, .eventUser, .eventList, .eventFrame, .eventUserEnd,
       .eventFrameEnd, .frame, .framePush, .frameTicket, .streamedAck:
       return
     }

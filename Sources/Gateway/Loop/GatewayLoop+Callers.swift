@@ -43,10 +43,7 @@ extension GatewayLoop {
     if route.caller == .anyone && identity == 0 { return Caller.nobody }
     switch connections.known(index, identity: identity) {
     case .caller(let caller):
-      if let refusal = caller.refusal(at: now) {
-        counters.tokenRefusals &+= 1
-        throw Problem(refusal)
-      }
+      if let refusal = authenticator.refusal(of: caller, now: now) { throw refused(refusal, request, index) }
       counters.tokenHits &+= 1
       return caller
     case .refused(let code): throw refused(code, request, index)
@@ -68,8 +65,8 @@ extension GatewayLoop {
       prove(index)
       return caller
     case .refused(let code):
-      // As in `verified`: only this one may turn out otherwise.
-      if code != .tokenNotYetValid {
+      // As in `verified`: others do not turn out otherwise.
+      if !code.mayPass {
         connections.remember(index, identity: identity, .failure(TokenRefusal(code)))
       }
       throw refused(code, request, index)
@@ -141,8 +138,8 @@ extension GatewayLoop {
           self.prove(parked.connection)
           try self.receive(request, caller: caller, parked.stream, connection)
         case .failure(let refusal):
-          // The times of a token change what it is worth; anything else about it never does.
-          if refusal.code != .tokenNotYetValid {
+          // Its times and revocations change what a token is worth; anything else about it never does.
+          if !refusal.code.mayPass {
             self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
           }
           throw self.refused(refusal.code, request, parked.connection)
@@ -158,6 +155,8 @@ extension GatewayLoop {
   /// What the sender of a refused token is told. One that no key of ours has signed costs its address, and a connection
   /// that goes on showing them ends after a delay; a proxy's does not.
   private func refused(_ code: ProblemCode, _ request: borrowing HTTP2Request, _ index: UInt32) -> Problem {
+    // Whether the token is revoked is not known yet.
+    guard code != .storeUnavailable else { return Problem(code) }
     counters.tokenRefusals &+= 1
     refusals?.note(.token, from: client(request, index))
     guard code.isOfNoKey else { return Problem(code) }

@@ -30,8 +30,8 @@ extension GatewayLoop {
     events.ticks &+= 1
     for (place, stream) in events.streams.enumerated() {
       guard let stream else { continue }
-      if now >= stream.expiresAt {
-        expire(stream)
+      if now >= stream.caller.expiresAt {
+        expire(stream, .tokenExpired)
       } else if place % parts == part {
         beat(stream)
       }
@@ -42,15 +42,18 @@ extension GatewayLoop {
     endTurnSoon()
   }
 
-  private func expire(_ stream: EventStream) {
-    if stream.hasBegun { return end(stream, "the token has expired") }
+  /// Ends a stream whose token may not be used any more.
+  func expire(_ stream: EventStream, _ code: ProblemCode) {
+    if stream.hasBegun {
+      return end(stream, code == .tokenRevoked ? "the token has been revoked" : "the token has expired")
+    }
     events.remove(stream)
     events.hub.close(stream.ref)
     guard let connection = connections.connection(stream.connection), connection.isOpen(stream.handle) else {
       return
     }
     connections.markDirty(stream.connection)
-    answer(Problem(.tokenExpired), Route.events.rawValue, stream.handle, connection)
+    answer(Problem(code), Route.events.rawValue, stream.handle, connection)
   }
 
   /// A comment, and the id up to which everything was told. What waits in the stream's queue comes before any newer id.

@@ -62,6 +62,7 @@ package final class GatewayLoop {
   /// No more is begun by itself.
   private(set) var isClosed = false
   var settling = Settling()
+  var tokenWatch: TokenWatch
   /// Nil where this loop leaves settling to others, or has ended.
   var settlingTicker: RepeatedTask?
   var requestIDs: RequestIDs
@@ -76,6 +77,7 @@ package final class GatewayLoop {
   var currentRoute = GatewayCounters.noRoute
 
   /// - Parameters:
+  ///   - revokedTokens: one table for all loops.
   ///   - tickets: what tickets are signed with; nil: there are none.
   ///   - hooks: senders of webhooks, each of another name.
   ///   - storeReachChanged: called on the loop when the store client gains or loses its store.
@@ -83,6 +85,7 @@ package final class GatewayLoop {
     eventLoop: any EventLoop,
     store: StoreClientConfiguration,
     verifier: TokenVerifier,
+    revokedTokens: RevokedTokens,
     limits: GatewayLimits,
     http2: HTTP2Limits,
     origins: CrossOrigins = CrossOrigins(),
@@ -110,9 +113,11 @@ package final class GatewayLoop {
     self.tickets = tickets.map { TicketCodec(keys: $0) }
     events.hub = EventHub(limits: limits.events)
     self.tape = JSONTape(limits: limits.json)
+    self.tokenWatch = TokenWatch(revokedTokens)
     self.authenticator = Authenticator(
       eventLoop: eventLoop,
       verifier: verifier,
+      revokedTokens: revokedTokens,
       limits: limits,
       seed: random.next()
     )
@@ -126,6 +131,7 @@ package final class GatewayLoop {
     startSettling()
     startEvents()
     startStreams()
+    startTokens()
     store.start()
   }
 
@@ -155,6 +161,7 @@ package final class GatewayLoop {
     stopSettling()
     stopEvents()
     stopStreams()
+    stopTokens()
     isClosed = true
     endErasures()
     return store.close()
@@ -203,6 +210,7 @@ package final class GatewayLoop {
     counters.add(to: &samples, open: connections.all.map(\.counters))
     collectEvents(into: &samples)
     collectStreams(into: &samples)
+    collectTokens(into: &samples)
     samples.gauge(
       "tidemark_gateway_connections",
       help: "HTTP/2 connections open.",

@@ -31,6 +31,8 @@ enum ReplyShape: UInt8 {
   case statuses
   case channelType
   case user
+  /// `{"jti","revoked","expires_at"?}`.
+  case token
   /// `{"acknowledged": […], "errors": […]}`.
   case acknowledged
   /// A list of a message's members.
@@ -70,6 +72,8 @@ enum ReplyShape: UInt8 {
   case unsettled
   case assignment
   case settlement
+  /// What ``TokenListing`` asks for; `entry` is its round.
+  case tokenList
   // What the ``EventHub`` asks for: `gather` is the user's place, the stream's with its generation in `entry`; `entry`
   // is the frame's number.
   case eventUser

@@ -52,6 +52,7 @@ final class AckStream: RequestStream {
     guard case .reading = state else { return }
     switch reason {
     case .tokenExpired: state = .ending(.tokenExpired)
+    case .tokenRevoked: state = .ending(.tokenRevoked)
     // The lines that have no answer were not looked at.
     case .draining: state = .ending(nil)
     }

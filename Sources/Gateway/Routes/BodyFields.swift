@@ -28,6 +28,7 @@ extension KnownFields {
     ),
     "revoke_tokens_before",
   ]
+  static let putToken: KnownFields = ["revoked", "expires_at"]
   static let putUsers: KnownFields = [.objects("users", ["id"] + putUser)]
 
   // MARK: Positions

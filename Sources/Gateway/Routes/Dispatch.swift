@@ -46,6 +46,8 @@ extension GatewayLoop {
     case .chosenMembers: try chosenMembers(match, context)
     case .putUser: try putUser(match, context, request)
     case .getUser: try getUser(match, context)
+    case .putToken: try putToken(match, context, request)
+    case .getToken: try getToken(match, context)
     case .deleteChannel: try deleteChannel(match, context)
     case .truncateChannel: try truncateChannel(match, context, request)
     case .deleteUser: try deleteUser(match, context)

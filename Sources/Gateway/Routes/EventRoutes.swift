@@ -45,7 +45,7 @@ extension GatewayLoop {
       ref,
       connection: context.connection,
       handle: context.stream,
-      expiresAt: context.caller.expiresAt,
+      caller: context.caller,
       totalsOf: parameters.wantsTotals ? parameters.user : nil
     )
     events.insert(stream)

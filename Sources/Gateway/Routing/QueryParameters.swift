@@ -19,7 +19,7 @@ extension Route {
     case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
       .putChannelType, .getChannelType, .listChannelTypes, .apiDocument, .putUser, .getUser, .deleteChannel,
       .truncateChannel, .deleteUser, .unreadOfUsers, .frames, .issueTickets, .acknowledgePushes, .putChannels,
-      .putUsers, .putMember:
+      .putUsers, .putMember, .putToken, .getToken:
       Self.noParameters
     case .receiveHook, .notBuilt, .notBuiltForBrowsers: nil
     }

@@ -32,6 +32,8 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case chosenMembers
   case putUser
   case getUser
+  case putToken
+  case getToken
   case deleteChannel
   case truncateChannel
   case deleteUser
@@ -79,6 +81,8 @@ package enum Route: UInt8, CaseIterable, Sendable {
     case .truncateChannel: "truncate_channel"
     case .putUser: "put_user"
     case .getUser: "get_user"
+    case .putToken: "put_token"
+    case .getToken: "get_token"
     case .deleteUser: "delete_user"
     case .apiDocument: "api_document"
     case .acknowledgeReceipts: "acknowledge_receipts"
@@ -137,7 +141,7 @@ package enum Route: UInt8, CaseIterable, Sendable {
       .user
     case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
       .putChannelType, .getChannelType, .listChannelTypes, .deleteChannel, .truncateChannel, .deleteUser,
-      .unreadOfUsers, .issueTickets, .frames, .listMessages, .putChannels, .putUsers:
+      .unreadOfUsers, .issueTickets, .frames, .listMessages, .putChannels, .putUsers, .putToken, .getToken:
       .server
     case .acknowledgePushes: .anyone
     // A webhook's credential is its signature.

@@ -6,7 +6,7 @@ internal import ReceiptModel
 package struct Router {
   private enum Part {
     case literal(StaticString)
-    case cid, channelType, user, message, name
+    case cid, channelType, user, message, name, tokenID
     /// A user within a channel.
     case member
   }
@@ -70,6 +70,7 @@ package struct Router {
       [.literal("v1"), .literal("users"), .user],
       [(.get, .getUser), (.put, .putUser), (.delete, .deleteUser)]
     ),
+    ([.literal("v1"), .literal("tokens"), .tokenID], [(.get, .getToken), (.put, .putToken)]),
     ([.literal("v1"), .literal("push"), .literal("tickets")], [(.post, .issueTickets)]),
     ([.literal("v1"), .literal("push"), .literal("acks")], [(.post, .acknowledgePushes)]),
     (
@@ -177,7 +178,7 @@ package struct Router {
       let part = path.extracting((ends[index] + 1)..<ends[index + 1])
       switch pattern.parts[index] {
       case .literal(let text): if !part.equals(text) { return false }
-      case .cid, .channelType, .user, .message, .name, .member: if part.isEmpty { return false }
+      case .cid, .channelType, .user, .message, .name, .member, .tokenID: if part.isEmpty { return false }
       }
     }
     return true
@@ -229,6 +230,10 @@ package struct Router {
         guard let part = scratch.decoded(raw), Identifier.isUser(part) else { throw Problem(.invalidUserID) }
         guard !Self.isDots(part) else { throw Problem(.invalidUserID, Self.dots) }
         member = part
+      case .tokenID:
+        guard let part = scratch.decoded(raw), Identifier.isID(part) else { throw Problem(.invalidTokenID) }
+        guard !Self.isDots(part) else { throw Problem(.invalidTokenID, Self.dots) }
+        subject = part
       }
     }
     return RouteMatch(route, subject: subject, message: message, member: member, query: query)

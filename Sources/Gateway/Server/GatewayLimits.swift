@@ -53,6 +53,8 @@ package struct GatewayLimits: Sendable {
   /// How often a loop looks for changes that have not reached every shard (``Settling``); nil: it leaves that to
   /// others.
   package var settlingInterval: TimeAmount? = .seconds(2)
+  /// How often a loop asks the store for tokens that were revoked (``TokenListing``); nil: it leaves that to others.
+  package var tokenListInterval: TimeAmount? = .seconds(1)
   /// Streams of events, their openings and channels, on each event loop; what is beyond is answered 503.
   var events = EventHub.Limits()
   /// How often a stream that has nothing to tell says so (API.md, "Events").

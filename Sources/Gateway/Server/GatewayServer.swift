@@ -91,16 +91,24 @@ package final class GatewayServer: Service {
       delay: RefusalLog.interval
     ) { _ in refusals.write() }
     let storeReadiness = StoreReadiness(loopCount: eventLoops.count, readiness)
+    let revokedTokens = RevokedTokens()
+    let unlisted = "the list of revoked tokens is not known"
+    readiness.set("tokens", unlisted)
+    revokedTokens.observeKnown { readiness.set("tokens", $0 ? nil : unlisted) }
     var loops: [NIOLoopBound<GatewayLoop>] = []
     for (index, eventLoop) in eventLoops.enumerated() {
       var configuration = configuration
-      // One of them is enough to finish what others have left.
-      if !loops.isEmpty { configuration.limits.settlingInterval = nil }
+      // One of them is enough to finish what others have left, and to read the list of revoked tokens.
+      if !loops.isEmpty {
+        configuration.limits.settlingInterval = nil
+        configuration.limits.tokenListInterval = nil
+      }
       loops.append(
         await makeLoop(
           on: eventLoop,
           configuration,
           verifier,
+          revokedTokens,
           storeTLS,
           { storeReadiness.changed(index, $0) },
           gate: gate,
@@ -147,6 +155,7 @@ package final class GatewayServer: Service {
     on eventLoop: any EventLoop,
     _ configuration: GatewayConfiguration,
     _ verifier: TokenVerifier,
+    _ revokedTokens: RevokedTokens,
     _ storeTLS: LinkTLS?,
     _ storeReachChanged: @escaping @Sendable (StoreReach) -> Void,
     gate: ConnectionGate,
@@ -166,6 +175,7 @@ package final class GatewayServer: Service {
         eventLoop: eventLoop,
         store: store,
         verifier: verifier,
+        revokedTokens: revokedTokens,
         limits: configuration.limits,
         http2: configuration.http2,
         origins: configuration.origins,

@@ -99,6 +99,8 @@ class RequestStream {
 enum StreamEnd {
   /// The caller's token has expired.
   case tokenExpired
+  /// The caller's token was revoked.
+  case tokenRevoked
   /// This gateway goes away.
   case draining
 }

@@ -1,0 +1,183 @@
+internal import ReceiptModel
+internal import Synchronization
+
+/// A token's id (`jti`, RFC 7519 section 4.1.7), compared byte by byte.
+package struct TokenID: Hashable, Sendable {
+  package let bytes: [UInt8]
+  /// Made once: a cached token's id may be looked up with each of its requests.
+  private let hash: UInt64
+
+  private static let seed = UInt64.random(in: .min ... .max)
+
+  package init(_ bytes: [UInt8]) {
+    self.bytes = bytes
+    hash = StableHash.hash(bytes.span.bytes, seed: Self.seed)
+  }
+
+  /// Whether a route can name it: what cannot be revoked is not accepted either.
+  static func isValid(_ bytes: RawSpan) -> Bool {
+    Identifier.isID(bytes) && !bytes.equals(".") && !bytes.equals("..")
+  }
+
+  package static func == (a: Self, b: Self) -> Bool { a.hash == b.hash && a.bytes == b.bytes }
+  package func hash(into hasher: inout Hasher) { hasher.combine(hash) }
+}
+
+/// The tokens that are revoked by their ids, as this gateway knows them: one table for all of its event loops.
+///
+/// One loop reads the store's list every second (``TokenListing``); what a request has changed is noted here before it
+/// is answered. A request whose token has no id never gets here, and one with an id takes the lock only while some
+/// token is revoked.
+package final class RevokedTokens: Sendable {
+  private enum Summary {
+    /// The list is not known, or was not confirmed for too long: no token with an id is accepted.
+    static let unknown: UInt8 = 0
+    static let none: UInt8 = 1
+    static let some: UInt8 = 2
+  }
+
+  private struct Entry {
+    /// In milliseconds since 1970; nil: not revoked, which is kept until the list is known up to the version.
+    var until: Int64?
+    /// The list's when that was so. 0: of a connection to the store that was lost since.
+    var version: UInt64
+  }
+
+  private struct State {
+    var entries: [TokenID: Entry] = [:]
+    var isKnown = false
+    var observers: [@Sendable () -> Void] = []
+    var knownChanged: @Sendable (Bool) -> Void = { _ in }
+  }
+
+  private let summary = Atomic<UInt8>(Summary.unknown)
+  private let state = Mutex(State())
+
+  package init() {}
+
+  /// Tokens in the table.
+  package var count: Int { state.withLock { $0.entries.values.count { $0.until != nil } } }
+
+  /// Why a token with this id is refused: `token_revoked`, or `store_unavailable` while the list is not known. Nil: it
+  /// is not, or has no id.
+  @inline(__always)
+  package func refusal(of id: TokenID?) -> ProblemCode? {
+    guard let id else { return nil }
+    return refusal(ofID: id)
+  }
+
+  private func refusal(ofID id: TokenID) -> ProblemCode? {
+    switch summary.load(ordering: .acquiring) {
+    case Summary.none: nil
+    case Summary.some: isRevoked(id) ? .tokenRevoked : nil
+    default: .storeUnavailable
+    }
+  }
+
+  /// Whether a token with this id is known to be revoked.
+  package func isRevoked(_ id: TokenID) -> Bool { state.withLock { $0.entries[id]?.until != nil } }
+
+  // MARK: Observers
+
+  /// Calls `revoked` after each change that has revoked tokens, on the thread of the change.
+  func observe(_ revoked: @escaping @Sendable () -> Void) {
+    state.withLock { $0.observers.append(revoked) }
+  }
+
+  /// Calls `changed` when the list becomes known, or is not known any more.
+  func observeKnown(_ changed: @escaping @Sendable (Bool) -> Void) {
+    state.withLock { $0.knownChanged = changed }
+  }
+
+  // MARK: Changes
+
+  /// One token is revoked until a time, or is not, as of a version of the list.
+  package func note(_ id: TokenID, until: Int64?, version: UInt64) {
+    change { state in
+      guard version >= state.entries[id]?.version ?? 0 else { return false }
+      let isNew = until != nil && state.entries[id]?.until == nil
+      state.entries[id] = Entry(until: until, version: version)
+      return isNew
+    }
+  }
+
+  /// Some of the revocations of a version of the list. Those that are not among them stay.
+  package func add(_ revocations: [(id: TokenID, until: Int64)], version: UInt64) {
+    guard !revocations.isEmpty else { return }
+    change { Self.add(revocations, version: version, to: &$0) }
+  }
+
+  /// The list is known up to a version; revocations that ended by a time of the store are over.
+  package func confirm(version: UInt64, ended: Int64) {
+    change { state in
+      state.isKnown = true
+      let isOver = { (entry: Entry) in entry.until.map { $0 <= ended } ?? (entry.version <= version) }
+      if state.entries.values.contains(where: isOver) {
+        state.entries = state.entries.filter { !isOver($0.value) }
+      }
+      return false
+    }
+  }
+
+  /// These are all revocations of a version of the list. What was noted of a later one stays.
+  package func replace(_ revocations: [(id: TokenID, until: Int64)], version: UInt64) {
+    change { state in
+      let before = state.entries
+      state.entries = before.filter { $0.value.version > version }
+      _ = Self.add(revocations, version: version, to: &state)
+      state.isKnown = true
+      return revocations.contains { before[$0.id]?.until == nil }
+    }
+  }
+
+  private static func add(
+    _ revocations: [(id: TokenID, until: Int64)],
+    version: UInt64,
+    to state: inout State
+  ) -> Bool {
+    var hasNew = false
+    for (id, until) in revocations where version >= state.entries[id]?.version ?? 0 {
+      if state.entries[id]?.until == nil { hasNew = true }
+      state.entries[id] = Entry(until: until, version: version)
+    }
+    return hasNew
+  }
+
+  /// The connection to the store was lost, and the next may lead to one that was restored from a backup, whose versions
+  /// are lower. What is known stays in force until the list was read.
+  package func forgetVersions() {
+    change { state in
+      state.entries = state.entries.compactMapValues {
+        $0.until == nil ? nil : Entry(until: $0.until, version: 0)
+      }
+      return false
+    }
+  }
+
+  /// The list was not confirmed for too long.
+  package func expire() {
+    change { state in
+      state.isKnown = false
+      return false
+    }
+  }
+
+  /// - Parameter body: returns whether it has revoked a token.
+  private func change(_ body: (inout State) -> Bool) {
+    let calls = state.withLock { state in
+      let wasKnown = state.isKnown
+      let hasRevoked = body(&state)
+      let isKnown = state.isKnown
+      summary.store(
+        !isKnown ? Summary.unknown : state.entries.isEmpty ? Summary.none : Summary.some,
+        ordering: .releasing
+      )
+      return (
+        observers: hasRevoked ? state.observers : [],
+        knownChanged: wasKnown == isKnown ? nil : { [changed = state.knownChanged] in changed(isKnown) }
+      )
+    }
+    calls.knownChanged?()
+    for observer in calls.observers { observer() }
+  }
+}

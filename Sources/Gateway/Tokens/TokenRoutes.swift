@@ -1,0 +1,101 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// Tokens that are revoked one by one, by their ids.
+extension GatewayLoop {
+  /// `PUT /v1/tokens/{jti}`.
+  func putToken(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let until = try TokenJSON.revocation(try object(request, .putToken))
+    try askToken(.revokeToken, match, context) { buffer in
+      buffer.writeInteger(UInt8(until == nil ? 0 : 1))
+      buffer.writeTime(until ?? .none)
+    }
+  }
+
+  /// `GET /v1/tokens/{jti}`.
+  func getToken(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    try askToken(.getToken, match, context) { _ in }
+  }
+
+  private func askToken(
+    _ kind: FrameKind,
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ fields: (inout ByteBuffer) -> Void
+  ) throws(Problem) {
+    let token = keep(context, match.route, .token)
+    let isSent = store.send(kind, shard: ShardState.tokenShard, name: match.subject, token: token, fields)
+    guard isSent else {
+      _ = pending.remove(token)
+      throw Problem(.storeBusy)
+    }
+  }
+
+  /// Notes how it stands with the token before that is answered: from then on no loop of this gateway takes a token
+  /// that was revoked.
+  func respondWithToken(
+    _ request: PendingRequest,
+    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    _ state: TokenStateFields
+  ) {
+    var body = ByteBuffer()
+    connection.withRequest(request.stream) { received in
+      guard let match = try? self.router.match(received.method, received.path, self.scratch) else { return }
+      let isRevoked = state.until != .none
+      authenticator.revokedTokens.note(
+        TokenID(match.subject.withUnsafeBytes { Array($0) }),
+        until: isRevoked ? state.until.milliseconds : nil,
+        version: state.version
+      )
+      TokenJSON.write(match.subject, until: isRevoked ? state.until : nil, into: &body)
+    }
+    connection.respond(request.stream, status: 200, body: body)
+  }
+}
+
+/// A token's revocation.
+enum TokenJSON {
+  /// Reads `{"revoked":true,"expires_at"}` or `{"revoked":false}`.
+  ///
+  /// - Returns: until when it is revoked; nil: it is not.
+  /// - Throws: `invalid_field`.
+  static func revocation(_ body: JSONValue) throws(Problem) -> Timestamp? {
+    guard let isRevoked = try body.optionalBool("revoked") else { throw body.missing("revoked") }
+    guard isRevoked else {
+      if let expiry = body.member("expires_at") {
+        throw expiry.error("goes with \"revoked\": true, and is left out where a revocation is taken back")
+      }
+      return nil
+    }
+    let text = try body.requiredString("expires_at")
+    guard let time = CivilTime.milliseconds(parsing: text) else {
+      throw try body.required("expires_at").error(
+        "must be a time, as in 2026-01-31T12:00:00.000Z: when the token expires by itself"
+      )
+    }
+    return Timestamp(milliseconds: time)
+  }
+
+  /// Writes `{"jti","revoked","expires_at"?}`.
+  static func write(_ id: RawSpan, until: Timestamp?, into buffer: inout ByteBuffer) {
+    let byteMax = 64 + OutputRawSpan.jsonStringByteMax(id.byteCount) + OutputRawSpan.timestampByteCount
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
+      out.literal("{\"jti\":")
+      out.jsonString(id)
+      out.literal(",\"revoked\":")
+      out.bool(until != nil)
+      if let until {
+        out.literal(",\"expires_at\":")
+        out.timestamp(milliseconds: until.milliseconds)
+      }
+      out.literal("}")
+    }
+  }
+}

@@ -1,0 +1,211 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import TestSupport
+import Testing
+
+/// Tokens that are revoked one by one (Proto/frames.md, 0x34, 0x35 and 0x46).
+@Suite("Revoked tokens of a store", .computing)
+struct RevokedTokenTests {
+  private static let start: Int64 = 1_000_000
+  private static let hour: Int64 = 3_600_000
+
+  private func answers(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
+    world.loop.endTurn()
+    try world.persistAll()
+    return gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
+  }
+
+  private func world(
+    _ storage: MemoryStorage = MemoryStorage(),
+    clock: Int64 = start,
+    session: UInt64 = 1
+  ) throws -> (world: EngineWorld, gateway: Gateway) {
+    let world = try EngineWorld(storage)
+    world.pass(clock - world.clock)
+    return (world, world.connect(session: session))
+  }
+
+  @Test("a revocation, and what tells of it, leaves when it is durable; the same again changes nothing")
+  func revoked() throws {
+    let (world, gateway) = try world()
+    gateway.token("a")
+    gateway.revoke("a", until: Self.start + Self.hour)
+    gateway.token("a")
+    gateway.tokens()
+    world.loop.endTurn()
+    #expect(gateway.take() == ["1 not revoked"])
+    let (until, batches) = (
+      "revoked until \(Self.start + Self.hour)", world.storage.log[ShardID(0)]?.count ?? 0
+    )
+    #expect(try answers(world, gateway) == [until, until, "tokens a of version 1 anew"])
+    #expect(world.storage.log[ShardID(0)]!.count == batches + 1)
+    gateway.revoke("a", until: Self.start + Self.hour)
+    gateway.takeBack("b")
+    #expect(try answers(world, gateway) == [until, "not revoked"])
+    #expect(world.storage.log[ShardID(0)]!.count == batches + 1)
+    gateway.revoke("a", until: Self.start + 2 * Self.hour)
+    gateway.tokens(known: 1)
+    gateway.takeBack("a")
+    gateway.takeBack("a")
+    gateway.tokens(known: 2)
+    gateway.tokens(known: 3)
+    #expect(
+      try answers(world, gateway) == [
+        "revoked until \(Self.start + 2 * Self.hour)", "tokens a of version 2", "not revoked", "not revoked",
+        "tokens of version 3 anew", "tokens of version 3",
+      ]
+    )
+  }
+
+  @Test("one that is sent again is answered from the state as it is")
+  func resent() throws {
+    let (world, gateway) = try world()
+    gateway.revoke("a", until: Self.start + Self.hour)
+    gateway.takeBack("a")
+    #expect(try answers(world, gateway) == ["revoked until \(Self.start + Self.hour)", "not revoked"])
+    world.pass(2 * Self.hour)
+    gateway.revoke("a", until: Self.start + Self.hour, counter: 1)
+    #expect(try answers(world, gateway) == ["not revoked"])
+  }
+
+  @Test("an end that is not in the future, or too far ahead, and what is no id are refused by name")
+  func refused() throws {
+    let (world, gateway) = try world()
+    let most = Self.start + RevokedTokenTable.lifetimeMax
+    for until in [0, 1, Self.start, Self.start + 1, most, most + 1, .max] {
+      gateway.revoke("a", until: until)
+    }
+    gateway.revoke("", until: most)
+    gateway.revoke(String(repeating: "j", count: 256), until: most)
+    gateway.token("a\u{7}")
+    gateway.send(.revokeToken, "a") {
+      $0.writeInteger(UInt8(0))
+      $0.writeTime(Timestamp(milliseconds: most))
+    }
+    let refused = "invalid_field"
+    #expect(
+      try answers(world, gateway).sorted()
+        == [
+          refused, refused, refused, refused, refused, refused, refused, refused, refused,
+          "revoked until \(most)", "revoked until \(Self.start + 1)",
+        ].sorted()
+    )
+    let other = try EngineWorld(shards: [0, 1], of: 2)
+    let second = other.connect()
+    second.revoke("a", until: other.clock + 1, shard: 1)
+    second.send(.getToken, "a", shard: 1) { _ in }
+    #expect(try answers(other, second) == ["wrong_shard", "wrong_shard"])
+  }
+
+  @Test("one ends by the shard's time, which is in the log before anybody is told")
+  func ended() throws {
+    let (world, gateway) = try world()
+    gateway.revoke("short", until: Self.start + 1_000)
+    gateway.revoke("long", until: Self.start + Self.hour)
+    _ = try answers(world, gateway)
+    world.pass(999)
+    gateway.token("short")
+    gateway.tokens(known: 2)
+    #expect(try answers(world, gateway) == ["revoked until \(Self.start + 1_000)", "tokens of version 2"])
+    world.pass(1)
+    gateway.tokens(known: 2)
+    gateway.token("short")
+    gateway.tokens()
+    world.loop.endTurn()
+    #expect(gateway.take() == [])
+    #expect(
+      try answers(world, gateway) == ["tokens of version 2", "not revoked", "tokens long of version 2 anew"]
+    )
+    // With the clock put back the shard's time does not fall, and so it stays over.
+    let (again, other) = try self.world(world.storage, clock: Self.start, session: 2)
+    other.token("short")
+    other.token("long")
+    #expect(try answers(again, other) == ["not revoked", "revoked until \(Self.start + Self.hour)"])
+  }
+
+  @Test("the list is there after a start from the log, and from its page, and its version with it")
+  func recovered() throws {
+    let (world, gateway) = try world()
+    for number in 0..<3 { gateway.revoke("t\(number)", until: Self.start + Self.hour) }
+    gateway.revoke("last", until: Self.start + Self.hour)
+    gateway.takeBack("t1")
+    #expect(try answers(world, gateway).count == 5)
+    for isCheckpointed in [false, true] {
+      if isCheckpointed {
+        try world.checkpoint()
+        #expect(world.storage.log[ShardID(0)]!.isEmpty)
+        #expect(world.storage.pages.keys.contains { $0.page == .tokens })
+      }
+      let (again, other) = try self.world(world.storage, session: 2)
+      other.tokens(known: 4)
+      other.tokens(known: 5)
+      #expect(try answers(again, other) == ["tokens t0 t2 last of version 5 anew", "tokens of version 5"])
+    }
+    let (again, other) = try self.world(world.storage, session: 2)
+    other.revoke("t3", until: Self.start + Self.hour)
+    other.tokens(known: 5)
+    #expect(
+      try answers(again, other) == ["revoked until \(Self.start + Self.hour)", "tokens t3 of version 6"]
+    )
+  }
+
+  @Test(
+    "a list is told in parts of a thousand, and begins anew where one is taken back meanwhile; 10,000 are the most"
+  )
+  func limit() throws {
+    let (world, gateway) = try world()
+    for number in 0..<RevokedTokenTable.countMax {
+      gateway.revoke("t\(number)", until: Self.start + (number == 0 ? 1_000 : Self.hour))
+    }
+    #expect(try answers(world, gateway).allSatisfy { $0.hasPrefix("revoked until") })
+    gateway.revoke("one more", until: Self.start + Self.hour)
+    gateway.revoke("t7", until: Self.start + 2 * Self.hour)
+    #expect(try answers(world, gateway) == ["limit_reached", "revoked until \(Self.start + 2 * Self.hour)"])
+    gateway.tokens()
+    let first = try #require(try answers(world, gateway).first)
+    #expect(first.hasPrefix("tokens t0 t1 ") && first.hasSuffix(" t1000 of version 10001 anew and more"))
+    gateway.tokens(known: 10_001, after: 1_001)
+    gateway.tokens(known: 10_001, after: 9_500)
+    let (next, last) = (try answers(world, gateway), 10_001)
+    #expect(next[0].hasPrefix("tokens t1001 ") && next[0].hasSuffix(" t2000 of version \(last) and more"))
+    #expect(next[1].hasPrefix("tokens t9500 ") && next[1].hasSuffix(" t9999 t7 of version \(last)"))
+    gateway.takeBack("t5")
+    gateway.tokens(known: 10_001, after: 2_001)
+    #expect(try answers(world, gateway)[1].hasPrefix("tokens t0 t1 t2 t3 t4 t6 t8 "))
+    // One that has ended gives its place.
+    gateway.revoke("one more", until: Self.start + Self.hour)
+    gateway.revoke("too many", until: Self.start + Self.hour)
+    world.pass(1_000)
+    gateway.revoke("another", until: Self.start + Self.hour)
+    gateway.revoke("too many", until: Self.start + Self.hour)
+    #expect(try answers(world, gateway).map { $0.prefix(7) } == ["revoked", "limit_r", "revoked", "limit_r"])
+  }
+}
+
+extension Gateway {
+  fileprivate func revoke(_ id: String, until time: Int64, counter: UInt64? = nil, shard: UInt16 = 0) {
+    send(.revokeToken, id, counter: counter, shard: shard) {
+      $0.writeInteger(UInt8(1))
+      $0.writeTime(Timestamp(milliseconds: time))
+    }
+  }
+
+  fileprivate func takeBack(_ id: String) {
+    send(.revokeToken, id) {
+      $0.writeInteger(UInt8(0))
+      $0.writeTime(.none)
+    }
+  }
+
+  fileprivate func token(_ id: String) { send(.getToken, id) { _ in } }
+
+  /// - Parameter after: the same as `known` where it is not given.
+  fileprivate func tokens(known: UInt64 = 0, after: UInt64? = nil) {
+    send(.listRevokedTokens, nil) {
+      $0.writeVarint(known)
+      $0.writeVarint(after ?? known)
+    }
+  }
+}
