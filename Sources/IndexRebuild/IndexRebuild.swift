@@ -72,7 +72,7 @@ private final class RebuildRun: StoreClientDelegate {
 
   func start() {
     // Standard output is for the result alone.
-    var logger = Logger(label: "tidemark.rebuild-index") { StreamLogHandler.standardError(label: $0) }
+    var logger = Logger(label: "tidemark.rebuild-index") { LogLines.handler(label: $0) }
     logger.logLevel = .warning
     var configuration = StoreClientConfiguration(
       addresses: [.init(host: rebuild.store.host, port: rebuild.store.port)],

@@ -24,7 +24,7 @@ package enum ProcessRunner {
     }
     guard isFirst else { return }
     LoggingSystem.bootstrap { label in
-      var handler = StreamLogHandler.standardError(label: label)
+      var handler = LogLines.handler(label: label)
       handler.logLevel = logLevel
       return handler
     }
@@ -74,7 +74,14 @@ package enum ProcessRunner {
   package static func printLine(_ line: String) { write(line, to: STDOUT_FILENO) }
 
   private static func write(_ line: String, to descriptor: Int32) {
-    var bytes = Array((line.replacing("\n", with: " ") + "\n").utf8)[...]
+    write(whole: LogLines.escaped(line.replacing("\n", with: " ")) + "\n", to: descriptor)
+  }
+
+  /// Writes a line with its line feed to standard error, as it is.
+  static func printError(line: String) { write(whole: line, to: STDERR_FILENO) }
+
+  private static func write(whole line: String, to descriptor: Int32) {
+    var bytes = Array(line.utf8)[...]
     while !bytes.isEmpty {
       #if canImport(Glibc)
         let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }

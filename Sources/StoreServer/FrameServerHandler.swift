@@ -136,8 +136,8 @@ final class FrameServerHandler: ChannelInboundHandler {
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     if opening != nil, let error = error as? TLSError, let tlsFailures {
       tlsFailures.note(error, peer: "\(context.remoteAddress.map(String.init(describing:)) ?? "unknown")")
-    } else {
-      logger.info("connection failed", metadata: ["error": "\(error)"])
+    } else if let count = counters.refusals.due("failed") {
+      logger.info("connection failed", metadata: ["error": "\(error)", "count": "\(count)"])
     }
     context.close(promise: nil)
   }
@@ -316,7 +316,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   private func end(_ code: ErrorCode, _ detail: String) {
     guard let context, !isClosing else { return }
     // Who has not proved itself may come as often as it likes.
-    if let count = opening == nil ? 1 : counters.openingRefused() {
+    if let count = opening == nil ? 1 : counters.refusals.due(code.name) {
       logger.info(
         "connection refused",
         metadata: ["code": "\(code.name)", "detail": "\(detail)", "count": "\(count)"]

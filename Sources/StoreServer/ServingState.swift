@@ -40,10 +40,6 @@ final class ConnectionCounters: Sendable {
 
   var current: (opened: UInt64, now: Int) { values.withLockedValue { $0 } }
 
-  private let refusals = NIOLockedValueBox(RefusalNote())
-
-  /// A connection ends before its opening is done.
-  ///
-  /// - Returns: how many have since the last line about it; nil: no line is due.
-  func openingRefused() -> Int? { refusals.withLockedValue { $0.refused(at: .now()) } }
+  /// When it is logged that connections have failed or were refused before they had shown who they are.
+  let refusals = LogThrottle()
 }

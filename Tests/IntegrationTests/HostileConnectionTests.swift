@@ -25,6 +25,27 @@ extension RealProcesses {
       try await Self.play("unproven", gatewayFlags: ["--connections", "40"])
     }
 
+    /// What strangers cause is logged once a second for each kind, with a count.
+    @Test func refusedOnesDoNotFillTheLog() async throws {
+      try await Self.play("refused") { pair, driver in
+        func lines() throws -> [Substring] {
+          try ["tidemark-store", "gateway-tls", "gateway-h2c"].flatMap { name in
+            try String(contentsOfFile: pair.stack.files.log(of: name), encoding: .utf8).split(separator: "\n")
+          }
+        }
+        let before = try lines().count
+        let start = ContinuousClock.now
+        let line = try await driver.lastLine()
+        let seconds = Int((ContinuousClock.now - start).components.seconds)
+        let refused = try lines().filter { $0.contains("connection refused") }
+        let counts = refused.compactMap { line in line.firstMatch(of: /\ count=(\d+)/).flatMap { Int($0.1) } }
+        #expect(!refused.isEmpty && counts.count == refused.count && counts.reduce(0, +) <= 500, "\(refused)")
+        #expect(refused.count <= 2 * (seconds + 2), "\(refused.count) lines in \(seconds) s")
+        #expect(try lines().count - before <= refused.count + 10)
+        return line
+      }
+    }
+
     private static func play(
       _ name: String,
       gatewayFlags: [String] = [],

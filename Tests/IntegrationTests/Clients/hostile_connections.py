@@ -1,4 +1,4 @@
-"""Strangers who take up connections: silent ones at the store's port, more than one address may have at a gateway's, more than all may have.
+"""Strangers who take up connections: silent ones at the store's port, more than one address may have at a gateway's, more than all may have, ones that are refused.
 
 usage: hostile_connections.py CASE SPECIFICATION
 
@@ -143,5 +143,23 @@ def unproven():
     return f"{len(left)} of {len(kept)} were open"
 
 
-cases = {"silent_at_the_store": silent_at_the_store, "of_one_address": of_one_address, "unproven": unproven}
+def refused():
+    """500 connections that the store refuses, each for what it says, and 200 that a gateway does."""
+    caller = set_up()
+    for number in range(500):
+        with socket.create_connection(("127.0.0.1", store), timeout=10) as connection:
+            # A ping before the opening; a length that nobody may send.
+            connection.sendall(bytes.fromhex("00000010 0500 0000 00000000 0000000000000000" if number % 2 else "ffffffff"))
+            while connection.recv(1 << 16):
+                pass
+    for _ in range(200):
+        with socket.create_connection(("127.0.0.1", gateway), timeout=10) as connection:
+            connection.sendall(b"\x16\x03\x01\x00\x05hello\r\n\r\n")
+            while connection.recv(1 << 16):
+                pass
+    caller.read()
+    return "refused"
+
+
+cases = {"silent_at_the_store": silent_at_the_store, "of_one_address": of_one_address, "unproven": unproven, "refused": refused}
 print("ok", cases[sys.argv[1]](), flush=True)
