@@ -88,6 +88,7 @@ extension RocksDBEngine {
     // What is in memory becomes tables, which later backups find unchanged. These flushes wait rather than stall
     // writes.
     for family in [log, pages, meta] { try flush(family) }
+    try FreeDescriptors.check(for: directory)
     return try RocksDBCheckpoint(of: database, in: directory, withFile: "erasures")
   }
 }

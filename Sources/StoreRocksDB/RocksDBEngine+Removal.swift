@@ -37,23 +37,37 @@ extension RocksDBEngine {
     guard mergesTables, !hasMetDamage else {
       throw .failed("\(directory): tables are not merged while one of them is damaged")
     }
-    let before = writeAheadFiles()
+    let before = try writeAheadFiles()
     // A file is let go when every family has flushed what it has in it. Each flush begins a new one, so what is written
     // meanwhile is in none of these.
     for family in [log, pages, meta] { try flush(family) }
     // A log that is cut often has few tables.
+    try FreeDescriptors.check(for: directory)
+    let faults = backgroundFaults
     merge(log)
+    // The call says nothing of how it went.
+    guard backgroundFaults == faults else { throw broken("tables of the log cannot be merged") }
     // RocksDB deletes them right after the flush has returned, on a thread of its own.
     for _ in 0..<1_000 {
-      if before.isDisjoint(with: writeAheadFiles()) { return }
+      if before.isDisjoint(with: try writeAheadFiles()) { return }
       usleep(10_000)
     }
     throw .failed("\(directory): write-ahead files of before the purge are still there")
   }
 
+  /// How often a flush or a merge has failed since the directory was opened.
+  private var backgroundFaults: String {
+    guard let text = rocksdb_property_value(database, "rocksdb.background-errors") else { return "" }
+    defer { rocksdb_free(text) }
+    return String(cString: text)
+  }
+
   /// The names of those with something in them.
-  private func writeAheadFiles() -> Set<String> {
-    let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
+  private func writeAheadFiles() throws(StorageError) -> Set<String> {
+    let names: [String]
+    do { names = try FileManager.default.contentsOfDirectory(atPath: directory) } catch {
+      throw .failed("\(directory): cannot be read (\(error.localizedDescription))")
+    }
     return Set(
       names.filter { name in
         guard name.hasSuffix(".log") else { return false }
@@ -64,12 +78,14 @@ extension RocksDBEngine {
   }
 
   func flush(_ family: OpaquePointer) throws(StorageError) {
+    try checkUsable()
+    try FreeDescriptors.check(for: directory)
     let options = rocksdb_flushoptions_create()
     defer { rocksdb_flushoptions_destroy(options) }
     rocksdb_flushoptions_set_wait(options, 1)
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_cf(database, options, family, &failure)
-    if let text = Self.take(&failure) { throw .failed("\(directory): \(text)") }
+    if let text = Self.take(&failure) { throw broken(text) }
   }
 
   /// Has RocksDB look for tables of pages that are older than ``RocksDBSettings/oldValuesSecondsMax``, and merge them
@@ -111,6 +127,8 @@ extension RocksDBEngine {
 
   /// All tables of a family, the lowest level too.
   private func merge(_ family: OpaquePointer) {
+    // A merge that fails has RocksDB take no more writes; what it would have taken away is not needed.
+    guard (try? FreeDescriptors.check(for: directory)) != nil else { return }
     let options = rocksdb_compactoptions_create()
     defer { rocksdb_compactoptions_destroy(options) }
     rocksdb_compactoptions_set_exclusive_manual_compaction(options, 0)

@@ -39,6 +39,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   let purging = NIOLock()
   let mergesTables: Bool
   let metDamage = NIOLockedValueBox(false)
+  private let hasFailed = NIOLockedValueBox(false)
   private var isClosed = false
 
   /// RocksDB takes no more writes once it has come upon a damaged table while it merged some in the background. Opened
@@ -194,6 +195,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     for page in group.pages {
       put(batch, pages, StorageKey.page(page.key), page.bytes)
       if let cid = page.cid {
+    try checkUsable()
         put(
           batch,
           pages,
@@ -235,7 +237,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_write(database, write, batch, &failure)
     if let text = Self.take(&failure) {
-      guard text.hasPrefix("Corruption") else { throw .failed("\(directory): \(text)") }
+      guard text.hasPrefix("Corruption") else { throw broken(text) }
       metDamage.withLockedValue { $0 = true }
       throw .corrupt(
         "\(directory): \(text); until the store is started again tables are not merged; restore from a copy"
@@ -259,7 +261,21 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     guard isDue else { return }
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_wal(database, 1, &failure)
-    if let text = Self.take(&failure) { throw .failed("\(directory): \(text)") }
+    if let text = Self.take(&failure) { throw broken(text) }
+  }
+
+  /// Throws where an operation has failed: RocksDB is to be opened again before it is asked for anything more. What
+  /// follows a failure may meet an assertion (``FreeDescriptors``).
+  func checkUsable() throws(StorageError) {
+    guard !hasFailed.withLockedValue({ $0 }) else {
+      throw .failed("\(directory): an earlier write or flush has failed; it has to be opened again")
+    }
+  }
+
+  /// Notes that a write or a flush has failed.
+  func broken(_ text: String) -> StorageError {
+    hasFailed.withLockedValue { $0 = true }
+    return .failed("\(directory): \(text)")
   }
 
   /// Lets a write-ahead log that will have failed be closed. Closing it flushes it, and a librocksdb with assertions
