@@ -323,7 +323,7 @@ let package = Package(
     .testTarget(
       name: "BackupTests",
       dependencies: [
-        "Backup", "ErasureLedger", "StoreEngine", "StoreRocksDB", "StoreServer", "ReceiptModel",
+        "Backup", "ErasureLedger", "Operations", "StoreEngine", "StoreRocksDB", "StoreServer", "ReceiptModel",
         "ReceiptWire", nioCore,
       ],
       swiftSettings: strict

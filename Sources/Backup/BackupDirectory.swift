@@ -1,4 +1,5 @@
 internal import Foundation
+internal import Operations
 internal import ReceiptModel
 
 /// The directory that `tidemark backup` writes to: one folder for each backup, named by its time, each whole by itself.
@@ -86,16 +87,6 @@ struct BackupDirectory {
 
   private static func name(_ milliseconds: Int64) -> String {
     Times.text(milliseconds).filter { $0 != "-" && $0 != ":" }
-  }
-}
-
-/// Times as people read them.
-enum Times {
-  /// RFC 3339 with milliseconds, in UTC.
-  static func text(_ milliseconds: Int64) -> String {
-    Date(timeIntervalSince1970: Double(milliseconds) / 1_000)
-      .formatted(.iso8601.year().month().day().time(includingFractionalSeconds: true))
-      + "Z"
   }
 }
 

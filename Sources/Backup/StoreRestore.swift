@@ -1,6 +1,7 @@
 internal import ErasureLedger
 internal import Foundation
 package import LocalStack
+internal import Operations
 internal import ReceiptModel
 internal import StoreEngine
 internal import StoreRocksDB

@@ -195,10 +195,29 @@ package struct ErasureRecords: Sendable {
     keys.isEmpty || other.keys.isEmpty || !keys.isDisjoint(with: other.keys)
   }
 
-  /// Records of another ledger that this one does not have.
+  /// Records of another ledger that this one does not have: the last ones of a user of whom it has fewer. Their times
+  /// may differ, since `tidemark repair-clock` corrects those of the data directory only.
   package func missing(from other: ErasureRecords) -> [Record] {
-    let known = Set(records)
-    return other.records.filter { !known.contains($0) }
+    var known: [Record: Int] = [:]
+    func user(_ record: Record) -> Record { Record(key: record.key, time: 0, hash: record.hash) }
+    for record in records { known[user(record), default: 0] += 1 }
+    return other.records.filter { record in
+      guard let count = known[user(record)], count > 0 else { return true }
+      known[user(record)] = count - 1
+      return false
+    }
+  }
+
+  /// The same with no time after `limit`; how many records changed.
+  package func clamped(to limit: Int64) -> (records: ErasureRecords, changed: Int) {
+    var clamped = self
+    var changed = 0
+    for place in clamped.records.indices where clamped.records[place].time > limit {
+      clamped.records[place].time = limit
+      changed += 1
+    }
+    clamped.through = through.map { min($0, limit) }
+    return (clamped, changed)
   }
 
   /// Both together, complete as far as either is.

@@ -52,12 +52,14 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   ///   - shardCount: at creation the number of shards; later it has to be nil or the same number.
   ///   - newStore: the identity to give a directory that is created now.
   ///   - mergesTables: false where a merge has met damage, see ``hasMetDamage``.
+  ///   - isRepair: whether to open a directory whose repair was not finished, to finish it.
   package init(
     directory: String,
     shardCount: Int?,
     newStore: SessionID,
     settings: RocksDBSettings = RocksDBSettings(),
-    mergesTables: Bool = true
+    mergesTables: Bool = true,
+    isRepair: Bool = false
   ) throws(StorageError) {
     self.directory = directory
     self.settings = settings
@@ -70,6 +72,14 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     guard !FileManager.default.fileExists(atPath: directory + "/" + Self.restoringName) else {
       throw .unusable("--data \(directory): a restore into it was not finished; run tidemark restore again")
     }
+    guard isRepair || !FileManager.default.fileExists(atPath: directory + "/" + Self.repairingName) else {
+      throw .unusable(
+        "--data \(directory): a repair of its times was not finished; run tidemark repair-clock again"
+      )
+    }
+    // RocksDB keeps every table open. What follows would take a file that it cannot open for one that is not there.
+    let files = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
+    try FreeDescriptors.check(files.count { $0.hasSuffix(".sst") } + FreeDescriptors.forFiles, for: directory)
     RocksDBCheckpoint.removeLeftovers(in: directory)
     let isUnsynced = UnsyncedMark.holes(in: directory)
     if let fault = LogFileCheck.fault(in: directory, checksums: isUnsynced, logs: !isUnsynced) {
@@ -185,6 +195,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   // MARK: StorageEngine
 
   package func commit(_ group: CommitGroup) throws(StorageError) {
+    try checkUsable()
     try Self.checkSpace(directory)
     let batch = rocksdb_writebatch_create()
     defer { rocksdb_writebatch_destroy(batch) }
@@ -195,7 +206,6 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     for page in group.pages {
       put(batch, pages, StorageKey.page(page.key), page.bytes)
       if let cid = page.cid {
-    try checkUsable()
         put(
           batch,
           pages,
@@ -416,6 +426,8 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   /// The folder of a data directory in which a restore is under way.
   package static let restoringName = ".restoring"
+  /// The file of a data directory whose times are being repaired.
+  package static let repairingName = ".repairing-clock"
 
   /// Less free space than this, and nothing is written: what RocksDB does in the background needs room too, and where
   /// it finds none, its own information log included, a librocksdb with assertions (Debian's) aborts the process.

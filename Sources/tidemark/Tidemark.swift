@@ -8,12 +8,12 @@ struct Tidemark: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "tidemark",
     abstract:
-      "Tidemark on this machine: try it, watch it, load it, look at its frames, mend its index, back it up.",
+      "Tidemark on this machine: try it, watch it, load it, look at its frames, mend its index and its times, back it up.",
     version: ProductVersion.line(of: "tidemark"),
     subcommands: [
       RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, AckCommand.self,
       ProbeCommand.self, BenchCommand.self, RebuildIndexCommand.self, BackupCommand.self, CheckCommand.self,
-      RestoreCommand.self,
+      RestoreCommand.self, RepairClockCommand.self,
     ]
   )
 }

@@ -1,0 +1,237 @@
+internal import ErasureLedger
+internal import Foundation
+internal import NIOCore
+internal import Operations
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
+internal import StoreRocksDB
+
+/// Rewrites what a store has logged while its clock was set forward: what `tidemark repair-clock` does. No time later
+/// than now is left, in pages, log and ledger of erasures, and the store is a new one: event ids that it gave out lie
+/// in the future, so no gateway and no app may go on with them.
+///
+/// A marker file in the directory says that a repair is under way, and to which time. As long as it is there no store
+/// opens the directory, and a repair that is run again goes on with the same time.
+package struct ClockRepair: Sendable {
+  package var directory: String
+  /// Milliseconds since 1970; nil: now.
+  package var time: Int64?
+  /// Whether it is only counted what would change.
+  package var isDryRun = false
+
+  package init(directory: String) { self.directory = directory }
+
+  /// What a repair came to.
+  package struct Summary: Sendable {
+    package var directory: String
+    package var time: String
+    package var isDryRun: Bool
+    package var store: String
+    /// nil: the store is the one that it was, as nothing was changed.
+    package var formerStore: String?
+    /// Rows that changed, or would, by their kind, in the order of ``TimeRepair/Kind``.
+    package var changed: [(kind: String, count: Int)]
+
+    package var changedCount: Int { changed.reduce(0) { $0 + $1.count } }
+
+    /// One line of JSON.
+    package var document: String {
+      let kinds = changed.map { #""\#($0.kind)":\#($0.count)"# }.joined(separator: ",")
+      let former = formerStore.map { #""\#($0)""# } ?? "null"
+      return #"{"repaired":"\#(directory)","time":"\#(time)","dry_run":\#(isDryRun),"store":"\#(store)","#
+        + #""former_store":\#(former),"changed":{\#(kinds)}}"#
+    }
+  }
+
+  /// Returns when the directory is repaired and durable. Where it throws, or the process is ended, a store refuses the
+  /// directory once anything was written, and the repair can be run again.
+  ///
+  /// - Parameter note: told how far it is.
+  package func run(note: @escaping @Sendable (String) -> Void) async throws -> Summary {
+    guard LocalFiles.exists(directory + "/CURRENT") else {
+      throw BackupFailure("\(directory): no store's data is there (no CURRENT)")
+    }
+    guard !LocalFiles.exists(directory + "/" + RocksDBEngine.restoringName) else {
+      throw BackupFailure("\(directory): a restore into it was not finished; run tidemark restore again")
+    }
+    try StoreCheck.checkUnused(directory)
+    let begun = try Marker.read(directory)
+    let limit = Timestamp(milliseconds: try limit(begun))
+    // Everything is read before anything is written: a directory that is damaged is left as it is.
+    var counting = Rewriting(TimeRepair(limit: limit), note: note, does: "counted")
+    let former = try counting.count(directory)
+    let ledger = try Self.ledger(directory, limit, &counting.repair)
+    var summary = Summary(
+      directory: directory,
+      time: Times.text(limit.milliseconds),
+      isDryRun: isDryRun,
+      store: former.hex,
+      changed: TimeRepair.Kind.allCases.map { ($0.rawValue, counting.repair.counts[$0] ?? 0) }
+    )
+    guard !isDryRun, counting.repair.hasChanged || begun != nil else { return summary }
+    let store = SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
+    try write(limit, store, ledger, note)
+    summary.store = store.hex
+    summary.formerStore = former.hex
+    return summary
+  }
+
+  /// The time that nothing may be after.
+  private func limit(_ begun: Int64?) throws(BackupFailure) -> Int64 {
+    let now = Int64(Date().timeIntervalSince1970 * 1_000)
+    if let time, time > now {
+      throw BackupFailure("--at \(Times.text(time)): is later than this machine's clock, \(Times.text(now))")
+    }
+    if let begun, let time, time != begun {
+      throw BackupFailure(
+        "\(directory): its repair was begun with --at \(Times.text(begun)), and has to be ended with that; leave --at out"
+      )
+    }
+    return begun ?? time ?? now
+  }
+
+  private func write(
+    _ limit: Timestamp,
+    _ store: SessionID,
+    _ ledger: [UInt8]?,
+    _ note: @escaping @Sendable (String) -> Void
+  ) throws {
+    // From here on no store can open it; then the marker sees to that.
+    let engine = try RocksDBEngine(directory: directory, shardCount: nil, newStore: store, isRepair: true)
+    do {
+      defer { engine.close() }
+      try Marker.write(limit.milliseconds, directory)
+      var rewriting = Rewriting(TimeRepair(limit: limit), note: note, does: "repaired")
+      try engine.rewrite { place, bytes throws(StorageError) in try rewriting.repaired(place, bytes) }
+      if let ledger { try LocalFiles.writeWhole(ledger, to: directory + "/" + ErasureLedger.fileName) }
+      try engine.assignIdentity(store)
+    }
+    try Marker.remove(directory)
+  }
+
+  /// The bytes of the ledger with no time after the limit; nil: it has none.
+  private static func ledger(
+    _ directory: String,
+    _ limit: Timestamp,
+    _ repair: inout TimeRepair
+  ) throws(BackupFailure) -> [UInt8]? {
+    let path = directory + "/" + ErasureLedger.fileName
+    guard LocalFiles.exists(path) else { return nil }
+    let records: ErasureRecords
+    do throws(ErasureRecords.Fault) { records = try ErasureRecords(file: path) } catch {
+      throw BackupFailure("\(error)")
+    }
+    let (clamped, changed) = records.clamped(to: limit.milliseconds)
+    repair.count(.erasures, changed)
+    return changed == 0 ? nil : clamped.document(through: clamped.through ?? 0)
+  }
+}
+
+/// The file that says that a repair is under way, and to which time, in milliseconds since 1970.
+private enum Marker {
+  private static func path(_ directory: String) -> String {
+    directory + "/" + RocksDBEngine.repairingName
+  }
+
+  /// nil where none is under way.
+  static func read(_ directory: String) throws(BackupFailure) -> Int64? {
+    let path = path(directory)
+    guard LocalFiles.exists(path) else { return nil }
+    let text = FileManager.default.contents(atPath: path).map { String(decoding: $0, as: UTF8.self) }
+    guard let text, let time = Int64(text) else { throw BackupFailure("\(path): cannot be read") }
+    return time
+  }
+
+  static func write(_ time: Int64, _ directory: String) throws(BackupFailure) {
+    try LocalFiles.writeWhole(Array(String(time).utf8), to: path(directory))
+  }
+
+  static func remove(_ directory: String) throws(BackupFailure) {
+    LocalFiles.remove(path(directory))
+    try LocalFiles.syncDirectory(directory)
+  }
+}
+
+/// Batches and pages, decoded, repaired, and encoded again where that changes them.
+private struct Rewriting {
+  var repair: TimeRepair
+  let note: (String) -> Void
+  /// What is done to a value, for whoever waits.
+  let does: String
+  private var values = 0
+
+  init(_ repair: TimeRepair, note: @escaping (String) -> Void, does: String) {
+    self.repair = repair
+    self.note = note
+    self.does = does
+  }
+
+  /// Counts what would change.
+  ///
+  /// - Returns: the store's identity.
+  mutating func count(_ directory: String) throws(StorageError) -> SessionID {
+    let reader = try RocksDBReader(directory)
+    defer { reader.close() }
+    try reader.scanLog { shard, _, bytes throws(StorageError) in _ = try repaired(.batch(shard), bytes) }
+    try reader.scanPages { entry, bytes throws(StorageError) in
+      if case .page(let key) = entry { _ = try repaired(.page(key.shard), bytes) }
+    }
+    return reader.identity.store
+  }
+
+  /// nil where nothing changes.
+  mutating func repaired(
+    _ place: RocksDBEngine.RewritableValue,
+    _ bytes: ByteBuffer
+  ) throws(StorageError) -> ByteBuffer? {
+    values += 1
+    if values % 1_024 == 0 { note("\(values) pages and batches \(does)") }
+    do {
+      return switch place {
+      case .batch: try repaired(batch: bytes)
+      case .page: try repaired(page: bytes)
+      }
+    } catch {
+      switch place {
+      case .batch(let shard): throw .corrupt("shard \(shard.rawValue), a batch of its log: \(error)")
+      case .page(let shard): throw .corrupt("shard \(shard.rawValue), a page: \(error)")
+      }
+    }
+  }
+
+  private mutating func repaired(batch bytes: ByteBuffer) throws -> ByteBuffer? {
+    let batch = try LogBatch(bytes.readableBytesSpan)
+    var repaired = batch
+    repaired.time = repair.repairedBatchTime(batch.time)
+    repaired.sessions = batch.sessions.map { repair.repaired($0) }
+    for place in repaired.effects.indices {
+      repaired.effects[place] = try repair.repaired(batch.effects[place])
+    }
+    guard repaired != batch else { return nil }
+    var effects = ByteBuffer()
+    for effect in repaired.effects { effects.writeEffect(effect) }
+    var buffer = ByteBuffer()
+    LogBatch.write(
+      index: repaired.index,
+      time: repaired.time,
+      sessions: repaired.sessions,
+      effectCount: repaired.effects.count,
+      effects: effects,
+      into: &buffer
+    )
+    return buffer
+  }
+
+  private mutating func repaired(page bytes: ByteBuffer) throws -> ByteBuffer? {
+    let page = try Page(bytes.readableBytesSpan)
+    var repaired = page
+    for place in repaired.effects.indices {
+      repaired.effects[place] = try repair.repaired(page.effects[place])
+    }
+    guard repaired != page else { return nil }
+    var buffer = ByteBuffer()
+    repaired.write(into: &buffer)
+    return buffer
+  }
+}

@@ -1,0 +1,144 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+/// What `tidemark repair-clock` does to effects: each that there is, as Proto/vectors/log.json has them.
+struct TimeRepairTests {
+  /// Held to 1970, no effect has a later time anywhere: nor has one that is added some day, as each has a vector.
+  @Test func noTimeIsLeft() throws {
+    var repair = TimeRepair(limit: Timestamp(milliseconds: 1))
+    for vector in Vectors.log.effects {
+      let effect = LogVectorTests.effect(vector)
+      guard Self.isRead(effect) else { continue }
+      let repaired = try repair.repaired(effect)
+      for time in Self.times(in: repaired) {
+        #expect(time <= 1 || Self.isPromise(repaired), "\(vector.name)")
+      }
+      // It can be written, and comes to the same again.
+      var buffer = ByteBuffer()
+      buffer.writeEffect(repaired)
+      var reader = FieldReader(buffer.readableBytesSpan)
+      #expect(try reader.effect() == repaired, "\(vector.name)")
+      let count = repair.counts
+      #expect(try repair.repaired(repaired) == repaired && repair.counts == count, "\(vector.name)")
+    }
+    let session = repair.repaired(SessionRecord(session: SessionID(high: 1, low: 2), lastWritten: Self.late))
+    #expect(session.lastWritten.milliseconds == 1)
+    #expect(repair.repairedBatchTime(Self.late).milliseconds == 1)
+    repair.count(.erasures)
+    let steps = StepBytes.bytes([
+      Step(row: 0, kind: .read, sequence: SequenceNumber(1), time: Self.late, number: 1)
+    ])
+    let tail = StepTailRecord(ends: [Self.late], tail: steps)
+    let assigned = try repair.repaired(.stepTailAssigned(ChannelNumber(1), rowPage: 0, tail))
+    #expect(Self.times(in: assigned).allSatisfy { $0 == 1 })
+    #expect(Set(repair.counts.keys) == Set(TimeRepair.Kind.allCases))
+  }
+
+  /// With the year 9999 for a limit nothing changes.
+  @Test func whatIsInTheBoundsStays() throws {
+    var repair = TimeRepair(limit: Timestamp(milliseconds: 253_402_300_799_999))
+    for vector in Vectors.log.effects {
+      let effect = LogVectorTests.effect(vector)
+      guard Self.isRead(effect), Self.times(in: effect).allSatisfy({ $0 <= repair.limit.milliseconds }) else {
+        continue
+      }
+      #expect(try repair.repaired(effect) == effect, "\(vector.name)")
+    }
+    #expect(!repair.hasChanged)
+  }
+
+  @Test func relationsOfTimesStay() throws {
+    let limit = Timestamp(milliseconds: 1_000)
+    func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
+    var repair = TimeRepair(limit: limit)
+    // A receipt has as long as it had; one from before keeps its end, which may be in the future.
+    for (registered, expires, expected) in [(5_000, 5_600, 1_600), (900, 5_600, 5_600), (5_000, 0, 0)]
+      as [(Int64, Int64, Int64)]
+    {
+      let record = MessageRecord(
+        id: "m",
+        sender: "a",
+        flags: .receipt,
+        registeredAt: at(registered),
+        receiptExpiresAt: at(expires)
+      )
+      let effect = Effect.messageAssigned(ChannelNumber(1), SequenceNumber(1), record)
+      guard case .messageAssigned(_, _, let repaired) = try repair.repaired(effect) else { continue }
+      #expect(repaired.receiptExpiresAt == at(expected) && repaired.registeredAt <= limit)
+    }
+    // An acknowledgement's own time stays where it is before now, and is none where it is not.
+    let (channel, row, sequence) = (ChannelNumber(1), MemberOrdinal(0), SequenceNumber(1))
+    #expect(
+      try repair.repaired(.deliveredAcked(channel, row, to: sequence, at: at(5_000), acked: at(900)))
+        == .deliveredAcked(channel, row, to: sequence, at: limit, acked: at(900))
+    )
+    #expect(
+      try repair.repaired(.deliveredAcked(channel, row, to: sequence, at: at(5_000), acked: at(4_000)))
+        == .deliveredMoved(channel, row, to: sequence, at: limit)
+    )
+    let steps = [
+      Step(row: 0, kind: .read, sequence: SequenceNumber(1), time: at(900), number: 1),
+      Step(row: 1, kind: .delivered, sequence: SequenceNumber(2), time: at(5_000), acked: at(950), number: 1),
+      Step(
+        row: 1,
+        kind: .delivered,
+        sequence: SequenceNumber(3),
+        time: at(6_000),
+        acked: at(5_500),
+        number: 2
+      ),
+    ]
+    let sealed = Effect.stepsSealed(channel, rowPage: 0, segment: 0, bytes: StepBytes.bytes(steps))
+    guard case .stepsSealed(_, _, _, let bytes) = try repair.repaired(sealed) else { return }
+    let repaired = try #require(StepBytes.steps(bytes))
+    #expect(repaired.map(\.time.milliseconds) == [900, 1_000, 1_000])
+    #expect(repaired.map(\.acked.milliseconds) == [0, 950, 0])
+    #expect(repaired.map(\.sequence) == steps.map(\.sequence))
+    // A webhook is remembered as long as one can be from now on.
+    let noted = try repair.repaired(.webhookNoted(7, until: Self.late))
+    #expect(noted == .webhookNoted(7, until: at(1_000 + WebhookTable.lifetimeMax)))
+    #expect(throws: TimeRepair.Damage.self) {
+      try repair.repaired(.stepsSealed(channel, rowPage: 0, segment: 0, bytes: [0xFF]))
+    }
+  }
+
+  private static let late = Timestamp(milliseconds: 9_214_646_400_000)
+
+  /// It may lie in the future: a receipt ends then, a webhook is remembered until then.
+  private static func isPromise(_ effect: Effect) -> Bool {
+    switch effect {
+    case .webhookNoted: true
+    case .messageAssigned(_, _, let record):
+      record.registeredAt <= Timestamp(milliseconds: 1)
+        && record.createdAt <= Timestamp(milliseconds: 1)
+    case .inThread(_, let effect): isPromise(effect)
+    default: false
+    }
+  }
+
+  /// Some vectors have bytes for steps that are none.
+  private static func isRead(_ effect: Effect) -> Bool {
+    switch effect {
+    case .stepsSealed(_, _, _, let bytes): StepBytes.areWhole(bytes)
+    case .stepTailAssigned(_, _, let record): StepBytes.areWhole(record.tail)
+    case .inThread(_, let effect): isRead(effect)
+    default: true
+    }
+  }
+
+  /// Every time in it, however deep, those of steps as well.
+  private static func times(in effect: Effect) -> [Int64] {
+    var found = "\(effect)".matches(of: /Timestamp\(milliseconds: (\d+)\)/).compactMap { Int64($0.1) }
+    switch effect {
+    case .stepsSealed(_, _, _, let bytes):
+      found += (StepBytes.steps(bytes) ?? []).map(\.time.milliseconds)
+    case .stepTailAssigned(_, _, let record):
+      found += (StepBytes.steps(record.tail) ?? []).map(\.time.milliseconds)
+    case .inThread(_, let effect): found += times(in: effect)
+    default: break
+    }
+    return found
+  }
+}
