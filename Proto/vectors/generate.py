@@ -964,6 +964,7 @@ FRAMES = [
     frame("error", [number("code", code), number("retry_after", 0), string("detail", "")], correlation=26,
           name=f"error: {name}")
     for code, name in [
+        (25, "clock_jump"), (26, "data_directory_lost"),
         (37, "token_revoked"), (38, "order_not_available"), (39, "counts_not_visible"), (40, "receipt_not_requested"),
         (41, "own_message"), (42, "receipt_expired"), (43, "not_expected"), (44, "invalid_cursor"),
         (45, "user_erased"), (46, "ticket_invalid"), (47, "ticket_expired"),

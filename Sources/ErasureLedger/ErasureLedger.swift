@@ -17,10 +17,9 @@ package final class ErasureLedger: Sendable {
 
   private let state: NIOLockedValueBox<State>
 
-  /// Opens both files, and creates what is missing; the one outside gets what only the other one has.
-  ///
-  /// - Parameter now: in milliseconds since 1970.
-  package init(data: String, outside path: String?, now: Int64) throws(Fault) {
+  /// Opens both files, and creates what is missing; the one outside gets what only the other one has. How far it is
+  /// complete is to be noted next (``setComplete(through:)``), when the time is known.
+  package init(data: String, outside path: String?) throws(Fault) {
     var inside = try ErasureLedgerFile(data + "/" + Self.fileName)
     var outside: ErasureLedgerFile?
     if let path {
@@ -38,7 +37,9 @@ package final class ErasureLedger: Sendable {
       inside.records.key ?? (0..<ErasureRecords.keyByteCount).map { _ in UInt8.random(in: .min ... .max) }
     try inside.setKey(key)
     try outside?.setKey(key)
-    try outside?.setThrough(now)
+    // That it can be written is found out now.
+    let through = outside?.records.through ?? 0
+    try outside?.setThrough(through)
     state = NIOLockedValueBox(State(inside: inside, outside: outside, key: key))
   }
 

@@ -36,6 +36,8 @@ package struct StackPlan: Sendable {
   package var logLevel: String
   /// Further flags of the store.
   package var storeFlags: [String] = []
+  /// Added to the store's environment.
+  package var storeVariables: [String: String] = [:]
 
   package init(store: Endpoint, storeAdmin: Endpoint, gateways: [Gateway], logLevel: String = "info") {
     self.store = store
@@ -101,8 +103,13 @@ package actor LocalStack {
 
   /// Starts the store (again) and returns when it is ready.
   ///
-  /// - Parameter limit: how long that may take.
-  package func startStore(within limit: Duration = readinessDurationMax) async throws {
+  /// - Parameters:
+  ///   - limit: how long that may take.
+  ///   - untilReady: false: it returns at once.
+  package func startStore(
+    within limit: Duration = readinessDurationMax,
+    untilReady: Bool = true
+  ) async throws {
     let child = try ChildProcess(
       name: "tidemark-store",
       executable: executables.store,
@@ -110,9 +117,11 @@ package actor LocalStack {
         "--data", files.data, "--listen", "\(plan.store)", "--secret-file", files.frameSecret,
         "--admin", "\(plan.storeAdmin)", "--log-level", plan.logLevel,
       ] + storeFlags,
-      logFile: files.log(of: "tidemark-store")
+      logFile: files.log(of: "tidemark-store"),
+      variables: plan.storeVariables
     )
     store = child
+    guard untilReady else { return }
     try await waitUntilReady(child, plan.storeAdmin, within: limit)
   }
 

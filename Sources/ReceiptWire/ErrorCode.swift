@@ -14,6 +14,8 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
   case unavailable = 22
   case outcomeUnknown = 23
   case notImplemented = 24
+  case clockJump = 25
+  case dataDirectoryLost = 26
   case invalidField = 30
   case channelNotFound = 31
   case notAMember = 32
@@ -58,6 +60,8 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
     case .unavailable: "unavailable"
     case .outcomeUnknown: "outcome_unknown"
     case .notImplemented: "not_implemented"
+    case .clockJump: "clock_jump"
+    case .dataDirectoryLost: "data_directory_lost"
     case .invalidField: "invalid_field"
     case .channelNotFound: "channel_not_found"
     case .notAMember: "not_a_member"

@@ -7,8 +7,35 @@ import ReceiptWire
 extension ShardEngine {
   /// A request has come in. Throws where its payload does not parse: the connection ends.
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
+    if let code = loop.commandRefusal, try refuses(header, payload, lane, code) { return }
     if try postpones(header, payload, lane) { return }
     try receiveNow(header, payload, lane)
+  }
+
+  /// How soon a command that is refused for the whole store may be sent again.
+  private static let refusedRetryMilliseconds: UInt32 = 10_000
+
+  /// Refuses a command; it stays open, and sent again it is decided. One that was applied before is answered as that.
+  ///
+  /// - Returns: false for what is no such command.
+  private func refuses(
+    _ header: FrameHeader,
+    _ payload: RawSpan,
+    _ lane: ReplyLane,
+    _ code: ErrorCode
+  ) throws(WireError) -> Bool {
+    guard header.kind.isCommand else { return false }
+    let counter = try Self.counter(of: header.kind, payload)
+    guard !sessions.covers(counter, at: sessionPosition(lane)) else { return false }
+    refuseUndecided(header, counter, code, Self.refusedRetryMilliseconds, "", lane)
+    return true
+  }
+
+  /// A command's counter, where its fields begin: behind a name, but in a ticket's.
+  private static func counter(of kind: FrameKind, _ payload: RawSpan) throws(WireError) -> UInt64 {
+    var reader = FieldReader(payload)
+    if kind != .redeemTicket, kind != .presentTicket { _ = try reader.string() }
+    return try counter(&reader)
   }
 
   /// A request that is not postponed, or was.

@@ -60,6 +60,8 @@ package protocol ReopenableStorage: Sendable {
   var store: SessionID { get }
   /// How often ``StorageEngine/sync()`` has to be called, in milliseconds; nil: never.
   var syncIntervalMilliseconds: Int? { get }
+  /// Why the storage is not where it was opened first any more, in words for the operator; nil: it is. Blocks.
+  var placeFault: String? { get }
 }
 
 extension StorageEngine {
@@ -69,6 +71,7 @@ extension StorageEngine {
 
 extension ReopenableStorage {
   package var syncIntervalMilliseconds: Int? { nil }
+  package var placeFault: String? { nil }
 }
 
 /// How a channel on storage is asked for.

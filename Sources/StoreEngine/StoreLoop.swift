@@ -51,6 +51,9 @@ package final class StoreLoop {
     }
   }
   private var clockReading: Int64 = 0
+  /// Why every command that comes in is refused, with nothing of it applied; nil: they are taken. What is under way
+  /// goes on.
+  package var commandRefusal: ErrorCode?
   /// Time since the loop was made as far as the clock shows it, whether the clock was put forward or back. Ages are
   /// counted in it.
   private(set) var elapsedMilliseconds: Int64 = 0
@@ -328,6 +331,9 @@ package final class StoreLoop {
       driver.acknowledge(leaving)
     }
   }
+
+  /// The last time that a shard of this loop had logged when it was made; none: nothing was logged.
+  package var loggedTime: Timestamp { shards.map(\.startTime).max() ?? .none }
 
   /// Per shard of this loop, the log index up to which everything is durable.
   package var durableIndexes: [(shard: ShardID, index: LogIndex)] {

@@ -13,6 +13,7 @@ package final class RocksDBStorage: ReopenableStorage {
   private let settings: RocksDBSettings
   private let identity: RocksDBEngine.Identity
   private let engine: NIOLockedValueBox<RocksDBEngine?>
+  private let place: DirectoryPlace
   /// A merge of tables has met damage: from then on they are left as they are.
   private let hasMetDamage = NIOLockedValueBox(false)
 
@@ -33,6 +34,7 @@ package final class RocksDBStorage: ReopenableStorage {
       settings: settings
     )
     identity = engine.identity
+    place = DirectoryPlace(directory)
     self.engine = NIOLockedValueBox(engine)
     try Self.reserve(directory)
   }
@@ -41,10 +43,13 @@ package final class RocksDBStorage: ReopenableStorage {
   package var store: SessionID { identity.store }
   /// What an operator has to know of how the directory was opened; nil: nothing.
   package var warning: String? { engine.withLockedValue { $0?.warning } }
+  package var placeFault: String? { place.fault }
   package var syncIntervalMilliseconds: Int? { settings.durability.syncIntervalMilliseconds }
 
   package func open() throws(StorageError) -> any StorageEngine {
     if let opened = engine.withLockedValue({ $0 }) { return opened }
+    // Where the directory is gone a new one would be made, with nothing in it.
+    if let fault = place.fault { throw .unusable(fault) }
     // As long as commits would be refused, the shards need not be read again.
     try RocksDBEngine.checkSpace(directory)
     try? FileManager.default.removeItem(atPath: Self.reservePath(directory))

@@ -28,10 +28,12 @@ final class BackupDesk: Sendable {
   private let state = NIOLockedValueBox(State())
   private let thread = NIOThreadPool(numberOfThreads: 1)
   private let store: SessionID
+  private let clock: StoreClock
   private let logger: Logger
 
-  init(store: SessionID, logger: Logger) {
+  init(store: SessionID, clock: StoreClock, logger: Logger) {
     self.store = store
+    self.clock = clock
     self.logger = logger
     thread.start()
   }
@@ -69,7 +71,7 @@ final class BackupDesk: Sendable {
     guard state.withLockedValue({ $0.turn.begin(owner) }) else {
       return answer(.failure(BackupRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
     }
-    let time = LoopHost.now()
+    let time = clock.now()
     let indexes = hosts.map { host in host.eventLoop.submit { host.loop.durableIndexes } }
     guard let first = hosts.first?.eventLoop else { return made(.failure(Self.unavailable), answer) }
     EventLoopFuture.whenAllSucceed(indexes, on: first).whenComplete { [self] result in

@@ -99,7 +99,7 @@ final class FrameServerHandler: ChannelInboundHandler {
       buffer = rest
     }
     for route in routes where route.host.eventLoop === context.eventLoop {
-      route.host.loop.clock = LoopHost.now()
+      route.host.readClock()
     }
     let consumed: Int
     do throws(WireError) {

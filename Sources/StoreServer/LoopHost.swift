@@ -1,6 +1,5 @@
 import DequeModule
 import ErasureLedger
-import Glibc
 import NIOCore
 import NIOPosix
 import ReceiptModel
@@ -23,6 +22,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private var readsBehindUnderWay = 0
   private let events: HostEvents
   private let erasures: ErasureLedger?
+  private let clock: StoreClock
+  private let directory: DirectoryWatch
   /// Shards of this host.
   let shardCount: Int
   private var pace = CommitPace()
@@ -55,6 +56,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     shardCount: Int,
     stored: [(shard: ShardID, state: StoredShard)],
     erasures: ErasureLedger?,
+    clock: StoreClock,
+    directory: DirectoryWatch,
     events: HostEvents
   ) throws(StorageError) {
     eventLoop.preconditionInEventLoop()
@@ -63,6 +66,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     self.committer = committer
     self.readers = readers
     self.erasures = erasures
+    self.clock = clock
+    self.directory = directory
     self.events = events
     self.shardCount = stored.count
     self.loop = try StoreLoop(
@@ -71,19 +76,20 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       stored: stored,
       driver: self
     )
-    loop.clock = Self.now()
     bell = SliceBell(eventLoop: eventLoop) { [weak self] in
       guard let self else { return }
-      self.loop.clock = Self.now()
+      self.readClock()
       self.loop.slice()
     }
   }
 
-  /// Wall-clock time; the shards make it rise (R20).
-  static func now() -> Timestamp {
-    var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
-    return Timestamp(milliseconds: Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000)
+  /// Gives the loop the time of this turn; call before anything is asked of it. The shards make the time rise (R20).
+  @inline(__always)
+  func readClock() { take(clock.now()) }
+
+  private func take(_ time: Timestamp) {
+    loop.clock = time
+    loop.commandRefusal = directory.isLost ? .dataDirectoryLost : clock.isHeld ? .clockJump : nil
   }
 
   /// The hosts that were made from storage with this one; call on the loop, before anything is asked of it.
@@ -96,11 +102,12 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// From here on there are ticks, which write and read; call on the loop.
   func start() {
     guard stopped == nil else { return }
+    readClock()
     bell?.open()
     ticker = eventLoop.scheduleRepeatedTask(initialDelay: .milliseconds(100), delay: .milliseconds(100)) {
       [weak self] _ in
       guard let self else { return }
-      self.loop.clock = Self.now()
+      self.take(self.clock.observe())
       self.loop.tick()
     }
   }
@@ -190,7 +197,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 
   /// Whole frames of one connection, for shards of this host.
   func receive(_ frames: ByteBuffer, lane: ReplyLane) {
-    loop.clock = Self.now()
+    readClock()
     let decoder = FrameDecoder(lengthLimit: .max)
     let bytes = frames.readableBytesSpan
     var offset = 0
@@ -227,7 +234,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 
   private func committed(_ result: Result<Void, StorageError>, _ duration: TimeAmount) {
     pace.took(duration)
-    loop.clock = Self.now()
+    readClock()
     loop.committed(result)
     finished()
   }
@@ -256,7 +263,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
         result = .failure(error)
       }
       eventLoop.execute {
-        self.loop.clock = Self.now()
+        self.readClock()
         self.loop.loaded(request, as: reference, result)
         self.finishedRead(isBehind: request.isBehind)
       }
@@ -282,7 +289,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
         result = .failure(error)
       }
       eventLoop.execute {
-        self.loop.clock = Self.now()
+        self.readClock()
         self.loop.stepsRead(request, result)
         self.finished()
       }
@@ -300,7 +307,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
         result = .failure(error)
       }
       eventLoop.execute {
-        self.loop.clock = Self.now()
+        self.readClock()
         self.loop.purged(result)
         self.finished()
       }
@@ -314,13 +321,13 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     readers.submit { [self] _ in
       var fault: String?
       do {
-        try erasures?.record(request.user, at: Self.now().milliseconds)
+        try erasures?.record(request.user, at: clock.now().milliseconds)
       } catch {
         fault = "\(error)"
         events.reported(.failed("the erasure ledger: \(error)"))
       }
       eventLoop.execute { [fault] in
-        self.loop.clock = Self.now()
+        self.readClock()
         self.loop.erasureRecorded(request, fault: fault)
         self.finished()
       }
@@ -331,7 +338,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     submitRead(isBehind: true) { [self] in
       let results = request.perform(on: storage)
       eventLoop.execute {
-        self.loop.clock = Self.now()
+        self.readClock()
         self.loop.peeked(request, results)
         self.finishedRead(isBehind: true)
       }
@@ -358,7 +365,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     for item in items { parts[Int(hostOfShard[Int(shard(item).rawValue)])].append(item) }
     for (host, part) in zip(peers, parts) where !part.isEmpty {
       host.eventLoop.execute {
-        host.loop.clock = Self.now()
+        host.readClock()
         hand(host, part)
       }
     }

@@ -24,6 +24,8 @@ package struct StoreServerConfiguration: Sendable {
   /// Gateways have a connection for each of their loops; a proven peer is one that has finished its opening.
   package var connections = ConnectionLimits(total: 4_096, perAddress: 4_096, unproven: 1_024)
   package var engine = StoreLoopConfiguration()
+  /// How far the clock may be set forward.
+  package var clock = ClockGuard.Limits()
   /// Users are noted there before they are erased; nil: nowhere.
   package var erasures: ErasureLedger?
 
@@ -50,6 +52,8 @@ package final class StoreServer: Sendable {
   private let counters = ConnectionCounters()
   private let desk: BackupDesk
   private let shared: Shared
+  package let clock: StoreClock
+  package let directory: DirectoryWatch
 
   /// What changes over a server's life, under a lock.
   private final class Shared: Sendable {
@@ -81,7 +85,9 @@ package final class StoreServer: Sendable {
     committers = (0..<configuration.loops).map { _ in NIOThreadPool(numberOfThreads: 1) }
     readers = NIOThreadPool(numberOfThreads: 1 + LoopHost.readsBehindMax * configuration.loops)
     supervisor = NIOThreadPool(numberOfThreads: 1)
-    desk = BackupDesk(store: source.store, logger: logger)
+    clock = StoreClock(limits: configuration.clock, logger: logger)
+    directory = DirectoryWatch(source: source, logger: logger)
+    desk = BackupDesk(store: source.store, clock: clock, logger: logger)
     shared = Shared()
     gate = ConnectionGate(limits: configuration.connections, logger: logger)
     for pool in committers + [readers, supervisor] { pool.start() }
@@ -209,7 +215,7 @@ package final class StoreServer: Sendable {
       )
       let committer = committers[position]
       hosts.append(
-        try await eventLoop.submit { [readers, configuration] in
+        try await eventLoop.submit { [readers, configuration, clock, directory] in
           try LoopHost(
             eventLoop: eventLoop,
             storage: storage,
@@ -219,11 +225,18 @@ package final class StoreServer: Sendable {
             shardCount: shardCount,
             stored: stored,
             erasures: configuration.erasures,
+            clock: clock,
+            directory: directory,
             events: events
           )
         }.get()
       )
     }
+    var logged = Timestamp.none
+    for host in hosts {
+      logged = max(logged, try await host.eventLoop.submit { host.loop.loggedTime }.get())
+    }
+    clock.start(logged: logged)
     for host in hosts {
       try await host.eventLoop.submit { [hosts, hostOfShard] in
         host.connect(hosts, hostOfShard: hostOfShard)

@@ -44,6 +44,8 @@ package struct TicketAnswer: Hashable, Sendable {
     "store_busy": "too much is under way; post it again",
     "store_unavailable": "the store cannot be reached; post it again",
     "outcome_unknown": "it may or may not have been taken; post it again",
+    "clock_jump": "the store's clock is wrong, and nothing is taken until it is right; post it again",
+    "data_directory_lost": "the store has lost its data directory, and nothing is taken; post it again",
   ]
 
   /// The answers to a request, in its order.

@@ -1,11 +1,11 @@
 import ErasureLedger
-import Foundation
 import LinkSecurity
 import Logging
 import NIOConcurrencyHelpers
 import NIOCore
 import NIOPosix
 import Operations
+import ReceiptModel
 import ServiceLifecycle
 import StoreEngine
 import StoreRocksDB
@@ -48,6 +48,17 @@ struct StoreService: Service {
         help: "Bytes that channels may occupy in memory (--memory).",
         Double(memoryBytes)
       )
+      let clock = server.clock.status
+      samples.gauge(
+        "tidemark_store_clock_held",
+        help: "1 while the clock is too far ahead and commands are refused (--clock-jump-max), else 0.",
+        clock.isHeld ? 1 : 0
+      )
+      samples.gauge(
+        "tidemark_store_clock_ahead_seconds",
+        help: "How far the clock is ahead of what the store expects, while it is held.",
+        Double(clock.aheadMilliseconds) / 1_000
+      )
       samples.gauge(
         "tidemark_store_sync_interval_milliseconds",
         help:
@@ -56,10 +67,14 @@ struct StoreService: Service {
       )
     }
     var ledgerNotedAt = ContinuousClock.now
+    noteLedgerComplete()
     await withTaskCancellationOrGracefulShutdownHandler {
       // Readiness and figures are looked at four times a second: a scrape never waits for a shard.
       while !Task.isCancelled, !Task.isShuttingDownGracefully {
         readiness.set("process", server.notReadyReason)
+        readiness.set("clock", server.clock.heldReason)
+        try? await NIOThreadPool.singleton.runIfActive { [server] in server.directory.look() }
+        readiness.set("data", server.directory.lostReason)
         let now = await server.statistics()
         statistics.withLockedValue { $0 = now }
         await noteLedger(&ledgerNotedAt)
@@ -70,7 +85,7 @@ struct StoreService: Service {
     }
     readiness.set("process", "shutting down")
     await server.stop()
-    setLedgerComplete()
+    noteLedgerComplete()
     logger.info("stopped")
   }
 
@@ -80,12 +95,12 @@ struct StoreService: Service {
   private func noteLedger(_ notedAt: inout ContinuousClock.Instant) async {
     guard erasures.hasOutside, ContinuousClock.now - notedAt >= Self.ledgerInterval else { return }
     notedAt = .now
-    try? await NIOThreadPool.singleton.runIfActive { setLedgerComplete() }
+    try? await NIOThreadPool.singleton.runIfActive { noteLedgerComplete() }
   }
 
-  private func setLedgerComplete() {
+  private func noteLedgerComplete() {
     do {
-      try erasures.setComplete(through: Int64(Date().timeIntervalSince1970 * 1_000))
+      try erasures.setComplete(through: server.clock.now().milliseconds)
     } catch {
       logger.error("the erasure ledger cannot be written; no user is erased", metadata: ["error": "\(error)"])
     }

@@ -84,6 +84,26 @@ struct TidemarkStore: AsyncParsableCommand {
   var erasureLedger: String?
   @Option(
     help: ArgumentHelp(
+      """
+      How far the clock may be set forward while the store runs; beyond it commands are refused as clock_jump until \
+      the clock is right. 1s to 36500d. Default 1h.
+      """,
+      valueName: "time"
+    )
+  )
+  var clockJumpMax: String?
+  @Option(
+    help: ArgumentHelp(
+      """
+      How much time may have passed between what was logged last and a start; beyond it commands are refused as \
+      clock_jump. 1s to 365000d. Default 400d.
+      """,
+      valueName: "time"
+    )
+  )
+  var clockStartMax: String?
+  @Option(
+    help: ArgumentHelp(
       "Certificate for TLS with gateways, PEM: names this store as gateways' --store does.",
       valueName: "file"
     )
@@ -115,7 +135,7 @@ struct TidemarkStore: AsyncParsableCommand {
   private static let keys: Set<String> = [
     "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
     "memory", "event-interval-members", "event-interval",
-    "erasure-ledger", "tls-cert", "tls-key", "tls-ca", "allow-plaintext",
+    "erasure-ledger", "clock-jump-max", "clock-start-max", "tls-cert", "tls-key", "tls-ca", "allow-plaintext",
   ]
 
   func run() async throws {
@@ -180,6 +200,8 @@ struct TidemarkStore: AsyncParsableCommand {
     flags["event-interval-members"] = eventIntervalMembers
     flags["event-interval"] = eventInterval
     flags["erasure-ledger"] = erasureLedger
+    flags["clock-jump-max"] = clockJumpMax
+    flags["clock-start-max"] = clockStartMax
     flags["tls-cert"] = tlsCert
     flags["tls-key"] = tlsKey
     flags["tls-ca"] = tlsCa
@@ -262,10 +284,15 @@ struct TidemarkStore: AsyncParsableCommand {
     if let interval = try settings.milliseconds("event-interval", in: 100...60_000) {
       configuration.engine.eventIntervalMilliseconds = interval
     }
+    if let most = try settings.milliseconds("clock-jump-max", in: 1_000...36_500 * 86_400_000) {
+      configuration.clock.jumpMax = most
+    }
+    if let most = try settings.milliseconds("clock-start-max", in: 1_000...365_000 * 86_400_000) {
+      configuration.clock.startMax = most
+    }
     let erasures: ErasureLedger
     do {
-      let now = Int64(Date().timeIntervalSince1970 * 1_000)
-      erasures = try ErasureLedger(data: directory, outside: try settings.string("erasure-ledger"), now: now)
+      erasures = try ErasureLedger(data: directory, outside: try settings.string("erasure-ledger"))
     } catch let fault as ErasureLedger.Fault {
       throw SettingsError(fault.description)
     } catch {

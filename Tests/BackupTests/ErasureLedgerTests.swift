@@ -19,7 +19,9 @@ import Testing
   }
 
   private func open(_ directory: String, outside: Bool = true, now: Int64 = 1) throws -> ErasureLedger {
-    try ErasureLedger(data: directory + "/data", outside: outside ? directory + "/outside" : nil, now: now)
+    let ledger = try ErasureLedger(data: directory + "/data", outside: outside ? directory + "/outside" : nil)
+    try ledger.setComplete(through: now)
+    return ledger
   }
 
   private func append(_ text: String, to path: String) throws {

@@ -3,6 +3,8 @@ import Glibc
 import LocalStack
 import Operations
 import TestPrograms
+import TestSupport
+import Testing
 
 /// The real programs on free loopback ports, with fresh data in a directory of its own, for one test.
 struct Pair: Sendable {
@@ -26,10 +28,12 @@ struct Pair: Sendable {
   ///
   /// - Parameters:
   ///   - storeFlags: further flags of the store.
+  ///   - storeVariables: added to the store's environment.
   ///   - gatewayFlags: further flags of both gateways.
   ///   - prepare: puts files into the pair's directory before anything starts.
   static func with(
     storeFlags: [String] = [],
+    storeVariables: [String: String] = [:],
     gatewayFlags: [String] = [],
     prepare: (StackFiles) async throws -> Void = { _ in },
     _ body: (Pair) async throws -> Void
@@ -48,6 +52,7 @@ struct Pair: Sendable {
       ]
     )
     plan.storeFlags = storeFlags
+    plan.storeVariables = storeVariables
     for index in plan.gateways.indices { plan.gateways[index].flags = gatewayFlags }
     let stack = LocalStack(
       plan: plan,
@@ -124,6 +129,19 @@ struct Pair: Sendable {
     try await expect(201, "PUT", path, token: serverToken, json: #"{"members":["alice","bob"]}"#)
     let json = #"{"id":"\#(message)","user_id":"alice"}"#
     try await expect(201, "POST", path + "/messages", token: serverToken, json: json)
+  }
+}
+
+extension Pair {
+  /// Waits for an answer of the store's `/ready`.
+  ///
+  /// - Parameter text: a part of it.
+  func waitForStore(_ status: Int, saying text: String = "") async throws {
+    let url = "http://\(stack.plan.storeAdmin)/ready"
+    try await eventually("the store's /ready answers \(status) \(text)") {
+      let answer = try await Command.run("curl", ["-sS", "-w", "\n%{http_code}", url]).out
+      return answer.hasSuffix("\n\(status)") && (text.isEmpty || answer.contains(text))
+    }
   }
 }
 

@@ -70,6 +70,8 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case storeUnavailable = "store_unavailable"
   case storeBusy = "store_busy"
   case outcomeUnknown = "outcome_unknown"
+  case clockJump = "clock_jump"
+  case dataDirectoryLost = "data_directory_lost"
   case authenticationBusy = "authentication_busy"
   case overloaded
   // 429
@@ -102,7 +104,9 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .internalError: 500
     case .notImplemented: 501
     case .httpVersionNotSupported: 505
-    case .storeUnavailable, .storeBusy, .outcomeUnknown, .authenticationBusy, .overloaded: 503
+    case .storeUnavailable, .storeBusy, .outcomeUnknown, .clockJump, .dataDirectoryLost, .authenticationBusy,
+      .overloaded:
+      503
     case .rateLimited: 429
     }
   }
@@ -173,6 +177,9 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .storeUnavailable: "The store cannot be reached; nothing was changed"
     case .storeBusy: "The store has more to do than it can take; nothing was changed"
     case .outcomeUnknown: "The store did not answer; whether the change was made is not known"
+    case .clockJump: "The store's clock was set forward; until it is right again nothing is changed"
+    case .dataDirectoryLost:
+      "The store's data directory is gone; until the store is started again nothing is changed"
     case .authenticationBusy: "Too many new tokens are being verified; nothing was changed"
     case .overloaded: "This caller's requests hold more memory than they may; nothing was changed"
     case .rateLimited: "The caller asks more often than this service allows; nothing was changed"
@@ -185,6 +192,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .messageNotFound, .storeUnavailable, .storeBusy, .outcomeUnknown, .authenticationBusy, .overloaded,
       .rateLimited:
       1
+    case .clockJump, .dataDirectoryLost: 10
     default: nil
     }
   }

@@ -28,6 +28,8 @@ extension Problem {
     case .unavailable, .wrongShard: .storeUnavailable
     case .outcomeUnknown, .sessionExpired, .superseded: .outcomeUnknown
     case .notImplemented: .notImplemented
+    case .clockJump: .clockJump
+    case .dataDirectoryLost: .dataDirectoryLost
     case .invalidField: .invalidField
     case .channelNotFound: .channelNotFound
     case .notAMember: isServer ? .memberNotFound : .channelNotFound

@@ -153,7 +153,9 @@ extension ProblemCode {
   /// to send it again.
   var isOfTheService: Bool {
     switch self {
-    case .storeUnavailable, .storeBusy, .outcomeUnknown, .internalError, .notImplemented: true
+    case .storeUnavailable, .storeBusy, .outcomeUnknown, .clockJump, .dataDirectoryLost, .internalError,
+      .notImplemented:
+      true
     default: false
     }
   }
@@ -163,7 +165,8 @@ extension PushCounters.Outcome {
   /// What an acknowledgement counts as that is refused in a frame: as ``ProblemCode/isOfTheService`` has it of others.
   init(refusedWith code: ErrorCode) {
     switch code {
-    case .busy, .unavailable, .outcomeUnknown, .notImplemented: self = .failed
+    case .busy, .unavailable, .outcomeUnknown, .clockJump, .dataDirectoryLost, .notImplemented:
+      self = .failed
     default: self = .refused
     }
   }

@@ -1,0 +1,146 @@
+import Glibc
+import Logging
+import NIOConcurrencyHelpers
+import Operations
+package import ReceiptModel
+import StoreEngine
+import Synchronization
+
+/// The store's time: the wall clock, but for a jump forward that is held (``ClockGuard``). All loops share it, so that
+/// none logs a time that another one holds.
+package final class StoreClock: Sendable {
+  /// Whether time is held, and how far the wall clock is ahead.
+  package struct Status: Hashable, Sendable {
+    package var isHeld = false
+    package var aheadMilliseconds: Int64 = 0
+    /// It is held for what the clock said at the start.
+    package var isSinceStart = false
+
+    package init() {}
+  }
+
+  private let limits: ClockGuard.Limits
+  private let logger: Logger
+  /// nil: the storage was not read yet, and every reading is taken.
+  private let state = NIOLockedValueBox<ClockGuard?>(nil)
+  /// What needs no lock: no reading whose difference is up to this one changes anything. Least while time is held.
+  private let unlockedMax = Atomic<Int64>(.max)
+
+  init(limits: ClockGuard.Limits, logger: Logger) {
+    self.limits = limits
+    self.logger = logger
+  }
+
+  /// The storage was read; later calls change nothing, as the machine has not been without this process since.
+  ///
+  /// - Parameter logged: the newest shard's last logged time.
+  func start(logged: Timestamp) {
+    state.withLockedValue { state in
+      guard state == nil else { return }
+      let (wall, boot) = Self.reading()
+      let made = ClockGuard(limits: limits, logged: logged, wall: wall, boot: boot)
+      state = made
+      publish(made)
+      let times: Logger.Metadata = [
+        "last-logged": "\(Self.text(logged))", "clock": "\(Self.text(wall))",
+      ]
+      switch made.start {
+      case .taken: break
+      case .gapTaken:
+        logger.notice("the clock is well ahead of what was logged last, and is taken", metadata: times)
+      case .behindLog:
+        logger.warning(
+          "what was logged last is ahead of the clock: time stands until the clock gets there; if the log is wrong, stop the store and use tidemark repair-clock",
+          metadata: times
+        )
+      case .held:
+        logger.error("the clock is held: commands are refused; \(Self.startRemedy)", metadata: times)
+      }
+    }
+  }
+
+  /// The time for what is done now. It may fall, as the wall clock does; a loop's time does not.
+  package func now() -> Timestamp {
+    let (wall, boot) = Self.reading()
+    return wall.milliseconds - boot <= unlockedMax.load(ordering: .relaxed) ? wall : take(wall, boot)
+  }
+
+  /// The same, also noting a clock that was set back: to be called again and again.
+  func observe() -> Timestamp {
+    let (wall, boot) = Self.reading()
+    return take(wall, boot)
+  }
+
+  private func take(_ wall: Timestamp, _ boot: Int64) -> Timestamp {
+    state.withLockedValue { state in
+      guard state != nil else { return wall }
+      tell(state!.read(wall: wall, boot: boot), wall)
+      publish(state!)
+      return state!.isHeld ? state!.time(boot: boot) : wall
+    }
+  }
+
+  /// Whether commands are refused, as of the last ``now()``.
+  var isHeld: Bool { unlockedMax.load(ordering: .relaxed) == .min }
+
+  /// As of now.
+  package var status: Status {
+    let (wall, boot) = Self.reading()
+    return state.withLockedValue { state in
+      var status = Status()
+      guard let state, state.isHeld else { return status }
+      status.isHeld = true
+      status.isSinceStart = state.isHeldSinceStart
+      status.aheadMilliseconds = state.ahead(wall: wall, boot: boot)
+      return status
+    }
+  }
+
+  /// Why commands are refused, and what to do; nil: they are not.
+  package var heldReason: String? {
+    let status = status
+    guard status.isHeld else { return nil }
+    let seconds = status.aheadMilliseconds / 1_000
+    let remedy = status.isSinceStart ? Self.startRemedy : Self.jumpRemedy
+    return "the clock is \(seconds) s ahead of what the store expects, commands are refused; \(remedy)"
+  }
+
+  private static let jumpRemedy =
+    "set the clock right; or, where it is right now, restart the store (--clock-jump-max, docs/operations.md)"
+  private static let startRemedy =
+    "set the clock right; or, where it is right, restart the store with a larger --clock-start-max (docs/operations.md)"
+
+  private func tell(_ change: ClockGuard.Change, _ wall: Timestamp) {
+    switch change {
+    case .none: break
+    case .heldFromNow(let ahead):
+      logger.error(
+        "the clock was set forward and is held: commands are refused; \(Self.jumpRemedy)",
+        metadata: ["clock": "\(Self.text(wall))", "ahead-seconds": "\(ahead / 1_000)"]
+      )
+    case .heldNoMore:
+      logger.notice(
+        "the clock is held no more: commands are taken again",
+        metadata: ["clock": "\(Self.text(wall))"]
+      )
+    }
+  }
+
+  private func publish(_ made: ClockGuard) {
+    unlockedMax.store(made.isHeld ? .min : made.differenceTaken, ordering: .relaxed)
+  }
+
+  private static func text(_ time: Timestamp) -> String { Times.text(time.milliseconds) }
+
+  /// The wall clock first: a pause between the two makes it look late rather than ahead.
+  private static func reading() -> (wall: Timestamp, boot: Int64) {
+    let wall = milliseconds(CLOCK_REALTIME)
+    return (Timestamp(milliseconds: wall), milliseconds(CLOCK_BOOTTIME))
+  }
+
+  private static func milliseconds(_ clock: clockid_t) -> Int64 {
+    var time = timespec()
+    clock_gettime(clock, &time)
+    return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
+  }
+}

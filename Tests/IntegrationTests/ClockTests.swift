@@ -1,0 +1,362 @@
+import Foundation
+import LocalStack
+import NIOCore
+import Operations
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import StoreRocksDB
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// The clock of a real store, set forward and back (R20).
+  @Suite struct Clocks {
+    private static let hour: Int64 = 3_600
+    private static let day: Int64 = 24 * hour
+
+    @Test func aJumpIsHeldUntilTheClockIsRight() async throws {
+      try await Self.with { pair, clock in
+        let type = #"{"receipt_ttl":3600}"#
+        try await pair.expect(200, "PUT", "/v1/channel-types/timed", token: pair.serverToken, json: type)
+        let channel = "/v1/channels/timed:a"
+        let members = #"{"members":["alice","bob"]}"#
+        try await pair.expect(201, "PUT", channel, token: pair.serverToken, json: members)
+        for id in ["m1", "m2"] {
+          let json = #"{"id":"\#(id)","user_id":"alice","receipt":true}"#
+          try await pair.expect(201, "POST", channel + "/messages", token: pair.serverToken, json: json)
+        }
+        let bob = try await pair.token("bob")
+        try await pair.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m1"}"#)
+        let state = channel + "/read-state"
+        let before = try await pair.curl("GET", state, token: bob)
+
+        try clock.set(aheadSeconds: 2 * Self.hour)
+        try await pair.waitForStore(503, saying: "clock: the clock is 7")
+        let refused = try await pair.curl(
+          "POST",
+          channel + "/read",
+          token: bob,
+          json: #"{"message_id":"m2"}"#,
+          arguments: ["-i"]
+        )
+        #expect(refused.status == 503 && refused.body.contains(#""code":"clock_jump""#), "\(refused)")
+        #expect(refused.body.lowercased().contains("retry-after: 10"), "\(refused)")
+        let delivered = try await pair.curl(
+          "POST",
+          "/v1/channels/delivered",
+          token: bob,
+          json: #"{"latest_delivered_messages":[{"cid":"timed:a","id":"m2"}]}"#
+        )
+        #expect(delivered.body.contains(#""code":"clock_jump""#), "\(delivered)")
+        try await pair.expect(
+          503,
+          "PUT",
+          "/v1/channels/timed:b",
+          token: pair.serverToken,
+          json: members
+        )
+        // Queries go on: nothing has moved, and no receipt has expired.
+        #expect(try await pair.curl("GET", state, token: bob).body == before.body)
+        let status = try await pair.curl("GET", channel + "/messages/m2/status", token: bob)
+        #expect(status.body.contains(#""receipt_status":"processing""#), "\(status)")
+        let ahead = try #require(try await Self.metric("tidemark_store_clock_ahead_seconds", pair))
+        #expect(try await Self.metric("tidemark_store_clock_held", pair) == 1)
+        #expect(ahead > 7_190 && ahead < 7_330, "\(ahead)")
+
+        // By itself, with a clock that is within the bound, which is where the next step is counted from.
+        for minutes in [30, 80] {
+          try clock.set(aheadSeconds: Int64(minutes) * 60)
+          try await pair.waitForStore(200)
+        }
+        try await pair.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m2"}"#)
+        #expect(try await Self.metric("tidemark_store_clock_held", pair) == 0)
+        let read = try await pair.curl("GET", state, token: bob).body
+        #expect(try Self.latest(read) < Self.now() + 81 * 60_000, "\(read)")
+
+        await pair.stack.stopStore()
+        let log = try Self.log(pair)
+        #expect(log.count { $0.contains("the clock was set forward and is held") } == 1)
+        #expect(log.count { $0.contains("the clock is held no more") } == 1)
+        let latest = try Self.times(in: pair.stack.files.data).max() ?? 0
+        // The receipt's end aside, which is an hour after its message.
+        #expect(latest < Self.now() + 81 * 60_000, "\(latest)")
+
+        // Stopped for a year, as far as it can tell: taken, and told.
+        try clock.set(aheadSeconds: 366 * Self.day)
+        try await pair.stack.startStore()
+        try await pair.stack.waitUntilGatewaysAreReady()
+        let year = try Self.log(pair).filter {
+          $0.contains("well ahead of what was logged last, and is taken")
+        }
+        #expect(year.count == 1 && year[0].contains("last-logged=") && year[0].contains("clock="), "\(year)")
+        try await pair.expect(200, "POST", channel + "/unread", token: bob, json: #"{"message_id":"m1"}"#)
+
+        // For longer than is plausible: it answers queries alone, until the clock is right or the operator says so.
+        await pair.stack.stopStore()
+        try clock.set(aheadSeconds: 1_000 * Self.day)
+        try await pair.stack.startStore(untilReady: false)
+        try await pair.waitForStore(503, saying: "--clock-start-max")
+        try await eventually("a query beside a clock that is held") {
+          try await pair.curl("GET", state, token: bob).status == 200
+        }
+        let held = try await pair.curl("POST", channel + "/read", token: bob, json: "{}")
+        #expect(held.status == 503 && held.body.contains("clock_jump"), "\(held)")
+        try clock.set(aheadSeconds: 370 * Self.day)
+        try await pair.waitForStore(200)
+        await pair.stack.stopStore()
+        try clock.set(aheadSeconds: 1_000 * Self.day)
+        await pair.stack.setStoreFlags(["--clock-start-max", "700d"])
+        try await pair.stack.startStore()
+        try await pair.stack.waitUntilGatewaysAreReady()
+        try await pair.expect(200, "POST", channel + "/read", token: bob, json: "{}")
+      }
+    }
+
+    /// Everything that a store keeps a time of, logged in 2262, and repaired.
+    @Test func whatWasLoggedInTheFutureIsRepaired() async throws {
+      let ahead: Int64 = 236 * 365 * Self.day
+      try await Self.with(aheadSeconds: ahead) { pair, clock in
+        let stale = try await Self.writeOneOfEach(pair)
+        // Into pages too, not the log alone.
+        try await eventually("no page is dirty") {
+          try await Self.metric("tidemark_store_dirty_pages", pair) == 0
+        }
+        try await pair.expect(
+          200,
+          "POST",
+          "/v1/channels/messaging:a/unread",
+          token: try await pair.token("bob"),
+          json: #"{"message_id":"m3"}"#
+        )
+        await pair.stack.stopStore()
+        try clock.set(aheadSeconds: 0)
+        let data = pair.stack.files.data
+
+        let before = try Self.times(in: data)
+        let counted = try await Backups.tidemark("repair-clock", "--dry-run", data)
+        let kinds = try Self.changed(counted)
+        let expected = TimeRepair.Kind.allCases.filter { $0 != .webhooks }
+        for kind in expected { #expect((kinds[kind.rawValue] ?? 0) > 0, "\(kind.rawValue): \(counted)") }
+        #expect(try Self.times(in: data) == before, "a dry run changes nothing")
+
+        // Ended in its midst, or soon after: no store opens it until it is run again.
+        let killed = try Self.killedRepair(data, pair)
+        let isHalf = FileManager.default.fileExists(atPath: data + "/" + RocksDBEngine.repairingName)
+        #expect(isHalf, "\(killed)")
+        if isHalf {
+          await #expect { try await pair.stack.startStore() } throws: { error in
+            "\(error)".contains("run tidemark repair-clock again")
+          }
+          let another = try await Backups.tidemark("repair-clock", "--at", "2026-01-01T00:00:00Z", data)
+          #expect(another.status == 1 && another.error.contains("leave --at out"), "\(another)")
+        }
+        let repaired = try await Backups.tidemark("repair-clock", data)
+        #expect(repaired.status == 0 && !repaired.out.contains(#""former_store":null"#), "\(repaired)")
+        let latest = try Self.times(in: data).max() ?? 0
+        #expect(latest <= Self.now(), "\(latest)")
+        let checked = try await Backups.tidemark("check", data)
+        #expect(checked.status == 0, "\(checked)")
+        let again = try await Backups.tidemark("repair-clock", data)
+        #expect(again.out.contains(#""former_store":null"#), "\(again)")
+        #expect(try Self.changed(again).values.allSatisfy { $0 == 0 }, "\(again)")
+
+        try await pair.stack.startStore()
+        try await pair.stack.waitUntilGatewaysAreReady()
+        try await Self.checkAnswers(pair, staleEvent: stale)
+      }
+    }
+
+    // MARK: Details
+
+    private static func with(
+      aheadSeconds: Int64 = 0,
+      _ body: (Pair, FakeClock) async throws -> Void
+    ) async throws {
+      let directory = NSTemporaryDirectory() + "tidemark-clock-\(UUID().uuidString)"
+      try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+      defer { try? FileManager.default.removeItem(atPath: directory) }
+      let clock = try await FakeClock(in: directory, aheadSeconds: aheadSeconds)
+      try await Pair.with(storeVariables: clock.variables) { pair in try await body(pair, clock) }
+    }
+
+    /// - Returns: the id of an event.
+    private static func writeOneOfEach(_ pair: Pair) async throws -> String {
+      let server = pair.serverToken
+      let bob = try await pair.token("bob")
+      let channel = "/v1/channels/messaging:a"
+      try await pair.expect(
+        200,
+        "PUT",
+        "/v1/channel-types/messaging",
+        token: server,
+        json: #"{"status_rule":"all"}"#
+      )
+      let members = #"{"members":["alice","bob","carol","dora"]}"#
+      try await pair.expect(201, "PUT", channel, token: server, json: members)
+      let stream = try Companion(
+        "curl",
+        [
+          "-sS", "-N", "--http2-prior-knowledge", "-H", "authorization: Bearer \(bob)",
+          pair.h2cURL + "/v1/events",
+        ]
+      )
+      defer { stream.end() }
+      // Enough that their steps fill a segment: each moves positions of its sender's and its reader's.
+      for number in 1...20 {
+        let json = #"{"id":"m\#(number)","user_id":"alice"}"#
+        try await pair.expect(201, "POST", channel + "/messages", token: server, json: json)
+        let read = #"{"message_id":"m\#(number)"}"#
+        try await pair.expect(200, "POST", channel + "/read", token: bob, json: read)
+        let delivered = #"{"latest_delivered_messages":[{"cid":"messaging:a","id":"m\#(number)"}]}"#
+        try await pair.expect(201, "POST", "/v1/channels/delivered", token: bob, json: delivered)
+      }
+      let calls: [(Int, String, String, String?)] = [
+        (201, "POST", channel + "/messages", #"{"id":"r1","user_id":"bob","parent_id":"m1"}"#),
+        (200, "POST", channel + "/unread", #"{"user_id":"carol"}"#),
+        (200, "DELETE", channel + "/messages/m2", nil),
+        (201, "POST", channel + "/messages", #"{"id":"m21","user_id":"alice","receipt":true}"#),
+        (200, "POST", channel + "/receipts", #"{"message_ids":["m21"],"user_id":"bob"}"#),
+        (200, "POST", channel + "/members", #"{"remove":["dora"]}"#),
+        (201, "PUT", "/v1/channels/messaging:gone", #"{"members":["bob"],"options":{"status_rule":2}}"#),
+        (200, "POST", "/v1/channels/messaging:gone/truncate", "{}"),
+        (200, "DELETE", "/v1/channels/messaging:gone", nil),
+        (200, "PUT", "/v1/users/carol", #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#),
+        (200, "DELETE", "/v1/users/dora", nil),
+      ]
+      for (status, method, path, json) in calls {
+        try await pair.expect(status, method, path, token: server, json: json)
+      }
+      return try await within("an event's id") {
+        while let line = await stream.line() {
+          if line.hasPrefix("id: ") { return String(line.dropFirst(4)) }
+        }
+        throw Unexpected("the stream ended without an event")
+      }
+    }
+
+    /// Nothing over the API tells of 2262, positions move forward from now, and old event ids are of no use.
+    private static func checkAnswers(_ pair: Pair, staleEvent: String) async throws {
+      let bob = try await pair.token("bob")
+      let channel = "/v1/channels/messaging:a"
+      var paths = [channel, channel + "/read-state", channel + "/members", channel + "/messages"]
+      paths += ["/readers", "/members?user_ids=alice,bob,carol"].map { channel + "/messages/m1" + $0 }
+      for path in paths {
+        let answer = try await pair.curl("GET", path, token: pair.serverToken)
+        let latest = try latest(answer.body)
+        #expect(answer.status == 200 && latest <= now(), "\(path): \(answer)")
+      }
+      let start = now()
+      try await pair.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m20"}"#)
+      let json = #"{"id":"new","user_id":"alice"}"#
+      try await pair.expect(201, "POST", channel + "/messages", token: pair.serverToken, json: json)
+      let row = try await pair.curl("POST", channel + "/read", token: bob, json: "{}").body
+      let moved = try latest(row)
+      #expect(moved >= start && moved <= now() && row.contains(#""last_read_message_id":"new""#), "\(row)")
+      let stream = try Companion(
+        "curl",
+        [
+          "-sS", "-N", "--http2-prior-knowledge", "-H", "authorization: Bearer \(bob)",
+          "-H", "Last-Event-ID: \(staleEvent)", pair.h2cURL + "/v1/events",
+        ]
+      )
+      defer { stream.end() }
+      try await within("a reset of a stream that was resumed from 2262") {
+        while let line = await stream.line() {
+          if line == "event: stream.reset" { return }
+        }
+        throw Unexpected("the stream ended without a reset")
+      }
+    }
+
+    /// A repair that is ended as soon as it has begun to write.
+    private static func killedRepair(_ data: String, _ pair: Pair) throws -> String {
+      let marker = data + "/" + RocksDBEngine.repairingName
+      let repair = try ChildProcess(
+        name: "repair-clock",
+        executable: Pair.binaries + "/tidemark",
+        arguments: ["repair-clock", data],
+        logFile: pair.directory + "/repair.log"
+      )
+      while repair.isRunning, !FileManager.default.fileExists(atPath: marker) { usleep(100) }
+      repair.kill()
+      return "\(repair.waitForExitHere())"
+    }
+
+    private static func changed(_ output: Command.Output) throws -> [String: Int] {
+      let object = try JSONSerialization.jsonObject(with: Data(output.out.utf8)) as? [String: Any]
+      return try #require(object?["changed"] as? [String: Int], "\(output)")
+    }
+
+    /// The times in all pages and batches of a store that stands still, in milliseconds since 1970; but when receipts
+    /// end, which is in the future.
+    private static func times(in data: String) throws -> [Int64] {
+      let reader = try RocksDBReader(data)
+      defer { reader.close() }
+      var found: [Int64] = []
+      func note(_ effects: [Effect]) throws {
+        for effect in effects {
+          var effect = effect
+          if case .messageAssigned(let number, let sequence, var record) = effect {
+            record.receiptExpiresAt = .none
+            effect = .messageAssigned(number, sequence, record)
+          }
+          // However deep they lie: every time prints as this.
+          for match in "\(effect)".matches(of: /Timestamp\(milliseconds: (\d+)\)/) {
+            found.append(try #require(Int64(match.1)))
+          }
+          switch effect {
+          case .stepsSealed(_, _, _, let bytes):
+            found += try #require(StepBytes.steps(bytes)).map(\.time.milliseconds)
+          case .stepTailAssigned(_, _, let record):
+            found += try #require(StepBytes.steps(record.tail)).map(\.time.milliseconds)
+          default: break
+          }
+        }
+      }
+      var batches: [LogBatch] = []
+      var pages: [Page] = []
+      try reader.scanLog { _, _, bytes throws(StorageError) in
+        do throws(WireError) { batches.append(try LogBatch(bytes.readableBytesSpan)) } catch {
+          throw .corrupt("\(error)")
+        }
+      }
+      try reader.scanPages { entry, bytes throws(StorageError) in
+        guard case .page = entry else { return }
+        do throws(WireError) { pages.append(try Page(bytes.readableBytesSpan)) } catch {
+          throw .corrupt("\(error)")
+        }
+      }
+      for batch in batches {
+        found.append(batch.time.milliseconds)
+        found += batch.sessions.map(\.lastWritten.milliseconds)
+        try note(batch.effects)
+      }
+      for page in pages { try note(page.effects) }
+      return found
+    }
+
+    private static func now() -> Int64 { Int64(Date().timeIntervalSince1970 * 1_000) }
+
+    /// The latest time that an answer tells.
+    private static func latest(_ body: String) throws -> Int64 {
+      var latest: Int64 = 0
+      for match in body.matches(of: /\d{4}-\d\d-\d\dT[0-9:.]+Z/) {
+        latest = max(latest, try #require(Times.milliseconds(String(match.0)), "\(match.0)"))
+      }
+      return latest
+    }
+
+    private static func log(_ pair: Pair) throws -> [Substring] {
+      try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+        .split(separator: "\n")
+    }
+
+    private static func metric(_ name: String, _ pair: Pair) async throws -> Double? {
+      let text = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"]).out
+      return text.split(separator: "\n").first { $0.hasPrefix(name + " ") }
+        .flatMap { Double($0.dropFirst(name.utf8.count + 1)) }
+    }
+  }
+}

@@ -1,0 +1,109 @@
+import Foundation
+import LocalStack
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// A real store whose files go, or that can open none.
+  @Suite struct LostFiles {
+    private static let read = "/v1/channels/messaging:a/read"
+
+    @Test func aDirectoryThatIsRemovedIsNoticed() async throws {
+      try await Pair.with { pair in
+        try await pair.makeChannel("messaging:a", message: "m1")
+        let bob = try await pair.token("bob")
+        let data = pair.stack.files.data
+        let files = FileManager.default
+        func refuses(_ text: String) async throws {
+          try await pair.waitForStore(503, saying: text)
+          let refused = try await pair.curl("POST", Self.read, token: bob, json: "{}", arguments: ["-i"])
+          #expect(
+            refused.status == 503 && refused.body.contains(#""code":"data_directory_lost""#),
+            "\(refused)"
+          )
+          #expect(refused.body.lowercased().contains("retry-after: 10"), "\(refused)")
+          try await pair.expect(200, "GET", "/v1/channels/messaging:a/read-state", token: bob)
+        }
+        // Another directory in its place, none, and back again: it goes on.
+        try files.moveItem(atPath: data, toPath: data + ".away")
+        try await refuses("was removed while it was served")
+        try files.createDirectory(atPath: data, withIntermediateDirectories: false)
+        try await refuses("another directory than the one that was opened")
+        #expect(try files.contentsOfDirectory(atPath: data) == [], "nothing is made there")
+        try files.removeItem(atPath: data)
+        try files.moveItem(atPath: data + ".away", toPath: data)
+        try await pair.waitForStore(200)
+        try await pair.expect(200, "POST", Self.read, token: bob, json: "{}")
+        // The files alone.
+        for name in try files.contentsOfDirectory(atPath: data) {
+          try files.removeItem(atPath: data + "/" + name)
+        }
+        try await refuses("its files were removed or replaced")
+        let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+        #expect(log.split(separator: "\n").count { $0.contains("the data directory is gone") } == 3, "\(log)")
+        let store = try #require(await pair.stack.storeProcess)
+        await pair.stack.stopStore()
+        #expect(await store.waitForExit() == .exited(code: 0))
+      }
+    }
+
+    /// With none or few descriptors left, erasures and backups fail in words, marks go on, and all is well afterwards.
+    @Test func withoutDescriptorsItStays() async throws {
+      try await Pair.with { pair in
+        try await pair.makeChannel("messaging:a", message: "m1")
+        let bob = try await pair.token("bob")
+        let store = try #require(await pair.stack.storeProcess)
+        let before = 4_096
+        for (round, spare) in [0, 3, 12].enumerated() {
+          let user = "user-\(round)"
+          let members = #"{"add":["\#(user)"]}"#
+          let path = "/v1/channels/messaging:a"
+          try await pair.expect(200, "POST", path + "/members", token: pair.serverToken, json: members)
+          try await Self.limit(store, to: try Self.lowestFree(store) + spare)
+          async let erased = pair.curl(
+            "DELETE",
+            "/v1/users/\(user)",
+            token: pair.serverToken,
+            arguments: ["--max-time", "3"]
+          )
+          async let copied = Command.run(
+            "timeout",
+            ["3", Pair.binaries + "/tidemark", "backup"] + Backups.place(pair) + [pair.directory + "/few"]
+          )
+          for number in 0..<10 {
+            let id = "m-\(round)-\(number)"
+            let json = #"{"id":"\#(id)","user_id":"alice"}"#
+            try await pair.expect(201, "POST", path + "/messages", token: pair.serverToken, json: json)
+            try await pair.expect(200, "POST", Self.read, token: bob, json: #"{"message_id":"\#(id)"}"#)
+          }
+          let outcome = (try? await erased.status, try await copied.status)
+          #expect(store.isRunning, "\(spare) to spare: \(outcome)")
+          try await Self.limit(store, to: before)
+          try await pair.waitForStore(200)
+          try await eventually("the user is erased, \(spare) to spare") {
+            try await pair.curl("DELETE", "/v1/users/\(user)", token: pair.serverToken).status == 200
+          }
+          let state = try await pair.curl("GET", path + "/read-state", token: bob)
+          #expect(state.body.contains("m-\(round)-9") && !state.body.contains(user), "\(state)")
+        }
+        try await pair.backup(pair.directory + "/enough")
+        let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+        #expect(log.contains("raise the limit of descriptors"), "\(log.suffix(2_000))")
+      }
+    }
+
+    /// The number that the next file would get.
+    private static func lowestFree(_ process: ChildProcess) throws -> Int {
+      let taken = Set(try FileManager.default.contentsOfDirectory(atPath: "/proc/\(process.processID)/fd"))
+      return (0...).first { !taken.contains("\($0)") } ?? 0
+    }
+
+    /// Sets the soft limit of a process's descriptors; its hard one stays.
+    private static func limit(_ process: ChildProcess, to count: Int) async throws {
+      let set = try await Command.run("prlimit", ["--pid", "\(process.processID)", "--nofile=\(count):"])
+      guard set.status == 0 else { throw Unexpected("prlimit: \(set)") }
+    }
+  }
+}
