@@ -17,6 +17,7 @@ package struct TimeRepair: Sendable {
     case users
     case sessions
     case webhooks
+    case tokens
     case shardTimes = "shard_times"
     case erasures
   }
@@ -123,6 +124,11 @@ package struct TimeRepair: Sendable {
       // Remembered for a while from when it was taken on.
       let last = Timestamp(milliseconds: limit.milliseconds + WebhookTable.lifetimeMax)
       return (.webhookNoted(key, until: min(until, last)), .webhooks)
+    case .tokenRevoked(var revocation):
+      // It may end years after it was asked for.
+      let last = Timestamp(milliseconds: limit.milliseconds + RevokedTokenTable.lifetimeMax)
+      revocation.until = min(revocation.until, last)
+      return (.tokenRevoked(revocation), .tokens)
     case .sessionAssigned(var session):
       session.lastWritten = held(session.lastWritten)
       return (.sessionAssigned(session), .sessions)
