@@ -278,8 +278,8 @@ private final class TestListing {
     let known = Mutex<[Bool]>([])
     let revoked = Mutex(0)
     tokens.observeKnown { isKnown in known.withLock { $0.append(isKnown) } }
-    tokens.observe { revoked.withLock { $0 += 1 } }
     let listing = TestListing(tokens)
+    tokens.observe(listing) { revoked.withLock { $0 += 1 } }
     let round = try #require(listing.roundIsDue(canAsk: true)).round
     #expect(listing.answered(Self.answer(1, [("a", 5, 1)], isAnew: true), round: round) == nil)
     for _ in 1..<TokenListing.unansweredRoundsMax { _ = listing.roundIsDue(canAsk: false) }
@@ -292,6 +292,9 @@ private final class TestListing {
     #expect(known.withLock { $0 } == [true, false, true])
     tokens.note(Self.id("a"), until: 6, version: 2)
     tokens.note(Self.id("b"), until: 6, version: 3)
+    #expect(revoked.withLock { $0 } == 2)
+    tokens.stopObserving(listing)
+    tokens.note(Self.id("c"), until: 6, version: 4)
     #expect(revoked.withLock { $0 } == 2)
   }
 

@@ -23,7 +23,7 @@ extension GatewayLoop {
   func startTokens() {
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     let eventLoop = eventLoop
-    authenticator.revokedTokens.observe { eventLoop.execute { bound.value.tokensRevoked() } }
+    authenticator.revokedTokens.observe(self) { eventLoop.execute { bound.value.tokensRevoked() } }
     guard let interval = limits.tokenListInterval else { return }
     tokenWatch.ticker = eventLoop.scheduleRepeatedTask(initialDelay: interval, delay: interval) { _ in
       bound.value.readTokenList()
@@ -31,6 +31,7 @@ extension GatewayLoop {
   }
 
   func stopTokens() {
+    authenticator.revokedTokens.stopObserving(self)
     tokenWatch.ticker?.cancel()
     tokenWatch.ticker = nil
   }

@@ -46,7 +46,7 @@ package final class RevokedTokens: Sendable {
   private struct State {
     var entries: [TokenID: Entry] = [:]
     var isKnown = false
-    var observers: [@Sendable () -> Void] = []
+    var observers: [ObjectIdentifier: @Sendable () -> Void] = [:]
     var knownChanged: @Sendable (Bool) -> Void = { _ in }
   }
 
@@ -79,9 +79,16 @@ package final class RevokedTokens: Sendable {
 
   // MARK: Observers
 
-  /// Calls `revoked` after each change that has revoked tokens, on the thread of the change.
-  func observe(_ revoked: @escaping @Sendable () -> Void) {
-    state.withLock { $0.observers.append(revoked) }
+  /// Calls `revoked` after each change that has revoked tokens, on the thread of the change, until
+  /// ``stopObserving(_:)``.
+  func observe(_ observer: AnyObject, _ revoked: @escaping @Sendable () -> Void) {
+    let key = ObjectIdentifier(observer)
+    state.withLock { $0.observers[key] = revoked }
+  }
+
+  func stopObserving(_ observer: AnyObject) {
+    let key = ObjectIdentifier(observer)
+    state.withLock { _ = $0.observers.removeValue(forKey: key) }
   }
 
   /// Calls `changed` when the list becomes known, or is not known any more.
@@ -173,7 +180,7 @@ package final class RevokedTokens: Sendable {
         ordering: .releasing
       )
       return (
-        observers: hasRevoked ? state.observers : [],
+        observers: hasRevoked ? Array(state.observers.values) : [],
         knownChanged: wasKnown == isKnown ? nil : { [changed = state.knownChanged] in changed(isKnown) }
       )
     }
