@@ -245,7 +245,10 @@ let package = Package(
     ),
     .testTarget(
       name: "TLSSessionTests",
-      dependencies: ["TLSSession", "TestPrograms", nioCore, nioEmbedded, nioPosix],
+      dependencies: [
+        "TLSSession", "TestPrograms", nioCore, nioEmbedded, nioPosix,
+        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
+      ],
       swiftSettings: strict
     ),
     .testTarget(
@@ -332,8 +335,8 @@ let package = Package(
       name: "IntegrationTests",
       // The store's own engine and pages too: to break by hand what a store that stands still has written.
       dependencies: [
-        "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB",
-        "TestPrograms", "TestSupport", nioCore, nioPosix,
+        "HTTP2Session", "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine",
+        "StoreRocksDB", "TLSSession", "TestPrograms", "TestSupport", nioCore, nioPosix,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       exclude: ["Clients", "Fixtures"],

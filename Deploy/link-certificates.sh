@@ -20,8 +20,10 @@ work=$(mktemp -d "$directory/.new.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 if [ ! -e "$directory/link-ca.pem" ]; then
-  openssl req -x509 "${curve[@]}" -days 3650 -subj "/CN=Tidemark link authority" \
-    -addext 'basicConstraints=critical,CA:TRUE,pathlen:0' -addext 'keyUsage=critical,keyCertSign,cRLSign' \
+  # Of a name of its own: in a file of two authorities the issuer of a certificate is found by name.
+  openssl req -x509 "${curve[@]}" -days 3650 -subj "/CN=Tidemark link authority $(openssl rand -hex 4)" \
+    -addext subjectKeyIdentifier=hash -addext 'basicConstraints=critical,CA:TRUE,pathlen:0' \
+    -addext 'keyUsage=critical,keyCertSign,cRLSign' \
     -keyout "$work/link-ca-key.pem" -out "$work/link-ca.pem" 2>/dev/null
   mv "$work/link-ca-key.pem" "$directory/link-ca-key.pem"
   mv "$work/link-ca.pem" "$directory/link-ca.pem"
@@ -33,6 +35,7 @@ subjectAltName=$alternatives
 basicConstraints=critical,CA:FALSE
 keyUsage=critical,digitalSignature
 extendedKeyUsage=serverAuth,clientAuth
+authorityKeyIdentifier=keyid
 END
 openssl x509 -req -in "$work/request.pem" -CA "$directory/link-ca.pem" -CAkey "$directory/link-ca-key.pem" \
   -set_serial "0x$(openssl rand -hex 16 | sed 's/^./4/')" -days 825 -extfile "$work/extensions" -out "$work/cert.pem" 2>/dev/null

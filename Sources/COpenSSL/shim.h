@@ -1,6 +1,10 @@
 #include <openssl/bio.h>
+#include <openssl/core_names.h>
 #include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/params.h>
 #include <openssl/pem.h>
+#include <openssl/rand.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
@@ -22,6 +26,28 @@ static inline void COpenSSL_CTX_set_common_options(SSL_CTX *context) {
 
 static inline void COpenSSL_CTX_set_no_ticket(SSL_CTX *context) {
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+}
+
+// A place for a pointer in each SSL_CTX; release is called with it when the SSL_CTX is freed.
+static inline int COpenSSL_CTX_new_index(CRYPTO_EX_free *release) {
+  return SSL_CTX_get_ex_new_index(0, NULL, NULL, NULL, release);
+}
+
+static inline void COpenSSL_CTX_set_ticket_callback(
+    SSL_CTX *context, int (*callback)(SSL *, unsigned char *name, unsigned char *iv, EVP_CIPHER_CTX *,
+                                      EVP_MAC_CTX *, int encrypts)) {
+  SSL_CTX_set_tlsext_ticket_key_evp_cb(context, callback);
+}
+
+// AES-256-CBC and HMAC-SHA-256 with keys of 32 bytes each. Returns 1, or 0.
+static inline int COpenSSL_use_ticket_key(EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac, const unsigned char *cipher_key,
+                                          const unsigned char *iv, const unsigned char *mac_key, int encrypts) {
+  OSSL_PARAM parameters[3];
+  parameters[0] = OSSL_PARAM_construct_octet_string(OSSL_MAC_PARAM_KEY, (void *)mac_key, 32);
+  parameters[1] = OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)"SHA256", 0);
+  parameters[2] = OSSL_PARAM_construct_end();
+  return EVP_MAC_CTX_set_params(mac, parameters) == 1 &&
+         EVP_CipherInit_ex(cipher, EVP_aes_256_cbc(), NULL, cipher_key, iv, encrypts) == 1;
 }
 
 static inline long COpenSSL_set_host_name(SSL *ssl, const char *name) {

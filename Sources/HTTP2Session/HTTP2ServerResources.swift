@@ -58,6 +58,10 @@ package final class HTTP2ServerResources {
     return true
   }
 
+  /// Changes what connections may hold (``HTTP2Limits/maxHeldBytes`` and its shares), those that are open too. The other
+  /// limits stay.
+  package func setMemoryLimits(_ limits: HTTP2Limits) { budget.pointee.setLimits(limits) }
+
   /// What is held for streams of all connections, in bytes.
   package var heldBytes: Int { budget.pointee.held }
 

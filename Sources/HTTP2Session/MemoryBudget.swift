@@ -12,15 +12,22 @@ struct MemoryBudget {
   /// A stream or two of ordinary size.
   static let fairShare = 32 * 1024
 
-  private let limit: Int
-  private let connectionLimit: Int
-  private let unprovenLimit: Int
+  private var limit: Int
+  private var connectionLimit: Int
+  private var unprovenLimit: Int
   private(set) var held = 0
   private let shares = HeldShares()
   /// The most since ``hasFallen()`` was true.
   private var most = 0
 
   init(limits: HTTP2Limits) {
+    limit = limits.maxHeldBytes
+    connectionLimit = limits.maxConnectionHeldBytes
+    unprovenLimit = min(limits.maxUnprovenHeldBytes, limits.maxConnectionHeldBytes)
+  }
+
+  /// Changes the limits; what is held stays.
+  mutating func setLimits(_ limits: HTTP2Limits) {
     limit = limits.maxHeldBytes
     connectionLimit = limits.maxConnectionHeldBytes
     unprovenLimit = min(limits.maxUnprovenHeldBytes, limits.maxConnectionHeldBytes)

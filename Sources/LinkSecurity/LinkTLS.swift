@@ -17,16 +17,33 @@ package final class LinkTLS: Sendable {
   /// Both ends are of this project, so nothing older has to be spoken; and in TLS 1.3 certificates are encrypted too.
   static let versions: ClosedRange<TLSVersion> = .v1_3 ... .v1_3
 
-  package let files: LinkTLSFiles
-  package let context: TLSContext
+  private let end: End
+  private let context: TLSContext
   package let failures: HandshakeFailures
 
   /// - Throws: an error that names the setting whose file cannot be used.
   package init(_ files: LinkTLSFiles, end: End, logger: Logger) throws(SettingsError) {
-    self.files = files
+    self.end = end
     context = try files.context(of: end)
     failures = HandshakeFailures(end: end, logger: logger)
   }
+
+  /// Reads files for new connections, and takes none of them yet.
+  ///
+  /// - Throws: as `init` does.
+  package func load(_ files: LinkTLSFiles) throws(SettingsError) -> TLSContext.Loaded {
+    do throws(TLSError) {
+      switch end {
+      case .store: return try context.load(server: files.serverConfiguration)
+      case .gateway: return try context.load(client: files.clientConfiguration)
+      }
+    } catch {
+      throw files.settingsError(error)
+    }
+  }
+
+  /// Has new connections use what was loaded.
+  package func take(_ loaded: TLSContext.Loaded) { context.take(loaded) }
 
   /// The handler of one connection that was opened.
   ///

@@ -50,34 +50,43 @@ package struct LinkTLSFiles: Sendable, Equatable {
   package func context(of end: LinkTLS.End) throws(SettingsError) -> TLSContext {
     do throws(TLSError) {
       switch end {
-      case .store:
-        var configuration = TLSServerConfiguration(
-          certificateChainFile: certificate.path,
-          privateKeyFile: privateKey.path,
-          clientAuthorityFile: authority.path,
-          applicationProtocol: .frames
-        )
-        configuration.versions = LinkTLS.versions
-        // A gateway's certificate is verified with every connection.
-        configuration.issuesTickets = false
-        return try TLSContext(server: configuration)
-      case .gateway:
-        var configuration = TLSClientConfiguration(
-          authorityFile: authority.path,
-          certificateChainFile: certificate.path,
-          privateKeyFile: privateKey.path,
-          applicationProtocol: .frames
-        )
-        configuration.versions = LinkTLS.versions
-        return try TLSContext(client: configuration)
+      case .store: return try TLSContext(server: serverConfiguration)
+      case .gateway: return try TLSContext(client: clientConfiguration)
       }
     } catch {
       throw settingsError(error)
     }
   }
 
+  var serverConfiguration: TLSServerConfiguration {
+    var configuration = TLSServerConfiguration(
+      certificateChainFile: certificate.path,
+      privateKeyFile: privateKey.path,
+      clientAuthorityFile: authority.path,
+      applicationProtocol: .frames
+    )
+    configuration.versions = LinkTLS.versions
+    // A gateway's certificate is verified with every connection.
+    configuration.issuesTickets = false
+    return configuration
+  }
+
+  var clientConfiguration: TLSClientConfiguration {
+    var configuration = TLSClientConfiguration(
+      authorityFile: authority.path,
+      certificateChainFile: certificate.path,
+      privateKeyFile: privateKey.path,
+      applicationProtocol: .frames
+    )
+    configuration.versions = LinkTLS.versions
+    return configuration
+  }
+
+  /// Their paths.
+  package var paths: [String] { [certificate.path, privateKey.path, authority.path] }
+
   /// The same error by the setting's name.
-  package func settingsError(_ error: TLSError) -> SettingsError {
+  func settingsError(_ error: TLSError) -> SettingsError {
     guard case .file(let path, let reason) = error,
       let file = [certificate, privateKey, authority].first(where: { $0.path == path })
     else { return SettingsError(certificate.key, "cannot be used: \(error)") }

@@ -23,13 +23,13 @@ package enum ProcessRunner {
       return !done
     }
     guard isFirst else { return }
-    LoggingSystem.bootstrap { label in
-      var handler = LogLines.handler(label: label)
-      handler.logLevel = logLevel
-      return handler
-    }
+    setLogLevel(logLevel)
+    LoggingSystem.bootstrap { AdjustableLogHandler(LogLines.handler(label: $0)) }
     MetricsSystem.bootstrap(metrics)
   }
+
+  /// Sets the level of every logger of the process, those that were made before too.
+  package static func setLogLevel(_ level: Logger.Level) { AdjustableLogHandler.level = level }
 
   private static let bootstrapped = Mutex(false)
 

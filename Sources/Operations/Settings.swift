@@ -97,6 +97,23 @@ package struct Settings: Sendable {
     return nil
   }
 
+  /// Those of `keys` that other settings give another value.
+  package func differences(from other: Settings, among keys: Set<String>) -> [String] {
+    keys.filter { value($0) != other.value($0) }.sorted()
+  }
+
+  /// Whatever is set, of whatever type.
+  private func value(_ key: String) -> Value {
+    for layer in layers {
+      let value = Self.value(key, in: layer)
+      if value != .none { return value }
+    }
+    return .none
+  }
+
+  /// The files that settings name, among those that are files.
+  package func files(_ keys: [String]) -> [String] { keys.compactMap { (try? string($0)) ?? nil } }
+
   /// The text of a setting that has to be set.
   package func requiredString(_ key: String, for purpose: String) throws(SettingsError) -> String {
     guard let text = try string(key) else { throw SettingsError(key, "is missing: \(purpose)") }
@@ -204,7 +221,7 @@ package struct Settings: Sendable {
 }
 
 extension Settings {
-  private enum Value {
+  private enum Value: Equatable {
     case none
     case text(String)
     case list([String])

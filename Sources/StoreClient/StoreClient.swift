@@ -209,6 +209,12 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     connect(index)
   }
 
+  /// Has the next openings prove other secrets, the current one first. A connection that is open stays.
+  package func replaceSecrets(_ secrets: [[UInt8]]) {
+    eventLoop.assertInEventLoop()
+    link.replaceSecrets(secrets)
+  }
+
   /// Ends everything. Requests without an answer fail as their deadline would let them.
   ///
   /// - Returns: done when the connection is closed.

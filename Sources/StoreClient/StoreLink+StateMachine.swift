@@ -70,7 +70,7 @@ struct StoreLink {
   private var pingsSent: UInt64 = 0
   private let addressCount: Int
   private let name: String
-  private let authenticator: StoreAuthenticator
+  private var authenticator: StoreAuthenticator
   private let backoffMin: TimeAmount
   private let backoffMax: TimeAmount
   private let pingInterval: TimeAmount
@@ -85,6 +85,9 @@ struct StoreLink {
     while name.utf8.count > Hello.nameLengthMax { name.removeLast() }
     self.name = name
   }
+
+  /// Has openings from now on prove these secrets.
+  mutating func replaceSecrets(_ secrets: [[UInt8]]) { authenticator = StoreAuthenticator(secrets: secrets) }
 
   /// New requests may be written to the connection.
   var takesRequests: Bool {

@@ -54,6 +54,7 @@ package final class StoreServer: Sendable {
   private let shared: Shared
   package let clock: StoreClock
   package let directory: DirectoryWatch
+  private let secrets: NIOLockedValueBox<[[UInt8]]>
 
   /// What changes over a server's life, under a lock.
   private final class Shared: Sendable {
@@ -89,9 +90,13 @@ package final class StoreServer: Sendable {
     directory = DirectoryWatch(source: source, logger: logger)
     desk = BackupDesk(store: source.store, clock: clock, logger: logger)
     shared = Shared()
+    secrets = NIOLockedValueBox(configuration.secrets)
     gate = ConnectionGate(limits: configuration.connections, logger: logger)
     for pool in committers + [readers, supervisor] { pool.start() }
   }
+
+  /// Has openings from now on prove other secrets: the current one, then the previous one. Open connections stay.
+  package func replaceSecrets(_ secrets: [[UInt8]]) { self.secrets.withLockedValue { $0 = secrets } }
 
   // MARK: Life
 
@@ -122,8 +127,11 @@ package final class StoreServer: Sendable {
         value: AdaptiveRecvByteBufferAllocator(minimum: 4096, initial: 32_768, maximum: 32_768)
       )
       .childChannelOption(.writeBufferWaterMark, value: .init(low: 2 << 20, high: 8 << 20))
-      .childChannelInitializer { [serving, registry, gate, counters, desk, logger, configuration] channel in
+      .childChannelInitializer {
+        [serving, registry, gate, counters, desk, logger, configuration, secrets] channel in
         channel.eventLoop.makeCompletedFuture {
+          var terms = terms
+          terms.secrets = secrets.withLockedValue { $0 }
           var logger = logger
           logger[metadataKey: "peer"] = "\(channel.remoteAddress.map(String.init(describing:)) ?? "unknown")"
           if let tls = configuration.tls {

@@ -120,25 +120,44 @@ package final class TLSContext: Sendable {
 
   let role: Role
   private let current: Mutex<ContextPointer>
+  private let ticketKeys: SessionTicketKeys
 
   /// A server's context. Throws ``TLSError/file(path:reason:)`` or ``TLSError/configuration(reason:)``.
-  package init(server configuration: TLSServerConfiguration) throws(TLSError) {
-    role = .server(configuration)
-    current = Mutex(try TLSContext.load(role))
+  package convenience init(server configuration: TLSServerConfiguration) throws(TLSError) {
+    try self.init(.server(configuration), SessionTicketKeys())
   }
 
   /// A client's context. Throws ``TLSError/file(path:reason:)`` or ``TLSError/configuration(reason:)``.
-  package init(client configuration: TLSClientConfiguration) throws(TLSError) {
-    role = .client(configuration)
-    current = Mutex(try TLSContext.load(role))
+  package convenience init(client configuration: TLSClientConfiguration) throws(TLSError) {
+    try self.init(.client(configuration), SessionTicketKeys())
   }
 
-  /// Reads the files again. New connections use what they say now, existing ones stay as they are. If it
-  /// throws, all stays as it was. Tickets given out before are not accepted any more: those clients do a full
-  /// handshake.
-  package func reload() throws(TLSError) {
-    let fresh = try TLSContext.load(role)
-    current.withLock { $0 = fresh }
+  init(_ role: Role, _ ticketKeys: SessionTicketKeys) throws(TLSError) {
+    self.role = role
+    self.ticketKeys = ticketKeys
+    current = Mutex(try TLSContext.load(role, ticketKeys))
+  }
+
+  /// Files that were read and checked, for ``take(_:)``.
+  package struct Loaded: Sendable {
+    fileprivate let pointer: ContextPointer
+  }
+
+  /// Reads a server's files, the same ones anew or others, and takes none of them. Throws as `init` does.
+  package func load(server configuration: TLSServerConfiguration) throws(TLSError) -> Loaded {
+    precondition(role.isServer, "a server's files for a client")
+    return Loaded(pointer: try TLSContext.load(.server(configuration), ticketKeys))
+  }
+
+  /// The same for a client.
+  package func load(client configuration: TLSClientConfiguration) throws(TLSError) -> Loaded {
+    precondition(!role.isServer, "a client's files for a server")
+    return Loaded(pointer: try TLSContext.load(.client(configuration), ticketKeys))
+  }
+
+  /// Has new connections use what was loaded; existing ones stay as they are. Sessions from before are resumed.
+  package func take(_ loaded: Loaded) {
+    current.withLock { $0 = loaded.pointer }
   }
 
   /// A new `SSL`, owned by the caller; it keeps the `SSL_CTX` that it was made from.
@@ -162,7 +181,7 @@ package final class TLSContext: Sendable {
 
   // MARK: Loading
 
-  private static func load(_ role: Role) throws(TLSError) -> ContextPointer {
+  private static func load(_ role: Role, _ ticketKeys: SessionTicketKeys) throws(TLSError) -> ContextPointer {
     OpenSSLErrors.clear()
     guard let made = SSL_CTX_new(role.isServer ? TLS_server_method() : TLS_client_method()) else {
       throw .configuration(reason: OpenSSLErrors.take().reason)
@@ -177,7 +196,9 @@ package final class TLSContext: Sendable {
     // A key with a password is an error to be named, not a question on the terminal.
     SSL_CTX_set_default_passwd_cb(made) { _, _, _, _ in -1 }
     switch role {
-    case .server(let configuration): try setUp(made, configuration)
+    case .server(let configuration):
+      try setUp(made, configuration)
+      if configuration.issuesTickets { try ticketKeys.install(in: made) }
     case .client(let configuration): try setUp(made, configuration)
     }
     return owner

@@ -14,6 +14,9 @@ struct TidemarkGateway: AsyncParsableCommand {
     discussion: """
       Every flag can also be given as an environment variable (--jwt-secret-file is TIDEMARK_JWT_SECRET_FILE) and as a \
       key of the --config file. A flag wins over the environment, that over the file.
+
+      Files of certificates, secrets, keys and hooks, and limits in the --config file, are read again on SIGHUP and when \
+      they change (docs/operations.md, "Reloading").
       """,
     version: ProductVersion.line(of: "tidemark-gateway")
   )
@@ -192,6 +195,25 @@ struct TidemarkGateway: AsyncParsableCommand {
       metrics: metrics,
       logger: logger
     )
+    let reloads = ReloadService(
+      files: GatewayConfiguration.files(settings) + configuration.hooks.flatMap(\.secretFiles),
+      prefix: "tidemark_gateway",
+      logger: logger
+    ) { [flags] files in
+      let fresh = try await Settings(
+        flags: flags,
+        keys: GatewayConfiguration.keys,
+        environment: ProcessInfo.processInfo.environment
+      )
+      files = GatewayConfiguration.files(fresh)
+      let configuration = try GatewayConfiguration(fresh) { logger.warning("\($0)") }
+      files += configuration.hooks.flatMap(\.secretFiles)
+      try await gateway.reload(configuration)
+      ProcessRunner.setLogLevel(configuration.logLevel)
+      let fixed = GatewayConfiguration.keys.subtracting(GatewayConfiguration.reloadedKeys)
+      return fresh.differences(from: settings, among: fixed) + gateway.settingsForARestart(configuration)
+    }
+    metrics.register(on: group.next()) { reloads.collect(into: &$0) }
     var line =
       "tidemark-gateway listening on \(gateway.address) (\(configuration.tls == nil ? "h2c" : "TLS")), \(configuration.storeTLS == nil ? "plaintext" : "TLS") to the store"
     if let endpoint = configuration.admin {
@@ -204,10 +226,10 @@ struct TidemarkGateway: AsyncParsableCommand {
       )
       line += ", operations on \(admin.address)"
       ProcessRunner.printLine(line)
-      try await ProcessRunner.run([admin, gateway], logger: logger)
+      try await ProcessRunner.run([admin, gateway, reloads], logger: logger)
     } else {
       ProcessRunner.printLine(line)
-      try await ProcessRunner.run([gateway], logger: logger)
+      try await ProcessRunner.run([gateway, reloads], logger: logger)
     }
     try await group.shutdownGracefully()
   }

@@ -21,6 +21,8 @@ struct TidemarkStore: AsyncParsableCommand {
     discussion: """
       Every flag can also be given as an environment variable (--secret-file is TIDEMARK_SECRET_FILE) or as a key of \
       --config FILE (YAML or JSON). A flag wins over the environment, that over the file.
+
+      Files of certificates and secrets are read again on SIGHUP and when they change (docs/operations.md, "Reloading").
       """,
     version: ProductVersion.line(of: "tidemark-store")
   )
@@ -163,12 +165,7 @@ struct TidemarkStore: AsyncParsableCommand {
   private func tls(_ settings: Settings, _ listen: Endpoint, _ logger: Logger) throws(SettingsError)
     -> LinkTLS?
   {
-    let files = try LinkTLSFiles(
-      certificate: try settings.string("tls-cert"),
-      privateKey: try settings.string("tls-key"),
-      authority: try settings.string("tls-ca")
-    )
-    if let files { return try LinkTLS(files, end: .store, logger: logger) }
+    if let files = try Self.tlsFiles(settings) { return try LinkTLS(files, end: .store, logger: logger) }
     guard !listen.isLoopback else {
       logger.notice("without TLS: only this machine's own processes reach the port")
       return nil
@@ -183,6 +180,58 @@ struct TidemarkStore: AsyncParsableCommand {
       "frames are not encrypted (--allow-plaintext): whoever is on the network between gateways and store reads and changes everything"
     )
     return nil
+  }
+
+  /// Those that a running store takes anew: what they name, secrets and certificates. A change of any other waits for a
+  /// restart.
+  private static let reloadedKeys: Set<String> = [
+    "tls-cert", "tls-key", "tls-ca", "secret-file", "log-level",
+  ]
+  /// Those that name files that are read again.
+  private static let fileKeys = ["config", "tls-cert", "tls-key", "tls-ca", "secret-file"]
+
+  private static func settings(_ flags: [String: String]) async throws(SettingsError) -> Settings {
+    try await Settings(flags: flags, keys: keys, environment: ProcessInfo.processInfo.environment)
+  }
+
+  private static func secrets(_ settings: Settings, _ logger: Logger) throws(SettingsError) -> [[UInt8]] {
+    guard let path = try settings.string("secret-file") else {
+      logger.warning("no --secret-file: any process that reaches this port is served")
+      return []
+    }
+    return try SecretFile.load(path, key: "secret-file", byteCountMin: 16) { logger.warning("\($0)") }.all
+  }
+
+  /// Reads again what the process was started with.
+  private static func reloads(
+    _ flags: [String: String],
+    _ settings: Settings,
+    _ server: StoreServer,
+    _ tls: LinkTLS?,
+    _ logger: Logger
+  ) -> ReloadService {
+    ReloadService(files: settings.files(fileKeys), prefix: "tidemark_store", logger: logger) { watched in
+      let fresh = try await Self.settings(flags)
+      watched = fresh.files(fileKeys)
+      // Checked as a whole, then taken.
+      let logLevel = try ProcessRunner.logLevel(fresh)
+      let secrets = try Self.secrets(fresh, logger)
+      let files = try Self.tlsFiles(fresh)
+      let loaded = try tls.flatMap { tls in try files.map { try tls.load($0) } }
+      if let tls, let loaded { tls.take(loaded) }
+      server.replaceSecrets(secrets)
+      ProcessRunner.setLogLevel(logLevel)
+      let fixed = fresh.differences(from: settings, among: keys.subtracting(reloadedKeys))
+      return fixed + ((tls == nil) == (files == nil) ? [] : ["tls-cert", "tls-key", "tls-ca"])
+    }
+  }
+
+  private static func tlsFiles(_ settings: Settings) throws(SettingsError) -> LinkTLSFiles? {
+    try LinkTLSFiles(
+      certificate: try settings.string("tls-cert"),
+      privateKey: try settings.string("tls-key"),
+      authority: try settings.string("tls-ca")
+    )
   }
 
   private func serve() async throws(SettingsError) {
@@ -206,11 +255,7 @@ struct TidemarkStore: AsyncParsableCommand {
     flags["tls-key"] = tlsKey
     flags["tls-ca"] = tlsCa
     flags["allow-plaintext"] = allowPlaintext ? "true" : nil
-    let settings = try await Settings(
-      flags: flags,
-      keys: Self.keys,
-      environment: ProcessInfo.processInfo.environment
-    )
+    let settings = try await Self.settings(flags)
     let mode = try settings.string("durability") ?? "sync"
     guard let durability = Self.durability(mode) else {
       throw SettingsError("durability", "\"\(mode)\": give sync, or interval:TIME from 1ms to 60s")
@@ -228,13 +273,7 @@ struct TidemarkStore: AsyncParsableCommand {
     let loops =
       try settings.integer("loops", in: 1...64) ?? max(1, ProcessInfo.processInfo.activeProcessorCount / 2)
     var configuration = StoreServerConfiguration(host: listen.host, port: listen.port, loops: loops)
-    if let path = try settings.string("secret-file") {
-      configuration.secrets = try SecretFile.load(path, key: "secret-file", byteCountMin: 16) {
-        logger.warning("\($0)")
-      }.all
-    } else {
-      logger.warning("no --secret-file: any process that reaches this port is served")
-    }
+    configuration.secrets = try Self.secrets(settings, logger)
     configuration.tls = try tls(settings, listen, logger)
 
     let descriptors = DescriptorLimit.forConnections(of: DescriptorLimit.raise()) / 2
@@ -314,6 +353,9 @@ struct TidemarkStore: AsyncParsableCommand {
         erasures: erasures
       )
     )
+    let reloads = Self.reloads(flags, settings, server, configuration.tls, logger)
+    metrics.register(on: adminGroup.next()) { reloads.collect(into: &$0) }
+    services.append(reloads)
     do {
       try await ProcessRunner.run(services, logger: logger)
     } catch let error as SettingsError {

@@ -430,6 +430,74 @@ private struct SomeClaims: JWTPayload {
 }
 
 @Suite struct AuthenticatorTests {
+  /// Other keys: what is in the cache and what is being verified is judged by these, and by nothing of before.
+  @Test func takesOtherKeysWhileTokensAreVerified() async throws {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let loop = group.next()
+    func verifier(_ secret: String) async throws -> TokenVerifier {
+      try await TokenVerifier(TokenKeys(secrets: [Array(secret.utf8)]))
+    }
+    let (old, new) = (try await verifier(TestTokens.secret), try await verifier(TestTokens.previousSecret))
+    let parked = Array(TestTokens.user("alice").utf8)
+    let good = Array(TestTokens.make(#"{"user_id":"carol"}"#, secret: TestTokens.previousSecret).utf8)
+    let carol = try await new.verify(good).get()
+    let outcome = try await loop.flatSubmit { () -> EventLoopFuture<[String]> in
+      let authenticator = Authenticator(
+        eventLoop: loop,
+        verifier: old,
+        revokedTokens: RevokedTokens(),
+        limits: GatewayLimits(),
+        seed: 1
+      )
+      let done = loop.makePromise(of: [String].self)
+      var log: [String] = []
+      func park(_ token: [UInt8], _ then: @escaping () -> Void) {
+        do throws(Problem) {
+          try authenticator.park(
+            ParkedRequest(
+              connection: 0,
+              stream: .init(slot: 0, generation: 0),
+              origin: .connection(0)
+            ),
+            token: token.span.bytes,
+            now: { 20_000 },
+            finished: { _, result in
+              switch result {
+              case .success(let caller): log.append(String(decoding: caller.userID, as: UTF8.self))
+              case .failure(let refusal): log.append(refusal.code.rawValue)
+              }
+            },
+            allFinished: then
+          )
+        } catch {
+          log.append(error.code.rawValue)
+        }
+      }
+      park(parked) {
+        // Verified with the old keys and in the cache.
+        log.append("cached \(authenticator.cachedTokens.count)")
+        let other = Array(TestTokens.user("bob").utf8)
+        park(other) {
+          for token in [parked, other, good] {
+            switch authenticator.verdict(of: token.span.bytes, now: 20_000) {
+            case .caller(let caller): log.append("known " + String(decoding: caller.userID, as: UTF8.self))
+            case .refused(let code): log.append(code.rawValue)
+            case .unknown: log.append("unknown")
+            }
+          }
+          done.succeed(log)
+        }
+        // While bob's is being verified, with the old keys.
+        authenticator.replace(new, verified: [(good, carol)], now: 20_000)
+      }
+      return done.futureResult
+    }.get()
+    #expect(
+      outcome == ["alice", "cached 1", "token_signature_invalid", "unknown", "unknown", "known carol"]
+    )
+    try await group.shutdownGracefully()
+  }
+
   /// Concurrent requests with one token wait for one verification; a full house refuses.
   @Test func coalescesAndBounds() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)

@@ -6,7 +6,7 @@ import Testing
 extension RealProcesses {
   /// Tokens of an identity provider: RSA keys of a JWKS that has other keys too, signed by OpenSSL's own program.
   @Suite struct KeySets {
-    private static func base64URL(_ data: Data) -> String {
+    static func base64URL(_ data: Data) -> String {
       data.base64EncodedString().replacingOccurrences(of: "+", with: "-")
         .replacingOccurrences(of: "/", with: "_").replacingOccurrences(of: "=", with: "")
     }
@@ -20,7 +20,7 @@ extension RealProcesses {
     /// Makes a key pair.
     ///
     /// - Returns: its modulus, as a JWK has it.
-    private static func makeKey(_ path: String) async throws -> String {
+    static func makeKey(_ path: String) async throws -> String {
       let hex = try await shell(
         "openssl genpkey -quiet -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out $1; openssl rsa -in $1 -noout -modulus",
         [path]
@@ -34,7 +34,7 @@ extension RealProcesses {
       return base64URL(bytes)
     }
 
-    private static func token(_ key: String, kid: String, _ algorithm: String) async throws -> String {
+    static func token(_ key: String, kid: String, _ algorithm: String) async throws -> String {
       let signed =
         base64URL(Data(#"{"alg":"\#(algorithm)","typ":"JWT","kid":"\#(kid)"}"#.utf8)) + "."
         + base64URL(Data(#"{"sub":"bob","iat":1700000000,"exp":9999999999}"#.utf8))

@@ -34,6 +34,20 @@ import Testing
     }
   }
 
+  @Test func namesWhatDiffers() async throws {
+    let first = try await settings(file: "loops: 1\nstore: [a:1, b:2]\nlisten: 127.0.0.1:1\n")
+    let second = try await settings(file: "loops: 2\nstore: [a:1]\nlisten: 127.0.0.1:1\nmemory: 1G\n")
+    #expect(
+      second.differences(from: first, among: Self.keys.subtracting(["config"])) == [
+        "loops", "memory", "store",
+      ]
+    )
+    #expect(second.differences(from: first, among: ["listen", "memory"]) == ["memory"])
+    let flags = try await settings(flags: ["loops": "1"], file: "loops: 2\n")
+    #expect(flags.differences(from: first, among: ["loops"]).isEmpty)
+    #expect(second.files(["listen", "h2c"]) == ["127.0.0.1:1"])
+  }
+
   @Test func aFlagWinsOverTheEnvironmentAndThatOverTheFile() async throws {
     let file = "loops: 1\nlisten: 127.0.0.1:1\nstore: 127.0.0.1:2\n"
     let environment = ["TIDEMARK_LOOPS": "2", "TIDEMARK_LISTEN": "127.0.0.1:3", "LOOPS": "9"]

@@ -1,4 +1,5 @@
 import Foundation
+import NIOConcurrencyHelpers
 import NIOCore
 import NIOPosix
 import TestPrograms
@@ -20,6 +21,10 @@ struct OpenSSLCommandTests {
 
   private func withServer(_ body: (Int) async throws -> Void) async throws {
     let tls = try Contexts.server()
+    try await withServer(tls, body)
+  }
+
+  private func withServer(_ tls: TLSContext, _ body: (Int) async throws -> Void) async throws {
     let server = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
       .childChannelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
@@ -93,6 +98,41 @@ struct OpenSSLCommandTests {
       _ = try await client(port, ["-alpn", "h2", version, "-sess_out", session], input: "x")
       let text = try await client(port, ["-alpn", "h2", version, "-sess_in", session])
       #expect(text.contains("Reused, "), "\(text)")
+    }
+  }
+
+  @Test(
+    "sessions outlive a new certificate, and not two changes of the tickets' key",
+    arguments: ["-tls1_2", "-tls1_3"]
+  )
+  func resumptionAfterReload(_ version: String) async throws {
+    let files = Certificates.shared
+    let seconds = NIOLockedValueBox<Int64>(0)
+    let configuration = TLSServerConfiguration(
+      certificateChainFile: files.path("server.pem"),
+      privateKeyFile: files.path("server.key")
+    )
+    let keys = SessionTicketKeys { seconds.withLockedValue { $0 } }
+    let tls = try TLSContext(.server(configuration), keys)
+    try await withServer(tls) { port in
+      let session = files.path("reloaded\(version).pem")
+      _ = try await client(port, ["-alpn", "h2", version, "-sess_out", session], input: "x")
+      tls.take(
+        try tls.load(
+          server: TLSServerConfiguration(
+            certificateChainFile: files.path("other.pem"),
+            privateKeyFile: files.path("other.key")
+          )
+        )
+      )
+      for (age, isResumed) in [(0, true), (SessionTicketKeys.lifetimeSeconds, true), (3, true)] {
+        seconds.withLockedValue { $0 += age }
+        let text = try await client(port, ["-alpn", "h2", version, "-sess_in", session])
+        #expect(text.contains("Reused, ") == isResumed, "\(age): \(text)")
+      }
+      seconds.withLockedValue { $0 += SessionTicketKeys.lifetimeSeconds }
+      let late = try await client(port, ["-alpn", "h2", version, "-sess_in", session])
+      #expect(!late.contains("Reused, "), "\(late)")
     }
   }
 }

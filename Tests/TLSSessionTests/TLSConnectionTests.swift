@@ -258,13 +258,22 @@ struct TLSFileTests {
     #expect(old.isEstablished)
 
     try files.copy("other.pem", "live.pem")
-    #expect(throws: TLSError.self) { try server.reload() }  // The key does not belong to it yet.
+    let configuration = TLSServerConfiguration(
+      certificateChainFile: files.path("live.pem"),
+      privateKeyFile: files.path("live.key")
+    )
+    // The key does not belong to it yet.
+    #expect(throws: TLSError.self) { try server.load(server: configuration) }
     let still = try Loopback(client: trusting, server: server)
     still.run()
     #expect(still.isEstablished)
 
     try files.copy("other.key", "live.key")
-    try server.reload()
+    let loaded = try server.load(server: configuration)
+    let before = try Loopback(client: trusting, server: server)
+    before.run()
+    #expect(before.isEstablished, "what is loaded is not taken yet")
+    server.take(loaded)
     let new = try Loopback(client: trustingOther, server: server)
     new.run()
     #expect(new.isEstablished)

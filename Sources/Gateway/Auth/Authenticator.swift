@@ -38,7 +38,9 @@ package final class Authenticator {
   package typealias Finished = (ParkedRequest, Result<Caller, TokenRefusal>) -> Void
 
   private let eventLoop: any EventLoop
-  private let verifier: TokenVerifier
+  private var verifier: TokenVerifier
+  /// How often the verifier was replaced: what one of before has found counts no more.
+  private var generation = 0
   let revokedTokens: RevokedTokens
   private let parkedMax: Int
   private let parkedPerOrigin: Int
@@ -61,6 +63,19 @@ package final class Authenticator {
     self.parkedMax = limits.parkedRequests
     self.parkedPerOrigin = limits.parkedRequestsPerOrigin
     self.cache = TokenCache(capacity: limits.cachedTokens, seed: seed)
+  }
+
+  /// The tokens that are remembered, to be verified with other keys before these are taken.
+  var cachedTokens: [[UInt8]] { cache.tokens }
+
+  /// Takes other keys. No token is accepted any more that only the keys of before verify.
+  ///
+  /// - Parameter verified: tokens that the new verifier has verified already: their next request need not wait.
+  func replace(_ verifier: TokenVerifier, verified: [(token: [UInt8], caller: Caller)], now: Int64) {
+    self.verifier = verifier
+    generation += 1
+    cache.removeAll()
+    for (token, caller) in verified where caller.expiresAt > now { cache.insert(token, caller, now: now) }
   }
 
   /// Tokens in the cache.
@@ -125,12 +140,24 @@ package final class Authenticator {
       return
     }
     parked[token] = [request]
+    verify(token, now, finished, allFinished)
+  }
+
+  private func verify(
+    _ token: [UInt8],
+    _ now: @escaping () -> Int64,
+    _ finished: @escaping Finished,
+    _ allFinished: @escaping () -> Void
+  ) {
     let bound = NIOLoopBound((self, now, finished, allFinished), eventLoop: eventLoop)
-    let (verifier, eventLoop) = (verifier, eventLoop)
+    let (verifier, eventLoop, generation) = (verifier, eventLoop, generation)
     Task {
       let result = await verifier.verify(token)
       eventLoop.execute {
         let (authenticator, now, finished, allFinished) = bound.value
+        guard generation == authenticator.generation else {
+          return authenticator.verify(token, now, finished, allFinished)
+        }
         authenticator.verified(token, result, now: now(), finished: finished)
         allFinished()
       }

@@ -76,6 +76,18 @@ package struct TokenCache {
     entries[place] = Entry(token: token, caller: caller, lastUse: clock)
   }
 
+  /// The tokens that are held.
+  var tokens: [[UInt8]] { entries.compactMap { $0?.token } }
+
+  /// Forgets all of them.
+  mutating func removeAll() {
+    for index in entries.indices where entries[index] != nil {
+      entries[index] = nil
+      hashes[index] = 0
+    }
+    count = 0
+  }
+
   /// Eight bytes at a time, multiplied and folded (as in wyhash): a token is some 200 bytes.
   static func hash(_ bytes: RawSpan, seed: UInt64) -> UInt64 {
     var hash = seed ^ UInt64(bytes.byteCount)

@@ -3,7 +3,7 @@ internal import JWTKit
 internal import ReceiptModel
 
 /// What keys tokens may be signed with.
-package struct TokenKeys: Sendable {
+package struct TokenKeys: Sendable, Equatable {
   /// HS256 secrets of at least 32 bytes, the current one first (RFC 7518 section 3.2).
   package var secrets: [[UInt8]]
   /// A JSON Web Key Set (RFC 7517) with keys for RS256, PS256, ES256 or EdDSA, each with a `kid`; nil for none. Keys of

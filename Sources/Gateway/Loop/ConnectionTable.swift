@@ -79,6 +79,14 @@ struct ConnectionTable {
     }
   }
 
+  /// Forgets every connection's credential: what was found out about it counts no more.
+  mutating func forgetCredentials() {
+    for index in entries.indices {
+      entries[index].identity = 0
+      entries[index].caller = nil
+    }
+  }
+
   /// Notes that a connection has shown a valid token.
   ///
   /// - Returns: whether it is the first.

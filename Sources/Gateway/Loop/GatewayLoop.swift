@@ -52,7 +52,7 @@ package final class GatewayLoop {
   let origins: CrossOrigins
   var hooks: HookTable
   /// Nil: tickets are neither made nor taken.
-  let tickets: TicketCodec?
+  private(set) var tickets: TicketCodec?
   var ackBatches = AckBatchTable()
   var batches = BatchQueue()
   /// The request that is received now has waited among ``batches``.
@@ -133,6 +133,23 @@ package final class GatewayLoop {
     startStreams()
     startTokens()
     store.start()
+  }
+
+  /// The tokens that this loop remembers.
+  var cachedTokens: [[UInt8]] { authenticator.cachedTokens }
+
+  /// Takes what was read again, for what is asked from now on. Connections, streams and what is under way stay.
+  func take(_ update: GatewayUpdate) {
+    let configuration = update.configuration
+    if let tokens = update.tokens {
+      authenticator.replace(tokens.verifier, verified: tokens.verified, now: now)
+      connections.forgetCredentials()
+    }
+    hooks.hooks = configuration.hooks
+    tickets = configuration.ticketKeys.map { TicketCodec(keys: $0) }
+    if let store = store.storeID { tickets?.bind(to: store) }
+    store.replaceSecrets(configuration.storeSecrets)
+    resources.setMemoryLimits(configuration.http2)
   }
 
   /// Asks all connections to end after their streams.

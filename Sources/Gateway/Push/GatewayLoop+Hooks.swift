@@ -28,7 +28,8 @@ final class HookJob {
 
 /// The hooks of a loop, and the webhooks that it is taking.
 struct HookTable {
-  private let hooks: [PushHook]
+  /// Each of another name.
+  var hooks: [PushHook]
   private var jobs: [UInt32: HookJob] = [:]
   private var nextPlace: UInt32 = 0
 

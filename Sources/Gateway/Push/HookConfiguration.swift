@@ -10,6 +10,8 @@ package struct PushHook: Sendable {
   /// What its acknowledgements are counted as.
   package let provider: [UInt8]
   package let mapping: HookMapping
+  /// Where its secrets were read, beside the file of the hooks.
+  package var secretFiles: [String] = []
 }
 
 /// Reads the file of `--hooks-file`, YAML or JSON.
@@ -94,7 +96,8 @@ package enum HookConfiguration {
         name: name,
         signature: HookSignature(secrets: try secrets(warn)),
         provider: Array(provider.utf8),
-        mapping: try mapping()
+        mapping: try mapping(),
+        secretFiles: try texts(values, "secret-files") ?? []
       )
     }
 

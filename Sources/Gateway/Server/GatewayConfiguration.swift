@@ -33,6 +33,8 @@ package struct GatewayConfiguration: Sendable {
   /// Trusted proxies begin a connection with a PROXY header.
   package var takesProxyHeaders = false
   package var http2 = HTTP2Limits()
+  /// What requests and answers may hold, on all event loops together.
+  private var memoryByteCount = HTTP2Limits().maxHeldBytes
 
   package init(listen: Endpoint, stores: [Endpoint], tokenKeys: TokenKeys) {
     self.listen = listen
@@ -47,6 +49,14 @@ package struct GatewayConfiguration: Sendable {
       "if-none-match", "access-control-request-method", "webhook-id", "webhook-timestamp",
       "webhook-signature",
     ]
+  }
+
+  /// Gives each event loop its share of the memory for requests and answers.
+  mutating func divideMemory(among loops: Int) {
+    let defaults = HTTP2Limits()
+    http2.maxHeldBytes = memoryByteCount / loops
+    http2.maxConnectionHeldBytes = min(defaults.maxConnectionHeldBytes, http2.maxHeldBytes / 4)
+    http2.maxUnprovenHeldBytes = min(defaults.maxUnprovenHeldBytes, http2.maxHeldBytes / 16)
   }
 
   /// Half of the processors: the rest is the store's, the kernel's and nobody's.
@@ -102,6 +112,24 @@ package struct GatewayConfiguration: Sendable {
     "log-level",
   ]
 
+  /// Those that a running gateway takes anew (``GatewayServer/reload(_:)``): what they name, secrets and certificates,
+  /// and limits. A change of any other waits for a restart.
+  package static let reloadedKeys: Set<String> = [
+    "tls-cert", "tls-key", "tls-ca", "store-tls-cert", "store-tls-key", "secret-file", "jwt-secret-file",
+    "jwks-file", "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp", "ticket-secret-file",
+    "hooks-file", "connections", "connections-per-address", "trusted-proxies", "gateway-memory", "log-level",
+    "rate-user", "rate-server", "rate-address",
+  ]
+
+  /// Those that name files.
+  private static let fileKeys = [
+    "config", "tls-cert", "tls-key", "tls-ca", "store-tls-cert", "store-tls-key", "secret-file",
+    "jwt-secret-file", "jwks-file", "ticket-secret-file", "hooks-file",
+  ]
+
+  /// The files that settings name; those that name others are ``PushHook/secretFiles``.
+  package static func files(_ settings: Settings) -> [String] { settings.files(fileKeys) }
+
   /// Reads and checks the settings and the files that they name.
   ///
   /// - Parameter warn: called with lines to log.
@@ -126,12 +154,10 @@ package struct GatewayConfiguration: Sendable {
     connections = try Self.connectionLimits(settings)
     loopCount = try settings.integer("loops", in: 1...256) ?? Self.defaultLoopCount
     logLevel = try ProcessRunner.logLevel(settings)
-    let memory =
+    memoryByteCount =
       try settings.byteCount("gateway-memory", in: 16 << 20...1 << 50)
       ?? min(MachineMemory.byteCount / 4, 2 << 30)
-    http2.maxHeldBytes = memory / loopCount
-    http2.maxConnectionHeldBytes = min(http2.maxConnectionHeldBytes, http2.maxHeldBytes / 4)
-    http2.maxUnprovenHeldBytes = min(http2.maxUnprovenHeldBytes, http2.maxHeldBytes / 16)
+    divideMemory(among: loopCount)
     rates = try Self.rates(settings)
     takesProxyHeaders = try settings.flag("proxy-protocol")
     guard !takesProxyHeaders || !connections.trusted.isEmpty else {

@@ -17,11 +17,24 @@ internal import TLSSession
 /// A running gateway: a listener, and a ``GatewayLoop`` on each event loop.
 package final class GatewayServer: Service {
   private let listener: any Channel
-  private let loops: [NIOLoopBound<GatewayLoop>]
-  private let eventLoops: [any EventLoop]
+  let loops: [NIOLoopBound<GatewayLoop>]
+  let eventLoops: [any EventLoop]
   private let refusals: (log: RefusalLog, ticker: RepeatedTask)
   private let readiness: Readiness
-  private let logger: Logger
+  let logger: Logger
+  let gate: ConnectionGate
+  let rates: RateLimiter
+  /// Of the listener; nil: h2c.
+  let tls: TLSContext?
+  /// Of the way to the store; nil: plaintext.
+  let storeTLS: LinkTLS?
+  private let takenTokenKeys: Mutex<TokenKeys>
+
+  /// The keys in use.
+  var tokenKeys: TokenKeys {
+    get { takenTokenKeys.withLock { $0 } }
+    set { takenTokenKeys.withLock { $0 = newValue } }
+  }
 
   /// Where it listens, with the port that the system chose where 0 was asked for.
   package let address: Endpoint
@@ -32,6 +45,11 @@ package final class GatewayServer: Service {
     loops: [NIOLoopBound<GatewayLoop>],
     eventLoops: [any EventLoop],
     refusals: (log: RefusalLog, ticker: RepeatedTask),
+    gate: ConnectionGate,
+    rates: RateLimiter,
+    tls: TLSContext?,
+    storeTLS: LinkTLS?,
+    tokenKeys: TokenKeys,
     readiness: Readiness,
     logger: Logger
   ) {
@@ -40,6 +58,11 @@ package final class GatewayServer: Service {
     self.address = address
     self.loops = loops
     self.eventLoops = eventLoops
+    self.gate = gate
+    self.rates = rates
+    self.tls = tls
+    self.storeTLS = storeTLS
+    takenTokenKeys = Mutex(tokenKeys)
     self.readiness = readiness
     self.logger = logger
   }
@@ -66,22 +89,7 @@ package final class GatewayServer: Service {
         metadata: ["store": "\(configuration.stores.map(\.description).joined(separator: ", "))"]
       )
     }
-    let verifier: TokenVerifier
-    do {
-      verifier = try await TokenVerifier(configuration.tokenKeys)
-    } catch {
-      throw SettingsError("jwks-file", "is no JSON Web Key Set that tokens can be verified with (\(error))")
-    }
-    for key in verifier.passedOver {
-      logger.notice(
-        "A key of the key set is passed over",
-        metadata: [
-          "kid": "\(key.kid ?? "")", "kty": "\(key.kty ?? "")", "alg": "\(key.alg ?? "")",
-          "use": "\(key.use ?? "")",
-          "reason": "\(key.reason)",
-        ]
-      )
-    }
+    let verifier = try await verifier(configuration.tokenKeys, logger)
     let eventLoops = group.makeIterator().map { $0 as any EventLoop }
     let refusals = RefusalLog(logger: logger)
     let gate = ConnectionGate(limits: configuration.connections, logger: logger, refusals: refusals)
@@ -138,6 +146,11 @@ package final class GatewayServer: Service {
       loops: loops,
       eventLoops: eventLoops,
       refusals: (refusals, refusalTicker),
+      gate: gate,
+      rates: rates,
+      tls: tls,
+      storeTLS: storeTLS,
+      tokenKeys: configuration.tokenKeys,
       readiness: readiness,
       logger: logger
     )
@@ -147,8 +160,32 @@ package final class GatewayServer: Service {
     do {
       return try TLSContext(server: configuration)
     } catch {
-      throw SettingsError("tls-cert", "and --tls-key cannot be used: \(error)")
+      throw listenerError(error)
     }
+  }
+
+  static func listenerError(_ error: TLSError) -> SettingsError {
+    SettingsError("tls-cert", "and --tls-key cannot be used: \(error)")
+  }
+
+  static func verifier(_ keys: TokenKeys, _ logger: Logger) async throws(SettingsError) -> TokenVerifier {
+    let verifier: TokenVerifier
+    do {
+      verifier = try await TokenVerifier(keys)
+    } catch {
+      throw SettingsError("jwks-file", "is no JSON Web Key Set that tokens can be verified with (\(error))")
+    }
+    for key in verifier.passedOver {
+      logger.notice(
+        "A key of the key set is passed over",
+        metadata: [
+          "kid": "\(key.kid ?? "")", "kty": "\(key.kty ?? "")", "alg": "\(key.alg ?? "")",
+          "use": "\(key.use ?? "")",
+          "reason": "\(key.reason)",
+        ]
+      )
+    }
+    return verifier
   }
 
   private static func makeLoop(

@@ -50,6 +50,7 @@ package final class ConnectionGate: Sendable {
     var nextPlace: UInt64 = 0
     var counts = Counts()
     var note = RefusalNote()
+    var limits: ConnectionLimits
   }
 
   /// What became of connections, since the start.
@@ -61,16 +62,21 @@ package final class ConnectionGate: Sendable {
     package var endedUnproven: Int64 = 0
   }
 
-  package let limits: ConnectionLimits
   private let logger: Logger
   private let refusals: RefusalLog?
-  private let state = NIOLockedValueBox(State())
+  private let state: NIOLockedValueBox<State>
 
   /// - Parameter refusals: told of each connection that is refused or ended; nil: nobody is.
   package init(limits: ConnectionLimits, logger: Logger, refusals: RefusalLog? = nil) {
-    self.limits = limits
+    state = NIOLockedValueBox(State(limits: limits))
     self.logger = logger
     self.refusals = refusals
+  }
+
+  /// For connections from now on. Those that are open stay, also where they are more than that.
+  package var limits: ConnectionLimits {
+    get { state.withLockedValue { $0.limits } }
+    set { state.withLockedValue { $0.limits = newValue } }
   }
 
   package var counts: Counts { state.withLockedValue { $0.counts } }
@@ -83,6 +89,7 @@ package final class ConnectionGate: Sendable {
 
   /// Whether a connection that was just accepted may stay. It counts until it is closed.
   package func admits(_ channel: any Channel) -> Bool {
+    let limits = limits
     let address = channel.remoteAddress.flatMap { PeerAddress($0) }
     let id = ObjectIdentifier(channel)
     let isBelowTotal = state.withLockedValue { state in
@@ -104,6 +111,7 @@ package final class ConnectionGate: Sendable {
 
   /// Whether a connection may stay, by the address that it comes from: its peer's, or one that a trusted proxy names.
   package func admits(_ channel: any Channel, from address: PeerAddress?) -> Bool {
+    let limits = limits
     let isCounted = limits.countsLoopback || address?.isLoopback != true
     let network = isCounted ? address?.network : nil
     let id = ObjectIdentifier(channel)

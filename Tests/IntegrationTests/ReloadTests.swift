@@ -1,0 +1,475 @@
+import Foundation
+import Glibc
+import HTTP2Session
+import LocalStack
+import NIOConcurrencyHelpers
+import Operations
+import TLSSession
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// Certificates, secrets and limits are replaced while clients ask without a pause.
+  @Suite struct Reloads {
+    @Test func everythingIsRotatedUnderLoad() async throws {
+      let live = NSTemporaryDirectory() + "tidemark-reload-\(UUID().uuidString)"
+      defer { try? FileManager.default.removeItem(atPath: live) }
+      let files = try await LiveFiles(live)
+      try await Pair.with(
+        storeFlags: files.link("store"),
+        gatewayFlags: files.link("gateway", flags: "--store-tls") + [
+          "--jwks-file", files.path("jwks.json"), "--hooks-file", files.path("hooks.yaml"),
+          "--config", files.path("config.yaml"),
+        ],
+        prepare: { try await files.mountCertificate(in: $0) }
+      ) { pair in
+        try await pair.makeChannel("messaging:rotated", message: "m1")
+        let load = try Load.start(
+          pair,
+          try await pair.token("bob"),
+          trusting: files.path("web-1/link-ca.pem")
+        )
+        do {
+          try await rotate(pair, files, load)
+        } catch {
+          _ = await load.stop()
+          throw error
+        }
+        let (count, failures) = await load.stop()
+        #expect(failures.isEmpty, "\(failures.count) of \(count) failed: \(failures.prefix(3))")
+        #expect(count > 1_000, "only \(count) requests were made")
+
+        // What every process has taken is all that there is: a new store and new connections to it find nothing amiss.
+        await pair.stack.stopStore()
+        try await pair.stack.startStore()
+        try await pair.stack.waitUntilGatewaysAreReady()
+        for name in ["gateway-tls", "gateway-h2c"] {
+          let log = try String(contentsOfFile: pair.stack.files.log(of: name), encoding: .utf8)
+          #expect(
+            !log.contains("TLS handshake between gateway and store failed"),
+            "\(name): \(log.suffix(2_000))"
+          )
+        }
+      }
+    }
+
+    private func rotate(_ pair: Pair, _ files: LiveFiles, _ load: Load) async throws {
+      try await rotateListener(pair, files, load)
+      try await rotateTokens(pair, files, load)
+      try await rotateFrameSecret(pair, files)
+      try await rotateLink(pair, files)
+      try await rotatePush(pair, files)
+      try await refuseWhatIsBroken(pair, files)
+    }
+
+    /// By the files alone, as Kubernetes replaces a mounted Secret; a client's session goes on.
+    private func rotateListener(_ pair: Pair, _ files: LiveFiles, _ load: Load) async throws {
+      let next = files.path("web-2")
+      try await LiveFiles.makeCertificate(next, pair.directory + "/..v2")
+      load.trust(next + "/link-ca.pem")
+      symlink("..v2", pair.directory + "/..next")
+      #expect(rename(pair.directory + "/..next", pair.directory + "/..data") == 0)
+      let onlyNew = try TLSContext(client: TLSClientConfiguration(authorityFile: next + "/link-ca.pem"))
+      let listen = Endpoint(host: "localhost", port: pair.stack.plan.gateways[0].listen.port)
+      try await eventually("new connections get the new certificate") {
+        guard let caller = try? await HTTP2Caller.connect(to: listen, tls: onlyNew) else { return false }
+        await caller.close()
+        return true
+      }
+    }
+
+    private func rotateTokens(_ pair: Pair, _ files: LiveFiles, _ load: Load) async throws {
+      let path = "/v1/channels/messaging:rotated/read-state"
+      let (old, secret) = (try await pair.token("bob"), pair.stack.files.jwtSecret)
+      let first = try String(contentsOfFile: secret, encoding: .utf8).prefix { $0 != "\n" }
+      let second = String(repeating: "fresh-", count: 8)
+      let new = try await TokenMint(secret: Array(second.utf8)).user("bob", lifetime: .seconds(3_600))
+
+      // A connection of its own, which has shown the old token and is remembered with it.
+      let caller = try await HTTP2Caller.connect(to: pair.stack.plan.gateways[1].listen)
+      #expect(try await caller.call(.get, path, token: old).status == 200)
+      #expect(try await caller.call(.get, path, token: new).status == 401)
+      #expect(try await caller.call(.get, path, token: old).status == 200)
+
+      try files.replace(secret, "\(second)\n\(first)\n")
+      try await Self.hangUp(pair)
+      try await eventually("both gateways take tokens of the new secret") {
+        for gateway in 0...1 where try await load.status(gateway, path, token: new) != 200 { return false }
+        return true
+      }
+      #expect(try await caller.call(.get, path, token: old).status == 200)
+      try await load.use(new)
+      try files.replace(secret, "\(second)\n")
+      try await Self.hangUp(pair)
+      try await eventually("both gateways refuse tokens of the old secret") {
+        for gateway in 0...1 where try await load.status(gateway, path, token: old) != 401 { return false }
+        return true
+      }
+      // Neither the cache of tokens nor the connection remembers it.
+      #expect(try await caller.call(.get, path, token: old).text.contains("token_signature_invalid"))
+      #expect(try await caller.call(.get, path, token: new).status == 200)
+
+      // The same with public keys.
+      let tokens = files.keyTokens
+      #expect(try await caller.call(.get, path, token: tokens.first).status == 200)
+      try files.replace(files.path("jwks.json"), files.keySets.second)
+      try await Self.hangUp(pair)
+      try await eventually("a token of the key that was added is taken") {
+        try await load.status(1, path, token: tokens.second) == 200
+      }
+      #expect(try await caller.call(.get, path, token: tokens.first).status == 401)
+      await caller.close()
+    }
+
+    private func rotateFrameSecret(_ pair: Pair, _ files: LiveFiles) async throws {
+      let secret = pair.stack.files.frameSecret
+      let first = try String(contentsOfFile: secret, encoding: .utf8).prefix { $0 != "\n" }
+      let second = String(repeating: "shared", count: 6)
+      let (onlyFirst, onlySecond) = (files.path("first-secret"), files.path("second-secret"))
+      try files.replace(onlyFirst, "\(first)\n")
+      try files.replace(onlySecond, "\(second)\n")
+      let probe = ["probe", "send", "\(pair.stack.plan.store)", "ping bytes=0102030405060708"]
+      func opens(_ secret: String) async throws -> Bool {
+        let line = probe + ["--secret-file", secret] + files.link("gateway")
+        return try await LinkTLS.tidemark(line).status == 0
+      }
+      #expect(try await opens(onlyFirst))
+      try files.replace(secret, "\(second)\n\(first)\n")
+      try await Self.hangUp(pair)
+      try await eventually("the store proves itself with the new secret") { try await opens(onlySecond) }
+      try files.replace(secret, "\(second)\n")
+      try await Self.hangUp(pair)
+      try await eventually("the store refuses the old secret") { try await !opens(onlyFirst) }
+    }
+
+    private func rotateLink(_ pair: Pair, _ files: LiveFiles) async throws {
+      let line = [
+        "probe", "send", "\(pair.stack.plan.store)", "ping bytes=0102030405060708", "--secret-file",
+        files.path("second-secret"),
+      ]
+      func opens(_ identity: [String]) async throws -> Bool {
+        try await LinkTLS.tidemark(line + identity).status == 0
+      }
+      let next = files.path("next")
+      try await LinkTLS.makeCertificate(next, "store", "IP:127.0.0.1")
+      try await LinkTLS.makeCertificate(next, "gateway", "DNS:gateway")
+      let authorities = try [files.path("link-ca.pem"), next + "/link-ca.pem"].map {
+        try String(contentsOfFile: $0, encoding: .utf8)
+      }
+      let ofBefore = files.path("before")
+      try FileManager.default.createDirectory(atPath: ofBefore, withIntermediateDirectories: true)
+      for name in ["gateway-cert.pem", "gateway-key.pem"] {
+        try FileManager.default.copyItem(atPath: files.path(name), toPath: "\(ofBefore)/\(name)")
+      }
+      // Both authorities everywhere, then certificates by the new one, then the new one alone.
+      try files.replace(files.path("link-ca.pem"), authorities.joined())
+      try await Self.hangUp(pair)
+      try await eventually("the store takes certificates by the new authority") {
+        try await opens(files.link("gateway", certificates: next))
+      }
+      for end in ["store", "gateway"] {
+        // The key first: what does not match is not taken.
+        for part in ["key", "cert"] {
+          let text = try String(contentsOfFile: "\(next)/\(end)-\(part).pem", encoding: .utf8)
+          try files.replace(files.path("\(end)-\(part).pem"), text)
+        }
+      }
+      try await Self.hangUp(pair)
+      try await eventually("the store shows the certificate by the new authority") {
+        try await opens(files.link("gateway", authority: next + "/link-ca.pem"))
+      }
+      try files.replace(files.path("link-ca.pem"), authorities[1])
+      try await Self.hangUp(pair)
+      try await eventually("the store refuses certificates by the old authority") {
+        try await !opens(files.link("gateway", certificates: ofBefore))
+      }
+      #expect(try await opens(files.link("gateway")))
+    }
+
+    private func rotatePush(_ pair: Pair, _ files: LiveFiles) async throws {
+      let secret = pair.stack.files.ticketSecret
+      let first = try String(contentsOfFile: secret, encoding: .utf8).prefix { $0 != "\n" }
+      let second = String(repeating: "ticket", count: 6)
+      let mint = await TokenMint(secret: Array(String(repeating: "fresh-", count: 8).utf8))
+      let server = try await mint.server(lifetime: .seconds(3_600))
+      let issued = try await pair.curl(
+        "POST",
+        "/v1/push/tickets",
+        token: server,
+        json: #"{"tickets":[{"cid":"messaging:rotated","message_id":"m1","user_id":"bob"}]}"#
+      )
+      let tickets = try JSONSerialization.jsonObject(with: Data(issued.body.utf8)) as? [String: [String]]
+      let ticket = try #require(tickets?["tickets"]?.first, "\(issued)")
+      func acknowledged() async throws -> String {
+        try await pair.curl("POST", "/v1/push/acks", json: #"{"tickets":["\#(ticket)"]}"#).body
+      }
+      #expect(try await acknowledged().contains(#""ok":true"#))
+      try files.replace(secret, "\(second)\n\(first)\n")
+      try files.replace(files.path("hooks.yaml"), LiveFiles.hooks(["relay", "second"]))
+      func hook(_ name: String) async throws -> String {
+        try await pair.curl("POST", "/v1/push/hooks/\(name)", json: "{}").body
+      }
+      #expect(try await hook("second").contains("hook_not_found"))
+      try await Self.hangUp(pair)
+      try await eventually("the new hook is known") { try await !hook("second").contains("hook_not_found") }
+      #expect(try await acknowledged().contains(#""ok":true"#))
+      try files.replace(secret, "\(second)\n")
+      try await Self.hangUp(pair)
+      try await eventually("tickets of the old secret are refused") {
+        try await acknowledged().contains("ticket_invalid")
+      }
+    }
+
+    /// What cannot be used is named, and what was there goes on; a limit is taken, and what waits for a restart named.
+    private func refuseWhatIsBroken(_ pair: Pair, _ files: LiveFiles) async throws {
+      let (store, gateway) = (pair.stack.plan.storeAdmin, pair.stack.plan.gateways[1].admin)
+      let failed = (
+        store: try await Self.metric("tidemark_store_reloads_total{result=\"failed\"}", at: store),
+        gateway: try await Self.metric("tidemark_gateway_reloads_total{result=\"failed\"}", at: gateway)
+      )
+      let good = try String(contentsOfFile: files.path("store-cert.pem"), encoding: .utf8)
+      try files.replace(files.path("store-cert.pem"), "no certificate\n")
+      try files.replace(files.path("config.yaml"), "connections: 0\n")
+      try await Self.hangUp(pair)
+      try await eventually("both count a failed reload") {
+        let ofStore = try await Self.metric("tidemark_store_reloads_total{result=\"failed\"}", at: store)
+        let ofGateway = try await Self.metric(
+          "tidemark_gateway_reloads_total{result=\"failed\"}",
+          at: gateway
+        )
+        return ofStore > failed.store && ofGateway > failed.gateway
+      }
+      #expect(try await Self.metric("tidemark_store_last_reload_successful", at: store) == 0)
+      func log(_ name: String) throws -> String {
+        try String(contentsOfFile: pair.stack.files.log(of: name), encoding: .utf8)
+      }
+      #expect(try log("tidemark-store").contains("--tls-cert \(files.path("store-cert.pem")): "))
+      #expect(try log("gateway-h2c").contains("--connections \"0\": give a whole number"))
+
+      let before = try await Self.metric(
+        "tidemark_gateway_last_reload_success_timestamp_seconds",
+        at: gateway
+      )
+      try files.replace(files.path("store-cert.pem"), good)
+      try files.replace(files.path("config.yaml"), "connections: 900\nloops: 7\n")
+      // Without a signal: the files have changed.
+      try await eventually("both have read good files again") {
+        let isGood = try await Self.metric("tidemark_store_last_reload_successful", at: store)
+        let name = "tidemark_gateway_last_reload_success_timestamp_seconds"
+        let taken = try await Self.metric(name, at: gateway)
+        return isGood == 1 && taken > before
+      }
+      try await eventually("the gateway names what waits for a restart") {
+        try log("gateway-h2c").contains("settings=--loops")
+      }
+    }
+
+    // MARK: Helpers
+
+    private static func hangUp(_ pair: Pair) async throws {
+      for process in await pair.stack.gatewayProcesses { process.signal(SIGHUP) }
+      await pair.stack.storeProcess?.signal(SIGHUP)
+    }
+
+    private static func metric(_ name: String, at admin: Endpoint) async throws -> Double {
+      let metrics = try await Command.run("curl", ["-sS", "http://\(admin)/metrics"])
+      let line = metrics.out.split(separator: "\n").first { $0.hasPrefix(name + " ") }
+      guard let value = line.flatMap({ Double($0.dropFirst(name.count + 1)) }) else {
+        throw Unexpected("no \(name): \(metrics)")
+      }
+      return value
+    }
+  }
+
+  /// Files that a pair works with and that are replaced while it does.
+  struct LiveFiles: Sendable {
+    let directory: String
+    /// Key sets of one key each.
+    let keySets: (first: String, second: String)
+    /// Tokens by those keys.
+    let keyTokens: (first: String, second: String)
+
+    init(_ directory: String) async throws {
+      self.directory = directory
+      try await LinkTLS.makeCertificate(directory, "store", "IP:127.0.0.1")
+      try await LinkTLS.makeCertificate(directory, "gateway", "DNS:gateway")
+      func key(_ name: String) async throws -> (set: String, token: String) {
+        let modulus = try await KeySets.makeKey("\(directory)/\(name).pem")
+        return (
+          #"{"keys":[{"kty":"RSA","use":"sig","alg":"RS256","kid":"\#(name)","n":"\#(modulus)","e":"AQAB"}]}"#,
+          try await KeySets.token("\(directory)/\(name).pem", kid: name, "RS256")
+        )
+      }
+      let (first, second) = (try await key("one"), try await key("two"))
+      keySets = (first.set, second.set)
+      keyTokens = (first.token, second.token)
+      try replace(path("jwks.json"), first.set)
+      try replace(path("hooks.yaml"), Self.hooks(["relay"]))
+      try replace(path("config.yaml"), "connections: 1000\n")
+    }
+
+    func path(_ name: String) -> String { directory + "/" + name }
+
+    /// Flags of one end of the link, or of a command.
+    ///
+    /// - Parameters:
+    ///   - flags: the first part of those of certificate and key.
+    ///   - certificates: the directory of these.
+    func link(
+      _ end: String,
+      flags: String = "--tls",
+      certificates: String? = nil,
+      authority: String? = nil
+    ) -> [String] {
+      let certificates = certificates ?? directory
+      return [
+        "--tls-ca", authority ?? path("link-ca.pem"), "\(flags)-cert", "\(certificates)/\(end)-cert.pem",
+        "\(flags)-key", "\(certificates)/\(end)-key.pem",
+      ]
+    }
+
+    /// Another file in place of one, as `mv` does it: nobody sees half of either.
+    func replace(_ path: String, _ text: String) throws {
+      let new = path + ".new"
+      guard
+        FileManager.default.createFile(
+          atPath: new,
+          contents: Data(text.utf8),
+          attributes: [.posixPermissions: 0o600]
+        ), rename(new, path) == 0
+      else { throw Unexpected("\(path) cannot be written") }
+    }
+
+    /// The certificate of the pair's listener, behind symbolic links as in a volume that Kubernetes mounts.
+    func mountCertificate(in files: StackFiles) async throws {
+      try await Self.makeCertificate(path("web-1"), files.directory + "/..v1")
+      symlink("..v1", files.directory + "/..data")
+      symlink("..data/tls-cert.pem", files.certificate)
+      symlink("..data/tls-key.pem", files.key)
+    }
+
+    /// A certificate of this machine by an authority of its own, in a directory with the names that a pair has for it.
+    static func makeCertificate(_ authority: String, _ directory: String) async throws {
+      try await LinkTLS.makeCertificate(authority, "web", "DNS:localhost,IP:127.0.0.1")
+      let manager = FileManager.default
+      try manager.createDirectory(atPath: directory, withIntermediateDirectories: true)
+      for (part, name) in [("cert", "tls-cert.pem"), ("key", "tls-key.pem")] {
+        try manager.copyItem(atPath: "\(authority)/web-\(part).pem", toPath: "\(directory)/\(name)")
+      }
+    }
+
+    static func hooks(_ names: [String]) -> String {
+      let lines = names.map { "  \($0): {secrets: [whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=]}\n" }
+      return "hooks:\n" + lines.joined()
+    }
+  }
+
+  /// Clients that ask without a pause: on connections that stay, one at each gateway, and on a new one each time.
+  final class Load: Sendable {
+    private struct State {
+      var token: String
+      var authority: String
+      var isEnding = false
+      var counts: [Int] = [0, 0, 0]
+      var failures: [String] = []
+    }
+
+    private let pair: Pair
+    private let state: NIOLockedValueBox<State>
+    private let tasks: NIOLockedValueBox<[Task<Void, Never>]> = NIOLockedValueBox([])
+
+    private init(_ pair: Pair, _ token: String, _ certificate: String) throws {
+      self.pair = pair
+      let authority = pair.directory + "/trusted.pem"
+      try FileManager.default.copyItem(atPath: certificate, toPath: authority)
+      state = NIOLockedValueBox(State(token: token, authority: authority))
+    }
+
+    static func start(_ pair: Pair, _ token: String, trusting certificate: String) throws -> Load {
+      let load = try Load(pair, token, certificate)
+      for number in 0...2 {
+        let task = Task { await load.ask(number) }
+        load.tasks.withLockedValue { $0.append(task) }
+      }
+      return load
+    }
+
+    /// Ends; returns how many requests there were, and what went wrong with which.
+    func stop() async -> (Int, [String]) {
+      state.withLockedValue { $0.isEnding = true }
+      for task in tasks.withLockedValue({ $0 }) { await task.value }
+      return state.withLockedValue { ($0.counts.reduce(0, +), $0.failures) }
+    }
+
+    /// Has new connections trust one certificate more.
+    func trust(_ certificate: String) {
+      state.withLockedValue { state in
+        let texts = [state.authority, certificate].compactMap {
+          try? String(contentsOfFile: $0, encoding: .utf8)
+        }
+        state.authority += "+"
+        try? texts.joined().write(toFile: state.authority, atomically: true, encoding: .utf8)
+      }
+    }
+
+    /// Returns when all clients show another token.
+    func use(_ token: String) async throws {
+      let counts = state.withLockedValue { state in
+        state.token = token
+        return state.counts
+      }
+      try await eventually("every client has asked twice") {
+        state.withLockedValue { state in zip(state.counts, counts).allSatisfy { $0 >= $1 + 2 } }
+      }
+    }
+
+    /// What a new connection to a gateway gets.
+    func status(_ gateway: Int, _ path: String, token: String) async throws -> Int {
+      let caller = try await connect(gateway)
+      let answer = try await caller.call(.get, path, token: token)
+      await caller.close()
+      return answer.status
+    }
+
+    private func connect(_ gateway: Int) async throws -> HTTP2Caller {
+      let port = pair.stack.plan.gateways[gateway].listen.port
+      guard gateway == 0 else {
+        return try await HTTP2Caller.connect(to: Endpoint(host: "127.0.0.1", port: port))
+      }
+      let authority = state.withLockedValue { $0.authority }
+      let tls = try TLSContext(client: TLSClientConfiguration(authorityFile: authority))
+      return try await HTTP2Caller.connect(to: Endpoint(host: "localhost", port: port), tls: tls)
+    }
+
+    private func ask(_ number: Int) async {
+      var kept: HTTP2Caller?
+      while !state.withLockedValue({ $0.isEnding }) {
+        let token = state.withLockedValue { $0.token }
+        var failure: String?
+        do {
+          let caller: HTTP2Caller
+          if let kept { caller = kept } else { caller = try await connect(min(number, 1)) }
+          kept = number < 2 ? caller : nil
+          let answer = try await caller.call(
+            .post,
+            "/v1/channels/messaging:rotated/read",
+            body: [],
+            token: token
+          )
+          if answer.status != 200 { failure = "\(answer.status) \(answer.text)" }
+          if kept == nil { await caller.close() }
+        } catch {
+          failure = "\(error)"
+          // A connection that was to stay has ended: that counts, and the next one is made.
+          kept = nil
+        }
+        state.withLockedValue { state in
+          state.counts[number] += 1
+          if let failure { state.failures.append("client \(number): \(failure)") }
+        }
+      }
+      await kept?.close()
+    }
+  }
+}
