@@ -106,10 +106,10 @@ struct TimeRepairTests {
 
   private static let late = Timestamp(milliseconds: 9_214_646_400_000)
 
-  /// It may lie in the future: a receipt ends then, a webhook is remembered until then.
+  /// It may lie in the future: a receipt ends then, a webhook or a revoked token is remembered until then.
   private static func isPromise(_ effect: Effect) -> Bool {
     switch effect {
-    case .webhookNoted: true
+    case .webhookNoted, .tokenRevoked: true
     case .messageAssigned(_, _, let record):
       record.registeredAt <= Timestamp(milliseconds: 1)
         && record.createdAt <= Timestamp(milliseconds: 1)
