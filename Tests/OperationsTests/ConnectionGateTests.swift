@@ -1,6 +1,8 @@
+import Glibc
 import Logging
 import NIOCore
 import NIOEmbedded
+import NIOPosix
 import Testing
 
 @testable import Operations
@@ -87,6 +89,31 @@ import Testing
     #expect(gate.openCount == 3)
     end(peers[2])
     #expect(gate.admits(peers[4]) && gate.counts.endedUnproven == 1 && gate.openCount == 3)
+  }
+
+  @Test("without descriptors a listener accepts nothing for a moment, then goes on")
+  func backoff() async throws {
+    let gate = gate()
+    let listener = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+      .serverChannelInitializer { channel in
+        channel.eventLoop.makeCompletedFuture { try ConnectionGateHandler.prepare(channel, gate) }
+      }
+      .bind(host: "127.0.0.1", port: 0).get()
+    func fail(_ code: CInt) async throws -> Bool {
+      listener.pipeline.fireErrorCaught(IOError(errnoCode: code, reason: "accept"))
+      return try await listener.getOption(.autoRead).get()
+    }
+    // A peer that has gone before it was accepted makes nobody wait.
+    #expect(try await fail(ECONNABORTED))
+    for _ in 0..<3 { #expect(try await fail(EMFILE) == false) }
+    #expect(gate.counts.refusedForDescriptors == 4)
+    let client = try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+      .connect(to: try #require(listener.localAddress)).get()
+    let deadline = ContinuousClock.now + .seconds(30)
+    while gate.openCount == 0, ContinuousClock.now < deadline { try await Task.sleep(for: .milliseconds(5)) }
+    #expect(gate.openCount == 1, "the client was not accepted within 30 s")
+    try await client.close()
+    try await listener.close()
   }
 
   @Test("what may happen a thousand times a second is logged once")

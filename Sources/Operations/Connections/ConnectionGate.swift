@@ -250,6 +250,7 @@ package final class ConnectionGateHandler: ChannelInboundHandler {
   package typealias InboundOut = any Channel
 
   private let gate: ConnectionGate
+  private var isWaiting = false
 
   package init(_ gate: ConnectionGate) { self.gate = gate }
 
@@ -261,17 +262,32 @@ package final class ConnectionGateHandler: ChannelInboundHandler {
 
   package func errorCaught(context: ChannelHandlerContext, error: any Error) {
     gate.acceptFailed(error)
+    if let error = error as? IOError, Self.waits(for: error) { wait(context.channel) }
     context.fireErrorCaught(error)
+  }
+
+  /// Not where a peer has gone before it was accepted: it could make all others wait.
+  private static func waits(for error: IOError) -> Bool {
+    [EMFILE, ENFILE, ENOBUFS, ENOMEM].contains(error.errnoCode)
+  }
+
+  /// Accepts nothing for a moment. NIO's AcceptBackoffHandler holds the next read back, but the listener goes on with
+  /// the read that has failed, for as long as a connection waits: 45,000 times a second.
+  private func wait(_ listener: any Channel) {
+    guard !isWaiting, let options = listener.syncOptions,
+      (try? options.setOption(.autoRead, value: false)) != nil
+    else { return }
+    isWaiting = true
+    let bound = NIOLoopBound(self, eventLoop: listener.eventLoop)
+    listener.eventLoop.scheduleTask(in: .milliseconds(200)) {
+      bound.value.isWaiting = false
+      try? listener.syncOptions?.setOption(.autoRead, value: true)
+    }
   }
 
   /// Prepares a listener: without descriptors or memory it waits before it tries again (NIO would try at once, for ever),
   /// and beyond the gate's limits it takes nobody.
   package static func prepare(_ listener: any Channel, _ gate: ConnectionGate) throws {
-    let backoff = AcceptBackoffHandler { error in
-      // Not where a peer has gone before it was accepted: it could make all others wait.
-      [EMFILE, ENFILE, ENOBUFS, ENOMEM].contains(error.errnoCode) ? .milliseconds(200) : nil
-    }
-    try listener.pipeline.syncOperations.addHandler(backoff)
     try listener.pipeline.syncOperations.addHandler(ConnectionGateHandler(gate))
   }
 }
