@@ -148,6 +148,8 @@ package struct HTTP2Limits: Sendable {
     limits.controlFrameBurst *= 100
     limits.controlFramesPerSecond *= 100
     limits.maxDecodedHeaderBytes *= 100
+    // Bodies are bounded for each client: none of them waits for another's.
+    limits.maxBufferedBodyBytes = Int(Int32.max)
     return limits
   }
 

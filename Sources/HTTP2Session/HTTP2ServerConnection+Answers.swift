@@ -56,17 +56,20 @@ extension HTTP2ServerConnection {
   }
 
   /// Answers a request with a body that exists already; shared storage is sent without a copy of ours.
+  ///
+  /// - Parameter isKept: its storage stays whoever takes it, and so counts for no stream.
   @discardableResult
   package func respond(
     _ stream: HTTP2StreamHandle,
     status: Int,
     contentType: HTTP2ContentType = .json,
     headers: [HTTP2Header] = [],
-    body: ByteBuffer
+    body: ByteBuffer,
+    isKept: Bool = false
   ) -> HTTP2Outcome {
     guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
     slot.pointee.response = body
-    return submit(slot, status, contentType, headers)
+    return submit(slot, status, contentType, headers, heldBytes: isKept ? 0 : body.readableBytes)
   }
 
   /// Answers a request without a body.
@@ -180,7 +183,7 @@ extension HTTP2ServerConnection {
   @discardableResult
   package func readBody(_ stream: HTTP2StreamHandle, _ take: (RawSpan, _ isEnd: Bool) -> Int) -> Bool {
     guard let slot = find(stream), slot.pointee.flags.contains(.bodyStreams),
-      slot.pointee.phase == .delivered || slot.pointee.phase == .streaming, let session = core.pointee.session
+      slot.pointee.phase == .delivered || slot.pointee.phase == .streaming, core.pointee.session != nil
     else { return false }
     let isEnd = slot.pointee.flags.contains(.remoteEnded)
     let body = slot.pointee.body
@@ -190,8 +193,7 @@ extension HTTP2ServerConnection {
     slot.pointee.dropBody(taken)
     core.pointee.charge(slot)
     if taken > 0 {
-      // Fails only for lack of memory.
-      _ = nghttp2_session_consume(session, slot.pointee.streamID, taken)
+      core.pointee.consumeStreamed(slot.pointee.streamID, taken)
       isDirty = true
     }
     return true
@@ -216,12 +218,13 @@ extension HTTP2ServerConnection {
     _ slot: UnsafeMutablePointer<StreamSlot>,
     _ status: Int,
     _ contentType: HTTP2ContentType,
-    _ headers: [HTTP2Header]
+    _ headers: [HTTP2Header],
+    heldBytes: Int? = nil
   ) -> HTTP2Outcome {
     precondition(status >= 200 && status <= 999, "a final status has three digits and is no 1xx")
     guard let session = core.pointee.session else { return .gone }
     let length = slot.pointee.response.readableBytes
-    core.pointee.charge(slot, answer: length)
+    core.pointee.charge(slot, answer: heldBytes ?? length)
     let hasBody = length > 0 && slot.pointee.method != .head
     // RFC 9110 section 8.6: none with 204; with 304 it would have to be that of the 200.
     let mayHaveLength = status != 204 && status != 304
@@ -236,20 +239,19 @@ extension HTTP2ServerConnection {
     ) { list, count in
       nghttp2Submit(session, slot, list, count, hasBody: hasBody)
     }
-    if slot.pointee.flags.contains(.bodyStreams) { passOverBody(slot, session) }
+    if slot.pointee.flags.contains(.bodyStreams) { passOverBody(slot) }
     return submitted(slot, result)
   }
 
   /// A streamed body that is answered as a whole is not wanted: the rest of it is read and dropped as that of others
   /// is, within ``HTTP2Limits/maxDroppedBodyBytes``, so that clients that send before they read get the answer.
-  private func passOverBody(_ slot: UnsafeMutablePointer<StreamSlot>, _ session: OpaquePointer) {
+  private func passOverBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
     let unread = slot.pointee.count - slot.pointee.headerEnd
     slot.pointee.flags.remove(.bodyStreams)
     guard unread > 0 else { return }
     slot.pointee.dropBody(unread)
     slot.pointee.droppedBodyBytes += unread
-    // Fails only for lack of memory.
-    _ = nghttp2_session_consume(session, slot.pointee.streamID, unread)
+    core.pointee.consumeStreamed(slot.pointee.streamID, unread)
   }
 
   /// These headers and those that the application has every answer carry.

@@ -58,6 +58,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         maxDecodedHeaderBytes: resources.limits.maxDecodedHeaderBytes,
         keepsAllHeaders: resources.keptHeaders == nil,
         keptHeaders: resources.keptHeaders ?? [],
+        clientKey: resources.clientKey,
         controlFrames: ControlFrameBudget(limits: resources.limits, now: now)
       )
     )
@@ -101,6 +102,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       core.pointee.isProven = isShared
       core.pointee.isShared = isShared
       core.pointee.maxDecodedHeaderBytes = limits.maxDecodedHeaderBytes
+      core.pointee.bodies = BodyBudget(limits: limits)
     }
   }
 

@@ -10,6 +10,10 @@ package final class HTTP2ServerResources {
   /// Headers that every answer gets beside its own, by its request; nil, as at first: none.
   package var commonHeaders: ((borrowing HTTP2Request) -> [HTTP2Header])?
 
+  /// Of a request on a connection that clients share (``HTTP2ServerConnection/isShared``): a hash of the client that it
+  /// names, never 0, with a seed that nobody outside knows; nil: it names none. Set it before the first connection.
+  package var clientKey: ((borrowing HTTP2Request) -> UInt64?)?
+
   let streamedContentTypes: [HTTP2ContentType]
   let callbacks: OpaquePointer
   let options: OpaquePointer

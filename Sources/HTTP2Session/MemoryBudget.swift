@@ -59,6 +59,11 @@ struct MemoryBudget {
     return shareHeld <= connectionLimit && held <= (shareHeld <= Self.fairShare ? limit : limit / 2)
   }
 
+  /// The same of a client behind a proxy, before it is known who calls: four times what a connection of its own might.
+  func allows(unprovenShare key: UInt64) -> Bool {
+    allows(share: key) && shares.held(key) <= 4 * unprovenLimit
+  }
+
   @inline(__always)
   mutating func add(_ byteCount: Int, share key: UInt64) {
     held += byteCount
@@ -87,7 +92,13 @@ extension ServerCore {
   /// Whether a stream of this connection may hold more.
   @inline(__always)
   func mayGrow(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
-    isShared ? memory.pointee.allows(share: slot.pointee.shareKey) : memory.pointee.allows(held)
+    if isShared {
+      return slot.pointee.phase == .receiving
+        ? memory.pointee.allows(unprovenShare: slot.pointee.shareKey)
+        : memory.pointee.allows(share: slot.pointee.shareKey)
+    }
+    return memory.pointee.allows(held)
+      && (isProven || memory.pointee.allowsUnproven(held, bodies: bodies.total))
   }
 
   /// Whether one more stream is taken.

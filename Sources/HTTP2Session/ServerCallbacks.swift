@@ -220,6 +220,8 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     slot.pointee.reserve(length)
     _ = slot.pointee.append(data.unsafelyUnwrapped, length)
     core.pointee.charge(slot)
+    // Where clients share the connection its window is everybody's: what one of them leaves unread is its own.
+    if core.pointee.isShared { _ = nghttp2_session_consume_connection(session, length) }
     core.pointee.wait(slot)
     return 0
   }
@@ -259,13 +261,9 @@ extension ServerCore {
   /// - Returns: false where that client holds too much.
   @inline(never)
   fileprivate func assignToClient(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
-    let list = slot.pointee.bytes(slot.pointee.fields.forwardedFor)
-    if list.isEmpty { return true }
-    var hasher = Hasher()
-    hasher.combine(
-      bytes: UnsafeRawBufferPointer(rebasing: list[(list.lastIndex(of: UInt8(ascii: ",")) ?? 0)...])
-    )
-    return assign(slot, to: UInt64(bitPattern: Int64(hasher.finalize())) | 1)
+    guard let clientKey, let key = clientKey(HTTP2Request(slot)) else { return true }
+    _ = assign(slot, to: key)
+    return memory.pointee.allows(unprovenShare: key)
   }
 
   /// Whether the application takes bodies of this type as they come.
@@ -373,7 +371,9 @@ private let onStreamClose: nghttp2_on_stream_close_callback = { session, streamI
   let slot = data.assumingMemoryBound(to: StreamSlot.self)
   if !slot.pointee.flags.contains(.remoteEnded) { core.pointee.history.noteResetByUs(streamID) }
   if core.pointee.decoding == slot { core.pointee.decoding = nil }
-  if slot.pointee.flags.contains(.bodyStreams) && slot.pointee.count > slot.pointee.headerEnd {
+  if !core.pointee.isShared, slot.pointee.flags.contains(.bodyStreams),
+    slot.pointee.count > slot.pointee.headerEnd
+  {
     // What was never read has still to be given back to the connection's window.
     _ = nghttp2_session_consume_connection(session, slot.pointee.count - slot.pointee.headerEnd)
   }

@@ -50,6 +50,8 @@ struct ServerCore {
   var maxDecodedHeaderBytes: Int
   let keepsAllHeaders: Bool
   let keptHeaders: [[UInt8]]
+  /// Whose a request on a shared connection is, until it is known who calls.
+  let clientKey: ((borrowing HTTP2Request) -> UInt64?)?
   var identities = AuthorizationIdentities()
   var history = StreamHistory()
   var controlFrames: ControlFrameBudget
@@ -65,6 +67,17 @@ struct ServerCore {
   var goAwaySubmitted = false
 
   // MARK: Input
+
+  /// Bytes of a streamed body were read, or dropped: their stream may send as many more. On a connection that clients
+  /// share its window was given back as they came.
+  mutating func consumeStreamed(_ streamID: Int32, _ count: Int) {
+    // Both fail only for lack of memory.
+    if isShared {
+      _ = nghttp2_session_consume_stream(session, streamID, count)
+    } else {
+      _ = nghttp2_session_consume(session, streamID, count)
+    }
+  }
 
   /// What a negative result of ``receive(_:_:)`` means: a GOAWAY is queued and ``failed`` is set.
   mutating func receiveFailed(_ result: Int) {
@@ -234,6 +247,8 @@ struct ServerCore {
 /// own encoder never puts this header into the dynamic table (nor do Python's and others), so the address
 /// differs every time.
 struct AuthorizationIdentities {
+  private static let keptBytesMax = 5 * 1_024
+
   private var last: [UInt8] = []
   private var current: UInt32 = 0
 
@@ -246,8 +261,9 @@ struct AuthorizationIdentities {
     {
       return current
     }
-    last.removeAll(keepingCapacity: true)
-    last.append(contentsOf: UnsafeBufferPointer(start: value, count: count))
+    // What is longer than any token is not kept beside each connection.
+    last.removeAll(keepingCapacity: last.capacity <= Self.keptBytesMax)
+    if count <= Self.keptBytesMax { last.append(contentsOf: UnsafeBufferPointer(start: value, count: count)) }
     // 0 means none; after 2^32 - 1 changes a number comes again, for which a client would need hours of
     // trying.
     current &+= 1

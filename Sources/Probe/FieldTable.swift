@@ -637,6 +637,7 @@ package enum FrameTable {
     1: "malformed_frame", 2: "frame_too_large", 3: "unsupported_version", 4: "authentication_failed",
     5: "unknown_kind", 6: "session_expired", 7: "handshake_required", 8: "handshake_timeout", 9: "superseded",
     20: "wrong_shard", 21: "busy", 22: "unavailable", 23: "outcome_unknown", 24: "not_implemented",
+    25: "clock_jump", 26: "data_directory_lost",
     30: "invalid_field", 31: "channel_not_found", 32: "not_a_member", 33: "message_not_found",
     34: "message_deleted", 35: "mark_unread_off", 36: "limit_reached", 37: "token_revoked",
     38: "order_not_available", 39: "counts_not_visible", 40: "receipt_not_requested", 41: "own_message",

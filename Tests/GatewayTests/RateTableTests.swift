@@ -55,9 +55,26 @@ import Testing
   @Test("asking without taking changes nothing")
   func asking() {
     let table = RateTable(perSecond: 1)
-    for _ in 0..<5 { #expect(table.take(0, from: 1, at: 0)?.isAllowed == true) }
+    for _ in 0..<5 { #expect(table.take(1, from: 1, at: 0, .nothing)?.isAllowed == true) }
     _ = table.take(2, from: 1, at: 0)
-    #expect(table.take(0, from: 1, at: 0)?.isAllowed == false)
+    #expect(table.take(1, from: 1, at: 0, .nothing)?.isAllowed == false)
+  }
+
+  @Test("what is drawn in any case leaves a debt, ten seconds deep at most")
+  func debt() {
+    let table = RateTable(perSecond: 10)
+    for _ in 0..<70 { _ = table.take(1, from: 1, at: 0, .always) }
+    #expect(table.take(1, from: 1, at: 5 * second, .nothing)?.isAllowed == false)
+    #expect(table.take(1, from: 1, at: 51 * second / 10, .nothing)?.isAllowed == true)
+    for _ in 0..<1_000 { _ = table.take(1, from: 1, at: 10 * second, .always) }
+    #expect(table.take(1, from: 1, at: 181 * second / 10, .nothing)?.isAllowed == true)
+  }
+
+  @Test("what is left is never more than there was")
+  func precise() {
+    let table = RateTable(perSecond: 70_001)
+    #expect(table.perSecond == 70_001)
+    #expect(table.take(1, from: 1, at: 0)?.remaining ?? 0 <= 140_002)
   }
 
   @Test("a full table forgets who owes least: nobody is rid of a debt by sending under other names")

@@ -62,9 +62,16 @@ final class TestEventStream: Sendable {
     return nil
   }
 
-  /// The next event, heartbeats passed over; nil: the stream has ended.
+  /// The next event, heartbeats passed over; nil: the stream has ended, or none came among very many heartbeats, which is
+  /// recorded as an issue.
   func event() async -> NSDictionary? {
+    var blockCount = 0
     while let block = await block() {
+      blockCount += 1
+      guard blockCount < 5_000 else {
+        Issue.record("no event came among \(blockCount) blocks")
+        return nil
+      }
       guard let data = block.split(separator: "\n").first(where: { $0.hasPrefix("data: ") }) else { continue }
       return (try? JSONSerialization.jsonObject(with: Data(data.dropFirst(6).utf8)) as? NSDictionary) ?? [:]
     }

@@ -62,6 +62,10 @@ enum SyncTrace {
   /// Every few seconds a gateway asks each of a new store's 16 shards what is not settled: a header each, and two empty
   /// lists behind it in each reply. Nothing is written for that.
   private static let settlingByteCounts = (asked: 16 * 12, answered: 16 * 14)
+  /// Every second it asks one shard which tokens are revoked: of a list that is empty two numbers each way, and two.
+  private static let tokenByteCounts = (asked: 12 + 2, answered: 12 + 4)
+  private static let answered = [pingByteCount, settlingByteCounts.answered, tokenByteCounts.answered]
+  private static let asked = [pingByteCount, settlingByteCounts.asked, tokenByteCounts.asked]
 
   /// The events of a trace in the order in which they happened; a gateway's socket is one whose own end is the store's
   /// `port`.
@@ -81,7 +85,7 @@ enum SyncTrace {
       } else if call.hasPrefix("<... fdatasync resumed>") || call.hasPrefix("<... fsync resumed>") {
         if call.hasSuffix("= 0") { events.append(.syncReturned) }
       } else if ["write(", "writev(", "sendto(", "sendmsg("].contains(where: call.hasPrefix), isGateway {
-        let isOwn = [pingByteCount, settlingByteCounts.answered].contains { call.contains("\"\"..., \($0))") }
+        let isOwn = answered.contains { call.contains("\"\"..., \($0))") }
         if !isOwn { events.append(.reply) }
       } else if ["read(", "readv(", "recvfrom(", "recvmsg("].contains(where: call.hasPrefix), isGateway {
         if call.contains("<unfinished") {
@@ -123,7 +127,7 @@ enum SyncTrace {
   private static func gave(_ call: Substring) -> Bool {
     guard let equals = call.range(of: "= ", options: .backwards) else { return false }
     let count = Int(call[equals.upperBound...].prefix { $0.isNumber }) ?? 0
-    return count > 0 && count != pingByteCount && count != settlingByteCounts.asked
+    return count > 0 && !asked.contains(count)
   }
 }
 

@@ -19,6 +19,13 @@ extension RealProcesses {
       try await Self.play(name, gatewayFlags: ["--connections-per-address", "1000"])
     }
 
+    @Test func whatOneHoldsStopsNobodyOnASharedConnection() async throws {
+      try await Self.play(
+        "shared_connection",
+        gatewayFlags: ["--gateway-memory", "64M", "--rate-server", "20"]
+      )
+    }
+
     @Test func aBalancerInTCPModeNamesTheClient() async throws {
       try await Self.play("proxy_headers", gatewayFlags: ["--proxy-protocol", "--rate-address", "10"])
     }

@@ -63,6 +63,7 @@ final class FrameStream: RequestStream {
         case .frame(let header, let payloadCount):
           let start = taken + FrameHeader.byteCount
           taken = start + payloadCount
+          loop.drawForStream(self)
           take(header, bytes.extracting(start..<taken), loop)
           continue
         case .needs:

@@ -8,8 +8,15 @@ extension GatewayLoop {
   // MARK: From where
 
   /// Notes whose a connection is: its peer, whom a PROXY header names, or clients that a proxy names one by one.
-  func note(_ index: UInt32, client: PeerAddress?, _ connection: HTTP2ServerConnection<GatewayLoop>) {
-    let isShared = client.map { gate?.isTrusted($0) ?? false } ?? false
+  ///
+  /// - Parameter isNamed: a PROXY header names it: then the connection is that client's alone.
+  func note(
+    _ index: UInt32,
+    client: PeerAddress?,
+    isNamed: Bool,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) {
+    let isShared = !isNamed && client.map { gate?.isTrusted($0) ?? false } ?? false
     connections.note(index, client: client, isShared: isShared)
     connection.isShared = isShared
   }
@@ -93,11 +100,6 @@ extension GatewayLoop {
     if connections.entries[Int(index)].badTokens >= limits.badTokensPerConnection {
       throw tooManyBadTokens(1)
     }
-    if rates.isOn, let answer = rates.take(route.requestCost, from: client(request, index), at: clock),
-      !answer.decision.isAllowed
-    {
-      throw limited(answer, request, index, stream)
-    }
     try authenticator.park(
       ParkedRequest(connection: index, stream: stream, origin: origin(request, index)),
       token: token,
@@ -128,6 +130,7 @@ extension GatewayLoop {
     }
     connections.markDirty(parked.connection)
     currentRoute = GatewayCounters.noRoute
+    hasDrawn = false
     do throws(Problem) {
       _ = try connection.withRequest(parked.stream) { request throws(Problem) in
         let match = try self.router.match(request.method, request.path, self.scratch)
@@ -146,7 +149,7 @@ extension GatewayLoop {
         }
       }
     } catch {
-      answer(error, currentRoute, parked.stream, connection)
+      answer(drawn(error, parked.stream, connection), currentRoute, parked.stream, connection)
     }
   }
 
@@ -194,49 +197,59 @@ extension GatewayLoop {
   /// Nanoseconds, on a clock that does not go back.
   private var clock: Int64 { Int64(NIODeadline.now().uptimeNanoseconds) }
 
-  /// Draws a request's cost from the buckets of its caller and of its address. A server's address is not asked: it has
-  /// the requests of all its users.
-  ///
-  /// - Parameter isFirst: the request was not parked: then its address has paid already.
+  /// Draws a request's cost from the buckets of its caller and of its address: from both, or from neither. A server's
+  /// address is not asked: it has the requests of all its users.
   func draw(
     _ route: Route,
     _ caller: Caller,
-    isFirst: Bool,
     _ request: borrowing HTTP2Request,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) throws(Problem) {
+    hasDrawn = true
     // It has paid before it waited.
     if isBeginningBatch { return }
     let (cost, now, index) = (route.requestCost, clock, UInt32(truncatingIfNeeded: connection.userToken))
-    var answer = rates.take(cost, from: caller, at: now)
-    if answer?.decision.isAllowed != false, isFirst, !caller.isServer,
-      let ofAddress = rates.take(cost, from: client(request, index), at: now)
-    {
-      if answer.map({ ofAddress.decision.remaining < $0.decision.remaining }) ?? true { answer = ofAddress }
-      if !ofAddress.decision.isAllowed { answer = ofAddress }
+    let address = caller.isServer ? nil : client(request, index)
+    let asked = rates.take(cost, from: address, at: now, .nothing)
+    if let asked, !asked.decision.isAllowed { throw limited(asked, request, index, stream) }
+    let ofCaller = rates.take(cost, from: caller, at: now)
+    if let ofCaller, !ofCaller.decision.isAllowed { throw limited(ofCaller, request, index, stream) }
+    let ofAddress = rates.take(cost, from: address, at: now, .always)
+    let answers = [ofCaller, ofAddress].compactMap { $0 }
+    if let tightest = answers.min(by: { $0.decision.remaining < $1.decision.remaining }) {
+      connection.note(stream, tightest.note)
     }
-    guard let answer else { return }
-    guard answer.decision.isAllowed else { throw limited(answer, request, index, stream) }
-    connection.note(stream, answer.note)
   }
 
-  /// What a request that no route was found for is answered: the problem, or that its address asks too often.
+  /// What a request that was refused before it has drawn is answered: the problem, or that its address asks too often.
   func drawn(
     _ problem: Problem,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) -> Problem {
-    guard currentRoute == GatewayCounters.noRoute, rates.isOn else { return problem }
+    guard rates.isOn, !hasDrawn, problem.code != .rateLimited else { return problem }
     let index = UInt32(truncatingIfNeeded: connection.userToken)
     return connection.withRequest(stream) { request in
-      guard let answer = self.rates.take(1, from: self.client(request, index), at: self.clock) else {
+      do throws(Problem) {
+        try self.drawForAddress(request, stream, connection, index)
         return problem
+      } catch {
+        return error
       }
-      if !answer.decision.isAllowed { return self.limited(answer, request, index, stream) }
-      connection.note(stream, answer.note)
-      return problem
     } ?? problem
+  }
+
+  /// Draws one request of somebody without a token, or with one that is refused.
+  func drawForAddress(
+    _ request: borrowing HTTP2Request,
+    _ stream: HTTP2StreamHandle,
+    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    _ index: UInt32
+  ) throws(Problem) {
+    guard let answer = rates.take(1, from: client(request, index), at: clock) else { return }
+    if !answer.decision.isAllowed { throw limited(answer, request, index, stream) }
+    connection.note(stream, answer.note)
   }
 
   private func limited(
@@ -255,11 +268,12 @@ extension GatewayLoop {
   func mayDraw(_ stream: RequestStream) -> Bool {
     guard rates.isOn else { return true }
     let (caller, now) = (stream.caller, clock)
-    return rates.take(0, from: caller, at: now)?.decision.isAllowed != false
-      && (caller.isServer || rates.take(0, from: stream.address, at: now)?.decision.isAllowed != false)
+    return rates.take(1, from: caller, at: now, .nothing)?.decision.isAllowed != false
+      && (caller.isServer
+        || rates.take(1, from: stream.address, at: now, .nothing)?.decision.isAllowed != false)
   }
 
-  /// Draws one request of a stream's body.
+  /// Draws a frame or line of a stream's body, whatever is in it.
   func drawForStream(_ stream: RequestStream) {
     guard rates.isOn else { return }
     _ = rates.take(1, from: stream.caller, at: clock)
@@ -289,15 +303,16 @@ extension ProblemCode {
 }
 
 extension PeerAddress {
-  /// The last of a list with commas, as `X-Forwarded-For` is.
+  /// The last of a list with commas, as `X-Forwarded-For` is. What is no address is one client with all others that are
+  /// none; nil where the list is empty.
   init?(lastOf list: RawSpan) {
+    if list.isEmpty { return nil }
     var start = list.byteCount
-    while start > 0, list.unsafeLoad(fromByteOffset: start - 1, as: UInt8.self) != UInt8(ascii: ",") {
-      start -= 1
-    }
-    while start < list.byteCount, list.unsafeLoad(fromByteOffset: start, as: UInt8.self) == 0x20 {
-      start += 1
-    }
-    self.init(text: list.extracting(start..<list.byteCount))
+    var end = list.byteCount
+    func byte(_ at: Int) -> UInt8 { list.unsafeLoad(fromByteOffset: at, as: UInt8.self) }
+    while start > 0, byte(start - 1) != UInt8(ascii: ",") { start -= 1 }
+    while start < end, byte(start) == 0x20 || byte(start) == 0x09 { start += 1 }
+    while end > start, byte(end - 1) == 0x20 || byte(end - 1) == 0x09 { end -= 1 }
+    self = PeerAddress(text: list.extracting(start..<end)) ?? PeerAddress(high: 0, low: 0)
   }
 }

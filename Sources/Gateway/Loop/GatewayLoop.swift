@@ -75,6 +75,8 @@ package final class GatewayLoop {
   private var hasSample = false
   /// The route of the request that is being received, for the answer that it may throw.
   var currentRoute = GatewayCounters.noRoute
+  /// It has drawn from the buckets of its caller.
+  var hasDrawn = false
 
   /// - Parameters:
   ///   - revokedTokens: one table for all loops.
@@ -123,6 +125,7 @@ package final class GatewayLoop {
     )
     self.requestIDs = RequestIDs(random: random.next() >> 24)
     self.store = StoreClient(eventLoop: eventLoop, configuration: store, delegate: self)
+    resources.clientKey = { PeerAddress(lastOf: $0.forwardedFor)?.key }
     setCommonHeaders()
   }
 
@@ -321,6 +324,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     currentRoute = GatewayCounters.noRoute
+    hasDrawn = false
     do throws(Problem) {
       _ = try connection.withRequest(stream) { request throws(Problem) in
         try self.receive(request, caller: nil, stream, connection)
@@ -373,12 +377,16 @@ extension GatewayLoop: HTTP2ServerDelegate {
 
   /// Takes up a connection, before it is active.
   ///
-  /// - Parameter client: from where it comes; nil where that is no IP address.
-  func connectionOpened(from client: PeerAddress?) -> HTTP2ServerConnection<GatewayLoop> {
+  /// - Parameters:
+  ///   - client: from where it comes; nil where that is no IP address.
+  ///   - isNamed: a PROXY header says so.
+  func connectionOpened(from client: PeerAddress?, isNamed: Bool = false) -> HTTP2ServerConnection<
+    GatewayLoop
+  > {
     let connection = HTTP2ServerConnection(delegate: self, resources: resources)
     let index = connections.insert(connection)
     counters.connectionsOpened &+= 1
-    note(index, client: client, connection)
+    note(index, client: client, isNamed: isNamed, connection)
     return connection
   }
 
@@ -394,6 +402,9 @@ extension GatewayLoop: HTTP2ServerDelegate {
   ) throws(Problem) {
     if request.headersTooLarge { throw Problem(.headersTooLarge) }
     if !origins.isEmpty, origins.isPreflight(request) {
+      if rates.isOn {
+        try drawForAddress(request, stream, connection, UInt32(truncatingIfNeeded: connection.userToken))
+      }
       connection.respond(stream, status: 204, headers: CrossOrigins.preflightHeaders)
       return counters.answered(currentRoute, status: 204)
     }
@@ -412,7 +423,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     guard connection.admit(stream, for: share, answerBytes: match.route.answerBytes) else {
       throw Problem(.overloaded)
     }
-    if rates.isOn { try draw(match.route, caller, isFirst: known == nil, request, stream, connection) }
+    if rates.isOn { try draw(match.route, caller, request, stream, connection) }
     if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
     if request.bodyTooLarge {
       throw Problem(.bodyTooLarge, "the body may have at most \(resources.limits.maxBodyBytes) bytes")

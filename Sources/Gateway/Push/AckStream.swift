@@ -66,9 +66,11 @@ final class AckStream: RequestStream {
       while hasRoom(), loop.mayAsk(self) {
         switch lines.next(bytes, from: taken, isEnd: isEnd) {
         case .line(let line, let end):
+          loop.drawForStream(self)
           take(bytes.extracting(line), loop)
           taken = end
         case .tooLong(let end):
+          loop.drawForStream(self)
           refuse(.lineTooLong, loop)
           taken = end
         case .needsMore(let end):

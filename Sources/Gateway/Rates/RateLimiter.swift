@@ -62,29 +62,36 @@ package final class RateLimiter: Sendable {
   }
 
   /// Takes a request of an authenticated caller from the caller's bucket. A caller without a token has none.
-  func take(_ cost: Int, from caller: Caller, at now: Int64) -> RateAnswer? {
-    if caller.isServer { return take(cost, .server, caller.key, now) }
-    return caller.userID.isEmpty ? nil : take(cost, .user, caller.key, now)
+  func take(_ cost: Int, from caller: Caller, at now: Int64, _ draw: RateTable.Draw = .ifAllowed)
+    -> RateAnswer?
+  {
+    if caller.isServer { return take(cost, .server, caller.key, now, draw) }
+    return caller.userID.isEmpty ? nil : take(cost, .user, caller.key, now, draw)
   }
 
   /// Takes a request from the bucket of the address that it came from; nil where that is not known.
-  func take(_ cost: Int, from address: PeerAddress?, at now: Int64) -> RateAnswer? {
+  func take(_ cost: Int, from address: PeerAddress?, at now: Int64, _ draw: RateTable.Draw = .ifAllowed)
+    -> RateAnswer?
+  {
     guard addresses.isOn, let address else { return nil }
-    return take(cost, .address, address.rateKey, now)
+    return take(cost, .address, address.key, now, draw)
   }
 
-  private func take(_ cost: Int, _ share: Share, _ key: UInt64, _ now: Int64) -> RateAnswer? {
-    table(share).take(cost, from: key, at: now).map { RateAnswer(share: share, decision: $0) }
+  private func take(_ cost: Int, _ share: Share, _ key: UInt64, _ now: Int64, _ draw: RateTable.Draw)
+    -> RateAnswer?
+  {
+    table(share).take(cost, from: key, at: now, draw).map { RateAnswer(share: share, decision: $0) }
   }
 
   /// Whether a token that an address shows for the first time is verified.
   func mayShowToken(_ address: PeerAddress, at now: Int64) -> RateDecision? {
-    badTokens.take(0, from: address.rateKey, at: now)
+    badTokens.take(1, from: address.key, at: now, .nothing)
   }
 
-  /// Notes that a token which an address has shown is none of ours.
+  /// Notes that a token which an address has shown is none of ours. Those that were being verified when too many were
+  /// found to be bad are paid for as well.
   func noteBadToken(_ address: PeerAddress, at now: Int64) {
-    _ = badTokens.take(1, from: address.rateKey, at: now)
+    _ = badTokens.take(1, from: address.key, at: now, .always)
   }
 
   /// The headers of an answer whose request has drawn from a bucket (the IETF's draft-ietf-httpapi-ratelimit-headers).
@@ -150,11 +157,11 @@ struct RateAnswer {
 }
 
 extension PeerAddress {
-  /// The bucket of its network.
-  fileprivate var rateKey: UInt64 {
+  /// Its network, as a hash that is never 0: what is bounded for each address goes by it.
+  var key: UInt64 {
     var hasher = Hasher()
     hasher.combine(network)
-    return UInt64(bitPattern: Int64(hasher.finalize()))
+    return UInt64(bitPattern: Int64(hasher.finalize())) | 1
   }
 }
 

@@ -35,47 +35,56 @@ package final class RateTable: Sendable {
   private static let wayCount = 8
   /// What may follow at once, in nanoseconds of the rate: bursts of twice what a second lets through.
   private static let burst: Int64 = 2_000_000_000
+  private static let debtMax: Int64 = 10_000_000_000
 
   private let stripes = (0..<stripeCount).map { _ in Stripe() }
   private let placesPerStripe: Int
-  /// What a request takes of the burst, in nanoseconds; 0: there is no limit.
-  private let interval: Atomic<Int64>
+  /// 0: there is no limit.
+  private let rate: Atomic<Int>
 
   /// - Parameters:
   ///   - perSecond: 1 to 1,000,000,000; nil: no limit.
   ///   - capacity: buckets at most, of 16 bytes each, made when the first is needed.
   package init(perSecond: Int? = nil, capacity: Int = 65_536) {
-    interval = Atomic(Self.interval(perSecond))
+    rate = Atomic(perSecond ?? 0)
     placesPerStripe = max(1, capacity / Self.stripeCount / Self.wayCount) * Self.wayCount
-  }
-
-  private static func interval(_ perSecond: Int?) -> Int64 {
-    perSecond.map { 1_000_000_000 / Int64($0) } ?? 0
   }
 
   /// Requests a second; nil: no limit. A change holds for the next request.
   package var perSecond: Int? {
     get {
-      let interval = interval.load(ordering: .relaxed)
-      return interval == 0 ? nil : Int(1_000_000_000 / interval)
+      let rate = rate.load(ordering: .relaxed)
+      return rate == 0 ? nil : rate
     }
-    set { interval.store(Self.interval(newValue), ordering: .relaxed) }
+    set { rate.store(newValue ?? 0, ordering: .relaxed) }
   }
 
   /// Whether there is a limit.
   @inline(__always)
-  package var isOn: Bool { interval.load(ordering: .relaxed) != 0 }
+  package var isOn: Bool { rate.load(ordering: .relaxed) != 0 }
 
-  /// Takes a request's cost from the bucket of a key, or nothing where that has too little.
+  /// How a bucket is drawn from.
+  package enum Draw: Sendable {
+    /// The cost, or nothing where the bucket has too little.
+    case ifAllowed
+    /// Nothing: it is only asked.
+    case nothing
+    /// The cost, also where the bucket has too little: it gets into debt, ten seconds deep at most.
+    case always
+  }
+
+  /// Takes a request's cost from the bucket of a key.
   ///
   /// - Parameters:
+  ///   - cost: in requests, 1 or more.
   ///   - key: a hash with a seed that nobody outside knows.
-  ///   - cost: in requests, 0 or more. With 0 nothing is taken, and asked whether one more request would be allowed.
   ///   - now: nanoseconds, on a clock that does not go back.
   /// - Returns: nil where there is no limit.
-  package func take(_ cost: Int, from key: UInt64, at now: Int64) -> RateDecision? {
-    let interval = interval.load(ordering: .relaxed)
-    guard interval > 0 else { return nil }
+  package func take(_ cost: Int, from key: UInt64, at now: Int64, _ draw: Draw = .ifAllowed) -> RateDecision?
+  {
+    let rate = rate.load(ordering: .relaxed)
+    guard rate > 0 else { return nil }
+    let interval = 1_000_000_000 / Int64(rate)
     return stripes[Int(key >> 60)].buckets.withLock { buckets in
       if buckets.isEmpty { buckets = Array(repeating: Bucket(), count: placesPerStripe) }
       let setCount = placesPerStripe / Self.wayCount
@@ -90,22 +99,27 @@ package final class RateTable: Sendable {
       }
       let paidUntil = buckets[place].key == key ? max(buckets[place].paidUntil, now) : now
       let price = Int64(cost) * interval
-      let isAllowed = paidUntil - now + min(max(price, interval), Self.burst) <= Self.burst
-      guard isAllowed, cost > 0 else {
-        return Self.decision(isAllowed, paidUntil - now, min(max(price, interval), Self.burst), interval)
-      }
-      buckets[place] = Bucket(key: key, paidUntil: paidUntil + price)
-      return Self.decision(true, paidUntil + price - now, 0, interval)
+      let wanted = min(price, Self.burst)
+      let isAllowed = paidUntil - now + wanted <= Self.burst
+      let isDrawn =
+        switch draw {
+        case .ifAllowed: isAllowed
+        case .nothing: false
+        case .always: true
+        }
+      guard isDrawn else { return Self.decision(isAllowed, paidUntil - now, wanted, rate) }
+      let paid = min(paidUntil + price, max(paidUntil, now + Self.debtMax))
+      buckets[place] = Bucket(key: key, paidUntil: paid)
+      return Self.decision(isAllowed, paid - now, wanted, rate)
     }
   }
 
-  private static func decision(_ isAllowed: Bool, _ owed: Int64, _ wanted: Int64, _ interval: Int64)
-    -> RateDecision
+  private static func decision(_ isAllowed: Bool, _ owed: Int64, _ wanted: Int64, _ rate: Int) -> RateDecision
   {
     func seconds(_ nanoseconds: Int64) -> Int { Int((nanoseconds + 999_999_999) / 1_000_000_000) }
     return RateDecision(
       isAllowed: isAllowed,
-      remaining: Int(max(0, burst - owed) / interval),
+      remaining: min(2 * rate, Int(max(0, burst - owed) / (1_000_000_000 / Int64(rate)))),
       resetSeconds: seconds(owed),
       retryAfterSeconds: isAllowed ? 0 : max(1, seconds(owed + wanted - burst))
     )

@@ -23,7 +23,8 @@ extension GatewayLoop {
       status: 200,
       contentType: .yaml,
       headers: headers,
-      body: ServedDocument.body
+      body: ServedDocument.body,
+      isKept: true
     )
     counters.answered(match.route.rawValue, status: 200)
   }

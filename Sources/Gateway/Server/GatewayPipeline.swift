@@ -25,7 +25,7 @@ enum GatewayPipeline {
       let handler = ProxyHeaderHandler(timeout: loop.limits.firstBytesTimeout) { channel, client in
         // The proxy's own connection, such as a health check, is as its address says.
         guard client.map({ gate.admits(channel, from: $0) }) ?? true else { return false }
-        try assemble(channel, loop, tls: tls, from: client ?? peer)
+        try assemble(channel, loop, tls: tls, from: client ?? peer, isNamed: client != nil)
         return true
       }
       try channel.pipeline.syncOperations.addHandler(handler)
@@ -38,12 +38,13 @@ enum GatewayPipeline {
     _ channel: any Channel,
     _ loop: GatewayLoop,
     tls: TLSContext?,
-    from client: PeerAddress?
+    from client: PeerAddress?,
+    isNamed: Bool = false
   ) throws {
     if let tls {
       try channel.pipeline.syncOperations.addHandler(TLSHandler(context: tls))
     }
     try channel.pipeline.syncOperations.addHandler(ProtocolGateHandler(loop, isTLS: tls != nil))
-    try channel.pipeline.syncOperations.addHandler(loop.connectionOpened(from: client))
+    try channel.pipeline.syncOperations.addHandler(loop.connectionOpened(from: client, isNamed: isNamed))
   }
 }

@@ -43,7 +43,8 @@ package enum ProxyHeader: Equatable, Sendable {
     }
     let words = head[..<end].split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
       .map { String(decoding: $0, as: UTF8.self) }
-    guard head[end - 1] == UInt8(ascii: "\r"), words.count >= 2 else {
+    let isText = head[..<(end - 1)].allSatisfy { (0x20...0x7E).contains($0) && $0 != UInt8(ascii: "+") }
+    guard head[end - 1] == UInt8(ascii: "\r"), isText, words.count >= 2 else {
       self = .invalid
       return
     }

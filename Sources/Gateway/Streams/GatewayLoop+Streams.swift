@@ -128,7 +128,6 @@ extension GatewayLoop {
     isByName: Bool = true
   ) -> UInt64 {
     requestStreams.inFlight += 1
-    drawForStream(stream)
     return keep(
       PendingRequest(
         stream: stream.handle,

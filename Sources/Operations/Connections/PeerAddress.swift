@@ -51,7 +51,14 @@ package struct PeerAddress: Hashable, Sendable {
 
   /// What one peer has for itself: an IPv4 address, or the network of an IPv6 address, 64 bits, in which every host may
   /// choose as many addresses as it likes (RFC 4291 section 2.5.1).
-  package var network: PeerAddress { isIPv4 ? self : PeerAddress(high: high, low: 0) }
+  /// One that stands for an IPv4 address (NAT64, RFC 6052 section 2.1) is that address.
+  package var network: PeerAddress {
+    if isIPv4 { return self }
+    if high == 0x0064_FF9B_0000_0000, low >> 32 == 0 {
+      return PeerAddress(high: 0, low: Self.mappedPrefix | low)
+    }
+    return PeerAddress(high: high, low: 0)
+  }
 }
 
 extension PeerAddress: CustomStringConvertible {

@@ -67,6 +67,32 @@ class Connection:
             raise Closed()
         return stream
 
+    def begin(self, path, bearer, client, method="POST", kind="application/json"):
+        """A request whose body is yet to come."""
+        stream = self.h2.get_next_available_stream_id()
+        headers = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost"), ("content-type", kind), ("x-forwarded-for", client)]
+        if bearer:
+            headers.append(("authorization", "Bearer " + bearer))
+        self.h2.send_headers(stream, headers)
+        self.socket.sendall(self.h2.data_to_send())
+        return stream
+
+    def feed(self, stream, data, end=False):
+        """As much as the windows let go at once; with `end` all of it, with a bound on the wait."""
+        deadline = time.monotonic() + 15
+        while data:
+            room = min(self.h2.local_flow_control_window(stream), self.h2.max_outbound_frame_size)
+            if room > 0:
+                self.h2.send_data(stream, data[:room], end_stream=end and room >= len(data))
+                data = data[room:]
+                self.socket.sendall(self.h2.data_to_send())
+            elif not end:
+                return
+            else:
+                check(time.monotonic() < deadline, f"{len(data)} bytes of a body wait for a window")
+                self.socket.settimeout(15)
+                self.receive()
+
     def receive(self):
         try:
             data = self.socket.recv(1 << 16)
@@ -144,6 +170,12 @@ def rates():
     count, headers = until_refused(stranger, "/v1/nothing", None)
     check(count >= 19 and headers["ratelimit-policy"] == '"address";q=20;w=2', f"{count} {headers}")
     check(Connection("127.0.0.4").ask("/v1/nothing", None)[0] == 404, "another address pays")
+    # Also where a token is missing, and for preflights.
+    stranger = Connection("127.0.0.6")
+    check(until_refused(stranger, READ_STATE, None)[0] >= 19, "who has no token is not counted")
+    # A user whose address has none left keeps theirs.
+    check(stranger.ask(READ_STATE, token("carol"))[1]["ratelimit-policy"].startswith('"address"'), "an address is not asked first")
+    check(Connection("127.0.0.8").ask(READ_STATE, token("carol"))[1]["ratelimit"].startswith('"user";r=9'), "carol has paid for a refused request")
     # Behind a proxy the client that it names last pays, not the connection.
     proxy = Connection(PROXY)
     count, _ = until_refused(proxy, "/v1/nothing", None, client="203.0.113.9, 192.0.2.1")
@@ -250,6 +282,34 @@ def bad_tokens_behind_a_proxy():
     return f"the attacker: {statuses}; the neighbour's slowest {slowest * 1000:.0f} ms"
 
 
+def shared_connection():
+    """What one client holds on a proxy's connection stops no other on it."""
+    shared = Connection(PROXY)
+    attacker, neighbour, bob = "192.0.2.1", "192.0.2.2", token("bob")
+    body = b"{" + b" " * 200_000 + b"}"
+
+    def read(what):
+        stream = shared.begin("/v1/channels/messaging:c/read", bob, neighbour)
+        shared.feed(stream, body, end=True)
+        status, _, answer = shared.take(stream)
+        check(status == 200, f"beside {what}: {status} {answer}")
+
+    # Bodies that do not end, without a token.
+    for _ in range(24):
+        shared.feed(shared.begin("/v1/channels/messaging:x", None, attacker, method="PUT"), b" " * 400_000)
+    read("bodies that do not end")
+    # Lines that wait for their server's rate.
+    lines = b'{"ticket":"x"}\n' * 20_000
+    for _ in range(20):
+        shared.feed(shared.begin("/v1/push/acks", server, attacker, kind="application/x-ndjson"), lines)
+    read("lines that wait")
+    # A large answer that is never read, over and over, from many addresses of one network.
+    for number in range(200):
+        shared.send("/v1/openapi.yaml", None, client=f"2001:db8:5::{number:x}")
+    read("documents that are not read")
+    return f"{metric('tidemark_gateway_held_bytes') / 1e6:.1f} MB are held"
+
+
 def proxy_headers():
     """A balancer in TCP mode says whose a connection is."""
 
@@ -282,6 +342,6 @@ def proxy_headers():
     return "PROXY headers of both versions"
 
 
-cases = {case.__name__: case for case in (rates, bad_tokens, bad_tokens_behind_a_proxy, proxy_headers)}
+cases = {case.__name__: case for case in (rates, bad_tokens, bad_tokens_behind_a_proxy, shared_connection, proxy_headers)}
 set_up()
 print("ok", cases[sys.argv[1]](), flush=True)
