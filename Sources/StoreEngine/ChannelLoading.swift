@@ -164,7 +164,10 @@ extension ShardEngine {
     _ detail: String,
     _ lane: ReplyLane
   ) {
-    if let counter { sessions.refused(counter, at: sessionPosition(lane)) }
+    if let counter {
+      let session = sessionPosition(lane)
+      sessions.refused(counter, at: session)
+    }
     refuse(header, code, retryAfterMilliseconds: retryAfterMilliseconds, detail, lane)
   }
 

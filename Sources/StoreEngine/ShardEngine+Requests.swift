@@ -26,7 +26,9 @@ extension ShardEngine {
   ) throws(WireError) -> Bool {
     guard header.kind.isCommand else { return false }
     let counter = try Self.counter(of: header.kind, payload)
-    guard !sessions.covers(counter, at: sessionPosition(lane)) else { return false }
+    // First: it takes in a session that is new here.
+    let session = sessionPosition(lane)
+    guard !sessions.covers(counter, at: session) else { return false }
     refuseUndecided(header, counter, code, Self.refusedRetryMilliseconds, "", lane)
     return true
   }

@@ -150,15 +150,15 @@ enum TestTokens {
     let table: [(String, String)] = [
       (
         #"{"sub":"bob","iss":"https://id.example.org/","aud":["mail","chat"],"iat":1700000000,"exp":1800000000}"#,
-        "user bob until 1700003600000"
+        "user bob from 1699999940000 until 1700003600000"
       ),
       (
         #"{"sub":"bob","iss":"backend","aud":"chat","iat":1700000000,"exp":1700000060}"#,
-        "user bob until 1700000060000"
+        "user bob from 1699999940000 until 1700000060000"
       ),
       (
         #"{"server":true,"iss":"backend","aud":"chat","iat":1700000000,"exp":1700000060}"#,
-        "server until 1700000060000"
+        "server from 1699999940000 until 1700000060000"
       ),
       (
         #"{"sub":"bob","iss":"https://id.example.org","aud":"chat","iat":1,"exp":2}"#,

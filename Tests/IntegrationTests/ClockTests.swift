@@ -50,6 +50,12 @@ extension RealProcesses {
           json: #"{"latest_delivered_messages":[{"cid":"timed:a","id":"m2"}]}"#
         )
         #expect(delivered.body.contains(#""code":"clock_jump""#), "\(delivered)")
+        // Also in shards that this gateway has asked nothing of before.
+        for number in 0..<24 {
+          let path = "/v1/channels/timed:new-\(number)"
+          let answer = try await pair.curl("PUT", path, token: pair.serverToken, json: members)
+          #expect(answer.status == 503 && answer.body.contains("clock_jump"), "\(answer)")
+        }
         try await pair.expect(
           503,
           "PUT",

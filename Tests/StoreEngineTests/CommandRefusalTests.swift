@@ -45,4 +45,18 @@ struct CommandRefusalTests {
     let again = gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
     #expect(again == ["message 3 new", "row read 2 unread 1", "row read 2 unread 1"])
   }
+
+  @Test("a session that the shard has not seen before is refused as others are")
+  func newSession() throws {
+    let world = try EngineWorld()
+    world.loop.commandRefusal = .clockJump
+    for _ in 0..<3 {
+      let gateway = world.connect()
+      world.loop.open(gateway.lane)
+      gateway.put("team:a", ["alice"])
+      world.loop.endTurn()
+      try world.settle()
+      #expect(gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) } == ["clock_jump"])
+    }
+  }
 }

@@ -25,6 +25,15 @@ package struct TokenPolicy: Sendable, Equatable {
     return nil
   }
 
+  /// How far ahead of this clock a token's `iat` may be where its age counts, in seconds.
+  static let issuedAheadMax: Double = 60
+
+  /// When a token begins: by its own `nbf`, and, where its age counts, when it was issued: it would be young for ever.
+  func start(_ claims: some IssuedClaims) -> Double? {
+    guard secondsMax != nil, let issued = claims.iat else { return claims.nbf }
+    return max(claims.nbf ?? -.infinity, issued - Self.issuedAheadMax)
+  }
+
   /// When a token ends, in seconds since 1970: by its own `exp`, or so long after it was issued, whichever is earlier.
   func end(_ claims: some IssuedClaims) -> Double? {
     guard let secondsMax, let issued = claims.iat else { return claims.exp }
@@ -37,5 +46,6 @@ protocol IssuedClaims {
   var iss: String? { get }
   var aud: AudienceClaim? { get }
   var exp: Double? { get }
+  var nbf: Double? { get }
   var iat: Double? { get }
 }

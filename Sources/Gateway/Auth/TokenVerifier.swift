@@ -109,7 +109,8 @@ package struct TokenVerifier: Sendable {
 
   private func caller(_ claims: TokenClaims, _ token: [UInt8]) throws -> Caller {
     let end = policy.end(claims)
-    let times = (expiresAt: Self.milliseconds(end) ?? .max, notBefore: Self.milliseconds(claims.nbf) ?? .min)
+    let start = policy.start(claims)
+    let times = (expiresAt: Self.milliseconds(end) ?? .max, notBefore: Self.milliseconds(start) ?? .min)
     let tokenID = try Self.tokenID(claims.jti)
     if claims.server == true {
       return Caller(

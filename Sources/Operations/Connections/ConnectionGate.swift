@@ -131,7 +131,7 @@ package final class ConnectionGate: Sendable {
       return (true, ended)
     }
     if let ended {
-      refusals?.note(.connection, from: ended.remoteAddress.flatMap { PeerAddress($0) })
+      refused("unproven", ended, ended.remoteAddress.flatMap { PeerAddress($0) })
       ended.close(promise: nil)
     }
     if !isAdmitted { refused("address", channel, address) }
