@@ -20,7 +20,7 @@ struct RepairClockCommand: AsyncParsableCommand {
       {"repaired","time","dry_run","store","former_store","changed":{kind: rows}} as JSON, former_store null where \
       nothing was changed. A repair that was interrupted can be run again; a store refuses its directory until then.
 
-      Example: tidemark repair-clock --dry-run /var/lib/tidemark/data
+      Example: tidemark repair-clock --dry-run /var/lib/tidemark
       """
   )
 
