@@ -49,7 +49,7 @@ struct MemoryBudget {
   @inline(__always)
   var allowsShared: Bool { held <= limit }
 
-  /// Whether somebody may hold more, over all connections.
+  /// Whether a user or client may hold more, over all connections of this event loop.
   ///
   /// - Parameter key: 0: it is not known who it is.
   @inline(__always)
@@ -71,7 +71,7 @@ struct MemoryBudget {
     if key != 0 { shares.add(byteCount, key) }
   }
 
-  /// Bytes that are held already change hands.
+  /// Moves held bytes from one key to another.
   @inline(__always)
   func move(_ byteCount: Int, from: UInt64, to: UInt64) {
     if from != 0 { shares.add(-byteCount, from) }
@@ -80,7 +80,7 @@ struct MemoryBudget {
 
   func destroy() { shares.destroy() }
 
-  /// Whether so much less is held than was that its memory is worth giving back.
+  /// Whether use fell by 8 MiB or more since the peak; resets the peak.
   mutating func hasFallen() -> Bool {
     guard most - held >= 8 << 20 else { return false }
     most = held

@@ -66,9 +66,15 @@ package final class HandshakeFailures: Sendable {
   private static func atStore(_ error: TLSError) -> (String, String)? {
     switch error {
     case .notTLS:
-      ("the peer does not speak TLS", "give the gateway --tls-ca, --tls-cert and --tls-key")
+      (
+        "the peer does not speak TLS",
+        "give the gateway --tls-ca, --store-tls-cert and --store-tls-key (a command: --tls-ca, --tls-cert, --tls-key)"
+      )
     case .noPeerCertificate:
-      ("the peer shows no certificate", "give the gateway --tls-cert and --tls-key")
+      (
+        "the peer shows no certificate",
+        "give the gateway --store-tls-cert and --store-tls-key (a command: --tls-cert and --tls-key)"
+      )
     case .certificate(let reason):
       (
         "the gateway's certificate is not accepted: \(reason)",

@@ -18,8 +18,8 @@ package struct TokenRevocation: Hashable, Sendable {
 }
 
 /// Tokens that are revoked one by one, which one shard of the store keeps for all (Proto/frames.md, 0x46). An entry is
-/// in force until a time of the shard (R20). It leaves memory with a change that is assigned at that time or later, and
-/// so is logged behind it.
+/// in force until a time of the shard (R20). The first change applied after that
+/// time removes it, so replay removes it at the same point of the log.
 package struct RevokedTokenTable: Sendable {
   /// Tokens that are revoked at the same time.
   package static let countMax = 10_000

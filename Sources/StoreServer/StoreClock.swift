@@ -47,14 +47,17 @@ package final class StoreClock: Sendable {
       switch made.start {
       case .taken: break
       case .gapTaken:
-        logger.notice("the clock is well ahead of what was logged last, and is taken", metadata: times)
+        logger.notice("The clock is far ahead of the last log entry and was accepted", metadata: times)
       case .behindLog:
         logger.warning(
-          "what was logged last is ahead of the clock: time stands until the clock gets there; if the log is wrong, stop the store and use tidemark repair-clock",
+          "The last log entry is later than the clock: the store's time stands still until the clock reaches it; if the log is wrong, stop the store and run tidemark repair-clock",
           metadata: times
         )
       case .held:
-        logger.error("the clock is held: commands are refused; \(Self.startRemedy)", metadata: times)
+        logger.error(
+          "The clock is too far ahead of the log: commands are refused; \(Self.startRemedy)",
+          metadata: times
+        )
       }
     }
   }
@@ -106,7 +109,7 @@ package final class StoreClock: Sendable {
   }
 
   private static let jumpRemedy =
-    "set the clock right; or, where it is right now, restart the store (--clock-jump-max, docs/operations.md)"
+    "set the clock right; or, where it is right now, restart the store; it accepts a gap of up to --clock-start-max (docs/operations.md)"
   private static let startRemedy =
     "set the clock right; or, where it is right, restart the store with a larger --clock-start-max (docs/operations.md)"
 
@@ -115,12 +118,12 @@ package final class StoreClock: Sendable {
     case .none: break
     case .heldFromNow(let ahead):
       logger.error(
-        "the clock was set forward and is held: commands are refused; \(Self.jumpRemedy)",
+        "The clock was set forward: commands are refused; \(Self.jumpRemedy)",
         metadata: ["clock": "\(Self.text(wall))", "ahead-seconds": "\(ahead / 1_000)"]
       )
     case .heldNoMore:
       logger.notice(
-        "the clock is held no more: commands are taken again",
+        "The clock is within its bound again: commands are accepted",
         metadata: ["clock": "\(Self.text(wall))"]
       )
     }

@@ -155,7 +155,9 @@ import Testing
     limits.maxUnprovenHeldBytes = 10_000
     limits.maxDecodedHeaderBytes = 20_000
     limits.maxHeldBytes = 400_000
-    let server = try TestServer(limits: limits, isShared: true)
+    let resources = HTTP2ServerResources(limits: limits)
+    resources.clientKey = { text($0.forwardedFor).hasSuffix("192.0.2.1") ? 7 : 9 }
+    let server = try TestServer(resources: resources, isShared: true)
     // Bodies that do not end, of one client.
     for stream in stride(from: Int32(1), to: 101, by: 2) {
       server.send(post(stream, [("x-forwarded-for", "203.0.113.1, 192.0.2.1")]))

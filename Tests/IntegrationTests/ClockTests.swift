@@ -83,8 +83,8 @@ extension RealProcesses {
 
         await pair.stack.stopStore()
         let log = try Self.log(pair)
-        #expect(log.count { $0.contains("the clock was set forward and is held") } == 1)
-        #expect(log.count { $0.contains("the clock is held no more") } == 1)
+        #expect(log.count { $0.contains("The clock was set forward: commands are refused") } == 1)
+        #expect(log.count { $0.contains("The clock is within its bound again") } == 1)
         let latest = try Self.times(in: pair.stack.files.data).max() ?? 0
         // The receipt's end aside, which is an hour after its message.
         #expect(latest < Self.now() + 81 * 60_000, "\(latest)")
@@ -94,7 +94,7 @@ extension RealProcesses {
         try await pair.stack.startStore()
         try await pair.stack.waitUntilGatewaysAreReady()
         let year = try Self.log(pair).filter {
-          $0.contains("well ahead of what was logged last, and is taken")
+          $0.contains("far ahead of the last log entry and was accepted")
         }
         #expect(year.count == 1 && year[0].contains("last-logged=") && year[0].contains("clock="), "\(year)")
         try await pair.expect(200, "POST", channel + "/unread", token: bob, json: #"{"message_id":"m1"}"#)

@@ -75,7 +75,10 @@ extension RealProcesses {
         let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
         #expect(log.contains("tidemark-store is listening on \(address) (TLS)"), "\(log)")
         #expect(log.contains("the peer shows no certificate"), "\(log.suffix(2_000))")
-        #expect(log.contains("remedy=give the gateway --tls-cert and --tls-key"), "\(log.suffix(2_000))")
+        #expect(
+          log.contains("remedy=give the gateway --store-tls-cert and --store-tls-key"),
+          "\(log.suffix(2_000))"
+        )
 
         // Which store a gateway does not use, and what it says.
         let otherName = "localhost:\(store.port)"

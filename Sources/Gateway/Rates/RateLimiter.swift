@@ -88,8 +88,8 @@ package final class RateLimiter: Sendable {
     badTokens.take(1, from: address.key, at: now, .nothing)
   }
 
-  /// Notes that a token which an address has shown is none of ours. Those that were being verified when too many were
-  /// found to be bad are paid for as well.
+  /// Charges an address for a token that no key has signed, even beyond its limit: several may have been in
+  /// verification at once.
   func noteBadToken(_ address: PeerAddress, at now: Int64) {
     _ = badTokens.take(1, from: address.key, at: now, .always)
   }

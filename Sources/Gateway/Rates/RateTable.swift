@@ -14,9 +14,9 @@ package struct RateDecision: Hashable, Sendable {
 /// Token buckets by key, one for each user, server or address, shared by all event loops.
 ///
 /// A bucket lets through so many requests a second, and twice as many at once. It is kept as one time, up to which its
-/// requests are paid (GCRA, ITU-T I.371). A bucket that nobody draws from is full and forgotten: the table has as many
-/// places as it was made with, and where a set of eight is taken the fullest of them gives way, so that nobody is rid of
-/// a debt by sending under many names. A request that costs more than a full bucket has is let through when it is full,
+/// requests are paid (GCRA, ITU-T I.371). An idle bucket refills and may be evicted.
+/// The table is a set-associative cache of fixed capacity with eight ways. It evicts the bucket with the most tokens
+/// left, so a client cannot shed its debt by flooding the table with keys. A request that costs more than a full bucket has is let through when it is full,
 /// and leaves it in debt.
 package final class RateTable: Sendable {
   private struct Bucket {

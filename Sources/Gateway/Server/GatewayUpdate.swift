@@ -18,7 +18,7 @@ struct GatewayUpdate: Sendable {
 }
 
 extension GatewayServer {
-  /// How long tokens are verified with new keys before these are taken; the others are when they are used next.
+  /// Time limit for verifying cached tokens with the new keys before the switch; the others are verified on next use.
   private static let verificationMax = Duration.seconds(2)
 
   /// Takes what was read again, for connections and requests from now on. No connection ends.

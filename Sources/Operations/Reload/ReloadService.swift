@@ -14,7 +14,7 @@ internal import UnixSignals
 package final class ReloadService: Service {
   /// How often files are looked at.
   package static let pollInterval = Duration.seconds(2)
-  /// Files that were just changed have to stand still for so long: they are read when all of them are there.
+  /// Files are read once unchanged for this long, so that a set is complete.
   private static let stillInterval = Duration.milliseconds(250)
   /// One that never stands still is read all the same.
   private static let stillChecksMax = 20
@@ -109,10 +109,10 @@ package final class ReloadService: Service {
         state.isGood = true
         state.lastGood = Self.now
       }
-      logger.notice("Settings, secrets and certificates were read again", metadata: ["cause": "\(cause)"])
+      logger.notice("Settings, secrets and certificates were reloaded", metadata: ["cause": "\(cause)"])
       if !unchanged.isEmpty {
         logger.warning(
-          "Settings differ that only a restart changes",
+          "Some changed settings need a restart",
           metadata: ["settings": "\(unchanged.map { "--\($0)" }.joined(separator: ", "))"]
         )
       }
@@ -124,7 +124,7 @@ package final class ReloadService: Service {
         state.isGood = false
       }
       logger.error(
-        "What was read again cannot be used; everything stays as it was",
+        "The reload failed; the previous settings, secrets and certificates stay in use",
         metadata: ["error": "\(error)", "cause": "\(cause)"]
       )
     }
