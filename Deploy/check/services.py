@@ -2,7 +2,7 @@
 the same: user, command, environment, secrets, volumes, read-only root, limits, stop signal, health check.
 
 What differs: 0.0.0.0 in a command becomes the service's own address, and 127.0.0.1 in a health check too, since all share one
-network. Keys of a service that are neither carried out nor named in KEYS_LEFT_TO_THE_ENGINE are refused.
+network, which stands for each subnet that an environment names. Keys of a service that are neither carried out nor named in KEYS_LEFT_TO_THE_ENGINE are refused.
 """
 
 import os
@@ -38,6 +38,11 @@ class Composition:
     def __init__(self, compose, package, work, secrets, builder, make_image, say):
         self.services = compose["services"]
         self.secret_files = compose["secrets"]
+        self.subnets = [
+            entry["subnet"]
+            for network in compose["networks"].values()
+            for entry in (network or {}).get("ipam", {}).get("config", [])
+        ]
         self.package = package
         self.work = work
         self.secrets = secrets
@@ -65,13 +70,20 @@ class Composition:
                 image = os.path.join(self.work, "image-" + name)
                 settings = self.make_image(service["image"], image)
             settings = settings.copy()
-            settings.environment.update({key: str(value) for key, value in (service.get("environment") or {}).items()})
+            settings.environment.update({key: self.shared_network(value) for key, value in (service.get("environment") or {}).items()})
             settings.stop_signal = service.get("stop_signal", settings.stop_signal)
             if "command" in service:
                 settings.command = [word.replace("0.0.0.0", self.addresses[name]) for word in service["command"]]
             secrets = [entry["source"] for entry in service.get("secrets", [])]
             self.mount(name, image, settings, secrets, service.get("volumes", []), service.get("read_only", False))
         self.mount("tools", self.builder.root("tools"), self.builder.built["tools"].copy(), ["jwt-secret"], [], False)
+
+    def shared_network(self, value):
+        """A value of the environment, with the network that all services share here in place of the compose file's subnets."""
+        value = str(value)
+        for subnet in self.subnets:
+            value = value.replace(subnet, "127.0.0.0/8")
+        return value
 
     def mount(self, name, image, settings, secrets, volumes, is_read_only):
         root = os.path.join(self.work, "run", name)
